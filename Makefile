@@ -1,0 +1,67 @@
+PYTHON ?= python3
+VENV ?= .venv
+OLDEST_VENV ?= .venv-oldest
+# Tested with this release; `make install TORCH=torch` takes the newest.
+TORCH ?= torch==2.13.0
+TRL ?= trl==1.16.0
+OLDEST_TRL ?= trl==1.10.0
+
+BIN := $(VENV)/bin
+# The gym's model is smaller than the cost of sharing it between threads.
+RUN := OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-slow test-oldest bench smoke figures lint types format check clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+install: $(VENV)/.installed ## make the virtual environment with everything in it
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet "$(TORCH)" "$(TRL)" -e ".[dev]"
+	@touch $@
+
+$(OLDEST_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_VENV)/bin/pip install --quiet "$(TORCH)" "$(OLDEST_TRL)" -e ".[dev]"
+	@touch $@
+
+demo: install ## train on the embedded gym, then show table and figure (about three minutes after set-up)
+	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
+
+smoke: install ## the same in under a minute: does everything run?
+	$(RUN) $(BIN)/leash demo --config recipes/gym/smoke.yaml --output_dir runs/smoke
+
+test: install ## run the tests
+	$(BIN)/python -m pytest
+
+test-slow: install ## run the tests marked slow too
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
+	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py
+
+bench: install ## measure the trainer's overhead over GRPOTrainer
+	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/test_benchmarks.py
+
+figures: install ## draw the training dynamics of the runs of make demo
+	$(BIN)/leash plot runs/demo/seed-* --output runs/demo/dynamics.png
+
+format: install ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install ## check style
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install ## check types
+	$(BIN)/mypy
+
+check: lint types test test-oldest ## what CI runs
+
+clean: ## remove environments, caches and runs
+	rm -rf $(VENV) $(OLDEST_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

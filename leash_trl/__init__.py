@@ -1,0 +1,28 @@
+"""LEASH for TRL: teach reasoning models to think shorter. Public names load on first use: importing is cheap."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from leash_trl.leash_grpo_config import LeashGRPOConfig
+    from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+
+__version__ = "0.1.0"
+
+_MODULES = {
+    "LeashGRPOConfig": "leash_trl.leash_grpo_config",
+    "LeashGRPOTrainer": "leash_trl.leash_grpo_trainer",
+}
+
+__all__ = ["LeashGRPOConfig", "LeashGRPOTrainer"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'leash_trl' has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_MODULES])

@@ -1,0 +1,1 @@
+"""Analysis: logs in, curves and figures out."""

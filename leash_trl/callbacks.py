@@ -1,0 +1,53 @@
+"""Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves show up."""
+
+import torch
+from transformers import TrainerCallback
+from transformers.integrations import TensorBoardCallback
+
+from leash_trl.length_control.leash import Leash
+
+
+class DualStepCallback(TrainerCallback):
+    """Runs the dual step after the policy update, before anything is logged, evaluated or saved.
+
+    The controller ignores steps without new completions, so lambda moves once per generation batch however many policy
+    updates share it (`steps_per_generation`, `num_iterations`), and stays put between them.
+    """
+
+    def __init__(self, length_control: Leash):
+        self._length_control = length_control
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self._length_control.dual_step()
+
+
+class EpochShuffleCallback(TrainerCallback):
+    """Puts the prompt sampler's generator where it stands at the start of the current epoch.
+
+    Without it, a run resumed in a later epoch replays the first epoch's order: TRL seeds its `RepeatSampler` once,
+    when it is made. In an uninterrupted run this changes nothing.
+    """
+
+    def __init__(self):
+        self.sampler = None
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        if self.sampler is None or not self.sampler.shuffle:
+            return
+        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
+        self.sampler.generator.manual_seed(self.sampler.seed)
+        for _ in range(int(state.epoch or 0)):
+            torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+
+
+class LeashTensorBoardCallback(TensorBoardCallback):
+    """TensorBoard as usual, with LEASH's curves in groups of their own: `leash/...` and `eval_leash/...`."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        ours = {key: value for key, value in logs.items() if key.startswith(("leash/", "eval_leash/"))}
+        super().on_log(args, state, control, {k: v for k, v in logs.items() if k not in ours}, **kwargs)
+        if self.tb_writer is not None and state.is_world_process_zero:
+            for key, value in ours.items():
+                if value is not None:
+                    self.tb_writer.add_scalar(key, value, state.global_step)
+            self.tb_writer.flush()

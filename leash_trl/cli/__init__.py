@@ -1,0 +1,1 @@
+"""The `leash` command: parse, call, exit code."""

@@ -1,0 +1,41 @@
+"""`leash COMMAND ...`. Each command lives in its own module, which is imported only when it runs."""
+
+import argparse
+import importlib
+import sys
+
+from leash_trl import __version__
+
+
+COMMANDS = {
+    "train": "train a model with LEASH: leash train --config recipes/x.yaml [--any_field value]",
+    "demo": "train on the embedded gym, then compare base and trained model: table and figure",
+    "plot": "draw the training dynamics of one or several runs",
+    "gym": "rebuild or measure the gym's base model",
+}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of the command's name; what follows it belongs to the command."""
+    parser = argparse.ArgumentParser(
+        prog="leash",
+        description="Teach reasoning models to think shorter.",
+        epilog="leash COMMAND --help explains a command.",
+    )
+    parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in COMMANDS.items():
+        subparsers.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command and returns its exit code; errors in the user's input are one line, not a traceback."""
+    arguments, rest = build_parser().parse_known_args(argv)
+    command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
+    try:
+        command.main(rest)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"leash {arguments.command}: {error}", file=sys.stderr)
+        return 2
+    return 0

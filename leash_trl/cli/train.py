@@ -1,0 +1,198 @@
+"""`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
+
+import importlib
+import os
+import sys
+from dataclasses import dataclass, field
+
+from transformers import ProgressCallback
+from transformers.trainer_utils import get_last_checkpoint
+from trl import (
+    DatasetMixtureConfig,
+    ModelConfig,
+    ScriptArguments,
+    TrlParser,
+    get_dataset,
+    get_peft_config,
+    get_quantization_config,
+)
+from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
+
+from leash_trl.cli.progress import LeashProgressCallback
+from leash_trl.data import as_conversation
+from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+from leash_trl.rewards import math_reward
+
+
+REWARD_FUNCS = {
+    "math_reward": math_reward,
+    "accuracy_reward": accuracy_reward,
+    "reasoning_accuracy_reward": reasoning_accuracy_reward,
+    "think_format_reward": think_format_reward,
+}
+
+
+@dataclass
+class LeashScriptArguments(ScriptArguments):
+    """
+    Script arguments of `leash train`.
+
+    Args:
+        reward_model_name_or_path (`str`, *optional*):
+            Reward model, as a Hub id or a local folder.
+        reward_funcs (`list[str]`, *optional*):
+            Reward functions: `math_reward` (the default), TRL's `accuracy_reward`, `reasoning_accuracy_reward` and
+            `think_format_reward`, or dotted import paths such as `my_lib.rewards.custom_reward`.
+        prompt_suffix (`str`, *optional*):
+            Appended to string prompts, which then become user messages so that the chat template applies; without it
+            prompts are used as they are.
+    """
+
+    reward_model_name_or_path: str | None = field(
+        default=None, metadata={"help": "Reward model, as a Hub id or a local folder."}
+    )
+    reward_funcs: list[str] | None = field(
+        default=None,
+        metadata={
+            "help": "Reward functions: `math_reward` (the default), TRL's `accuracy_reward`, "
+            "`reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as "
+            "`my_lib.rewards.custom_reward`."
+        },
+    )
+    prompt_suffix: str | None = field(
+        default=None,
+        metadata={
+            "help": "Appended to string prompts, which then become user messages so that the chat template applies."
+        },
+    )
+
+
+def make_parser() -> TrlParser:
+    """Parser of YAML recipes and command lines, in TRL's style."""
+    parser = TrlParser((LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="leash train")
+    parser.set_defaults_with_config(report_to="tensorboard")
+    return parser
+
+
+def parse(argv: list[str]):
+    """Script, training, model and data arguments of one command line; unknown keys are errors."""
+    if "--config" in argv and not os.path.isfile(path := argv[min(argv.index("--config") + 1, len(argv) - 1)]):
+        raise FileNotFoundError(f"--config {path}: no such file")
+    return make_parser().parse_args_and_config(argv)
+
+
+def load_reward_funcs(script_args: LeashScriptArguments) -> list:
+    """Reward functions and models that a recipe names; `math_reward` if it names none.
+
+    Raises:
+        `ValueError`: If a name is neither known nor an import path that leads to a function.
+    """
+    reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
+    names = script_args.reward_funcs or ([] if reward_funcs else ["math_reward"])
+    return reward_funcs + [_load_reward_func(name) for name in names]
+
+
+def _load_reward_func(name: str):
+    if name in REWARD_FUNCS:
+        return REWARD_FUNCS[name]
+    module_path, _, attribute = name.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module_path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"reward_funcs: cannot load {name!r} ({error}); known names are {', '.join(REWARD_FUNCS)}, anything else "
+            "must be an import path such as my_lib.rewards.custom_reward"
+        ) from error
+
+
+def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig):
+    """The data set that a recipe names: `gym`, a mixture, a Hub id or a local folder."""
+    from datasets import load_dataset
+
+    from leash_trl import gym
+    from leash_trl.gym.dataset import load_gym
+
+    if dataset_args.datasets:
+        return get_dataset(dataset_args)
+    if script_args.dataset_name is None:
+        raise ValueError("a recipe needs dataset_name (a Hub id, a local folder or gym) or datasets (a mixture)")
+    if script_args.dataset_name == gym.NAME:
+        return load_gym()
+    return load_dataset(
+        script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming
+    )
+
+
+def _check_columns(dataset, reward_funcs: list) -> None:
+    columns = dataset.column_names or []
+    needed = ["prompt", "solution"] if math_reward in reward_funcs else ["prompt"]
+    if columns and (missing := [name for name in needed if name not in columns]):
+        raise ValueError(
+            f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename or add it "
+            "with datasets' rename_column or map"
+        )
+
+
+def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
+    """`--resume_from_checkpoint true` means the last checkpoint of the output folder."""
+    requested = training_args.resume_from_checkpoint
+    if requested is None or requested.lower() == "false":
+        return None
+    if requested.lower() != "true":
+        return requested
+    last = get_last_checkpoint(training_args.output_dir) if os.path.isdir(training_args.output_dir) else None
+    if last is None:
+        raise ValueError(f"resume_from_checkpoint is true, but {training_args.output_dir} holds no checkpoint")
+    return last
+
+
+def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
+    """Trains as the arguments say, saves the model, the state and, if asked, pushes to the Hub."""
+    from leash_trl import gym
+
+    reward_funcs = load_reward_funcs(script_args)
+    dataset = load_training_data(script_args, dataset_args)
+    if script_args.prompt_suffix is not None:
+        dataset = dataset.map(as_conversation, fn_kwargs={"suffix": script_args.prompt_suffix})
+    train_dataset = dataset[script_args.dataset_train_split]
+    _check_columns(train_dataset, reward_funcs)
+    model_init_kwargs = {
+        "revision": model_args.model_revision,
+        "attn_implementation": model_args.attn_implementation,
+        "dtype": model_args.dtype,
+    }
+    is_gym = model_args.model_name_or_path == gym.NAME
+    training_args.model_init_kwargs = {**model_init_kwargs, **(training_args.model_init_kwargs or {})}
+    trainer = LeashGRPOTrainer(
+        model=str(gym.CHECKPOINT) if is_gym else model_args.model_name_or_path,
+        reward_funcs=reward_funcs,
+        args=training_args,
+        train_dataset=train_dataset,
+        eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
+        quantization_config=get_quantization_config(model_args),
+        peft_config=get_peft_config(model_args),
+    )
+    if trainer.pop_callback(ProgressCallback) is not None:
+        trainer.add_callback(LeashProgressCallback())
+    trainer.train(resume_from_checkpoint=_checkpoint_to_resume(training_args))
+    trainer.save_model(training_args.output_dir)
+    trainer.save_state()
+    if training_args.push_to_hub:
+        trainer.push_to_hub(dataset_name=script_args.dataset_name)
+    return trainer
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash train`."""
+    script_args, training_args, model_args, dataset_args = parse(argv)
+    trainer = run_training(script_args, training_args, model_args, dataset_args)
+    trainer.accelerator.print(
+        f"Trained to lambda={trainer.length_control.lam:.4f}; model and state are in {training_args.output_dir}"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

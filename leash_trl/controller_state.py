@@ -1,0 +1,44 @@
+"""The controller's state on disk: one small JSON file beside the weights, written all at once or not at all."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+
+STATE_FILE = "leash_state.json"
+
+
+def write_state(folder: str | Path, state: dict[str, Any]) -> None:
+    """Writes `leash_state.json` into `folder` atomically: after a crash the file is whole, old or new."""
+    path = Path(folder) / STATE_FILE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(state, file, indent=2)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def read_state(folder: str | Path) -> dict[str, Any]:
+    """Reads `leash_state.json` from a checkpoint folder.
+
+    Raises:
+        `ValueError`: If the file is missing or damaged; the message says how to go on.
+    """
+    path = Path(folder) / STATE_FILE
+    remedy = (
+        "Copy it from the run that made the checkpoint, or write it by hand with the lambda to go on with, as "
+        '{"controller": {"lambda": 0.1}}; to start afresh from these weights, pass the folder as the model instead of '
+        "resuming."
+    )
+    if not path.is_file():
+        raise ValueError(f"cannot resume from {folder}: it has no {STATE_FILE}, so lambda is not known. {remedy}")
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"cannot resume from {folder}: {STATE_FILE} is damaged ({error}). {remedy}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("controller"), dict):
+        raise ValueError(f"cannot resume from {folder}: {STATE_FILE} holds no controller state. {remedy}")
+    return state

@@ -1,0 +1,1 @@
+"""Engines: prompts in, sampled completions out."""

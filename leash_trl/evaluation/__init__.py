@@ -1,0 +1,1 @@
+"""Evaluation: sampled completions in, accuracy and tokens with intervals out."""

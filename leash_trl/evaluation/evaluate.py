@@ -1,0 +1,58 @@
+"""Evaluates a model on a data set of problems: sample, grade, summarise."""
+
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from leash_trl.engines.transformers_engine import sample
+from leash_trl.evaluation.summary import Summary, summarize
+from leash_trl.rewards import math_reward
+
+
+def evaluate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Dataset,
+    num_samples: int,
+    max_new_tokens: int,
+    target_length: int | None = None,
+    seed: int = 0,
+    description: str = "evaluating",
+) -> Summary:
+    """avg@k accuracy and tokens of a model, sampled at temperature 1 as in training.
+
+    Args:
+        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
+            What to evaluate.
+        problems (`Dataset`):
+            Columns `prompt` and `solution`.
+        num_samples (`int`):
+            k, completions per problem.
+        max_new_tokens (`int`):
+            Generation limit in tokens.
+        target_length (`int`, *optional*):
+            Target in tokens, for the satisfaction rate.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the sampling.
+        description (`str`, *optional*):
+            Label of the progress bar.
+    """
+    samples = sample(
+        model,
+        tokenizer,
+        list(problems["prompt"]),
+        num_samples=num_samples,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        description=description,
+    )
+    rewards = [
+        math_reward([completion.text for completion in completions], [solution] * num_samples)
+        for completions, solution in zip(samples, problems["solution"], strict=True)
+    ]
+    return summarize(
+        is_correct=np.array(rewards, dtype=float) > 0,
+        lengths=np.array([[completion.length for completion in completions] for completions in samples]),
+        is_truncated=np.array([[completion.is_truncated for completion in completions] for completions in samples]),
+        target_length=target_length,
+    )

@@ -1,0 +1,62 @@
+"""Accuracy and tokens of sampled completions, with intervals over problems."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+BOOTSTRAP_RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What one model did on one set of problems.
+
+    Args:
+        accuracy (`float`):
+            avg@k: share of right completions, averaged over problems, in [0, 1].
+        accuracy_interval (`tuple[float, float]`):
+            95 % bootstrap interval of the accuracy; problems are resampled, not completions.
+        mean_tokens (`float`), p95_tokens (`float`):
+            Completion length in tokens.
+        satisfaction_rate (`float`):
+            Share of completions at or under the target length; NaN without one.
+        truncated_rate (`float`):
+            Share of completions that ended without EOS.
+    """
+
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    mean_tokens: float
+    p95_tokens: float
+    satisfaction_rate: float
+    truncated_rate: float
+
+
+def summarize(
+    is_correct: np.ndarray, lengths: np.ndarray, is_truncated: np.ndarray, target_length: int | None = None
+) -> Summary:
+    """Summary of P problems with k completions each.
+
+    Args:
+        is_correct (`np.ndarray` of shape `(P, k)`):
+            Whether each completion was right.
+        lengths (`np.ndarray` of shape `(P, k)`):
+            Lengths in tokens.
+        is_truncated (`np.ndarray` of shape `(P, k)`):
+            Whether each completion was cut off.
+        target_length (`int`, *optional*):
+            Target in tokens, for the satisfaction rate.
+    """
+    accuracy_P = is_correct.mean(axis=1)
+    rng = np.random.default_rng(0)
+    picks = rng.integers(0, len(accuracy_P), size=(BOOTSTRAP_RESAMPLES, len(accuracy_P)))
+    low, high = np.quantile(accuracy_P[picks].mean(axis=1), [0.025, 0.975])
+    return Summary(
+        accuracy=float(accuracy_P.mean()),
+        accuracy_interval=(float(low), float(high)),
+        mean_tokens=float(lengths.mean()),
+        p95_tokens=float(np.quantile(lengths, 0.95)),
+        satisfaction_rate=float((lengths <= target_length).mean()) if target_length is not None else float("nan"),
+        truncated_rate=float(is_truncated.mean()),
+    )

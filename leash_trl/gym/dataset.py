@@ -1,0 +1,33 @@
+"""Gym problems as data sets in TRL's form."""
+
+from datasets import Dataset, DatasetDict
+
+from leash_trl.gym.task import MAX_TERMS, Problem, Split, problems
+
+
+LEVELS = tuple(range(1, MAX_TERMS))
+SIZES: dict[Split, int] = {"train": 8192, "test": 128}
+
+
+def _row(problem: Problem) -> dict:
+    message = {"role": "user", "content": problem.question}
+    return {"prompt": [message], "solution": str(problem.answer), "level": problem.level}
+
+
+def gym_problems(split: Split, size: int, seed: int = 0) -> Dataset:
+    """`size` different problems of one split, all levels alike.
+
+    Returns:
+        `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).
+    """
+    rows: dict[str, dict] = {}
+    for problem in problems(seed, LEVELS, split):
+        if len(rows) == size:
+            break
+        rows.setdefault(problem.question, _row(problem))
+    return Dataset.from_list(list(rows.values()))
+
+
+def load_gym() -> DatasetDict:
+    """Training and held-out problems; no problem of one split is ever in the other."""
+    return DatasetDict({split: gym_problems(split, size) for split, size in SIZES.items()})

@@ -1,0 +1,132 @@
+"""Builds the gym's base model from nothing: a tiny decoder taught on over-thinking traces.
+
+The first stage teaches the arithmetic on concise traces, the second the over-thinking. `leash gym-build` runs both.
+"""
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch.utils.data import Dataset
+from transformers import (
+    DataCollatorForSeq2Seq,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.trainer_utils import get_last_checkpoint
+
+from leash_trl.gym.task import CONCISE, MAX_TERMS, TraceStyle, problems, solution_trace
+from leash_trl.gym.tokenizer import build_tokenizer
+
+
+LEVELS = tuple(range(1, MAX_TERMS))
+MAX_POSITIONS = 1024
+
+
+def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
+    """An untrained decoder of 0.2 M parameters in the Llama architecture, which PEFT and vLLM load too."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=96,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=3,  # 32 per head: the smallest head that vLLM's attention kernels take
+        num_key_value_heads=3,
+        max_position_embeddings=MAX_POSITIONS,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return LlamaForCausalLM(config)
+
+
+class TraceDataset(Dataset):
+    """`size` tokenized traces on training problems; the loss is on the completion, end token included."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, style: TraceStyle, size: int, seed: int):
+        rng = random.Random(seed)
+        stream = problems(seed + 1, LEVELS, "train")
+        self.rows = []
+        for _, problem in zip(range(size), stream, strict=False):
+            message = [{"role": "user", "content": problem.question}]
+            prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+            completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
+            self.rows.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        return self.rows[index]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of pretraining: which traces, how many optimizer steps of how many traces, peak learning rate."""
+
+    name: str
+    style: TraceStyle
+    steps: int
+    batch_size: int
+    learning_rate: float
+
+
+STAGES = (
+    Stage("concise", CONCISE, steps=3000, batch_size=64, learning_rate=3e-3),
+    Stage("overthinking", TraceStyle(), steps=3000, batch_size=64, learning_rate=1.5e-3),
+)
+
+
+def _train_stage(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerBase, stage: Stage, work_dir: Path, seed: int
+) -> None:
+    arguments = TrainingArguments(
+        output_dir=str(work_dir / stage.name),
+        max_steps=stage.steps,
+        per_device_train_batch_size=stage.batch_size,
+        learning_rate=stage.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=100,
+        weight_decay=0.01,
+        adam_beta2=0.98,
+        train_sampling_strategy="group_by_length",
+        logging_steps=100,
+        save_steps=500,
+        save_total_limit=1,
+        report_to="none",
+        use_cpu=True,
+        seed=seed,
+    )
+    data = TraceDataset(tokenizer, stage.style, stage.steps * stage.batch_size, seed)
+    collator = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=None)
+    trainer = Trainer(model, arguments, train_dataset=data, data_collator=collator)
+    trainer.train(
+        resume_from_checkpoint=get_last_checkpoint(arguments.output_dir)
+        if Path(arguments.output_dir).exists()
+        else None
+    )
+
+
+def build_checkpoint(output_dir: str, work_dir: str, seed: int = 0) -> None:
+    """Trains the base model and saves it with its tokenizer, continuing where an earlier call was stopped.
+
+    Args:
+        output_dir (`str`):
+            Folder for the finished checkpoint.
+        work_dir (`str`):
+            Folder for intermediate checkpoints.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the initial weights, the traces and their order.
+    """
+    set_seed(seed)
+    tokenizer = build_tokenizer()
+    model = build_model(tokenizer)
+    for index, stage in enumerate(STAGES):
+        _train_stage(model, tokenizer, stage, Path(work_dir), seed + index)
+    model.save_pretrained(output_dir)
+    tokenizer.save_pretrained(output_dir)

@@ -1,0 +1,279 @@
+"""`LeashGRPOTrainer`: TRL's `GRPOTrainer` with LEASH's adaptive length penalty. Wiring only, no arithmetic."""
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers.integrations import TensorBoardCallback
+from trl import GRPOTrainer
+
+from leash_trl.callbacks import DualStepCallback, EpochShuffleCallback, LeashTensorBoardCallback
+from leash_trl.controller_state import read_state, write_state
+from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.rollouts import Rollouts, looks_zero_one, weighted_task_rewards
+from leash_trl.length_control.statistics import length_statistics
+
+
+logger = logging.getLogger(__name__)
+
+
+class LeashGRPOTrainer(GRPOTrainer):
+    r"""
+    Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
+
+    Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
+    reward functions), the result is clipped to [-1, 1], and after the policy update lambda moves by `lambda_lr *
+    mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool output excluded.
+    Rewards are meant to be +1 for right and -1 for wrong, as [`~leash_trl.rewards.math_reward`] gives.
+
+    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    Lambda belongs to the trainer: it is saved with every checkpoint (`leash_state.json`: the value *after* that step's
+    dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A second
+    call of `train` goes on with the lambda that the first one left. Evaluation logs shaped and task reward and leaves
+    lambda alone.
+
+    Args:
+        model (`str` or [`~transformers.PreTrainedModel`]):
+            As for [`~trl.GRPOTrainer`].
+        reward_funcs (`RewardFunc | list[RewardFunc]`, *optional*):
+            Task rewards, as for [`~trl.GRPOTrainer`]; functions, async functions and reward models, with
+            `reward_weights`. Do not add a length reward of your own.
+        args ([`LeashGRPOConfig`]):
+            Configuration; `target_length` has no default, so neither has this.
+        kwargs:
+            All other arguments of [`~trl.GRPOTrainer`].
+
+    Raises:
+        `TypeError`: If `args` is not a [`LeashGRPOConfig`].
+
+    Example:
+        ```python
+        from datasets import load_dataset
+        from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+        from leash_trl.rewards import math_reward
+
+        trainer = LeashGRPOTrainer(
+            model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+            reward_funcs=math_reward,
+            args=LeashGRPOConfig(target_length=4096),
+            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train"),
+        )
+        trainer.train()
+        ```
+    """
+
+    _tag_names = ["trl", "leash"]
+    _name = "LEASH"
+    _paper = {
+        "title": "Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model",
+        "id": "2512.21540",
+        # docstyle-ignore
+        "citation": """\
+@article{li2025leash,
+    title        = {{Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model}},
+    author       = {Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo},
+    year         = 2025,
+    eprint       = {arXiv:2512.21540},
+}""",
+    }
+
+    def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
+        if not isinstance(args, LeashGRPOConfig):
+            raise TypeError(
+                f"args is {args!r}, but must be a LeashGRPOConfig, such as LeashGRPOConfig(target_length=4096)"
+            )
+        super().__init__(model, reward_funcs, args, *more_args, **kwargs)
+        self.length_control = Leash(
+            cast(int, args.target_length), args.lambda_init, args.lambda_lr, args.lambda_min, args.lambda_max
+        )
+        self._epoch_shuffle = EpochShuffleCallback()
+        self.add_callback(DualStepCallback(self.length_control))
+        self.add_callback(self._epoch_shuffle)
+        if self.pop_callback(TensorBoardCallback) is not None:
+            self.add_callback(LeashTensorBoardCallback())
+        self._is_evaluating = False
+        self._has_checked_reward_scale = False
+        self._lengths: list[int] = []
+        self._advantages = torch.empty(0)
+
+    @property
+    def _mode(self) -> str:
+        # A flag of our own: continuous batching leaves the model in train mode during evaluation.
+        return "eval" if self._is_evaluating else "train"
+
+    def _get_train_sampler(self, dataset=None):
+        """Keeps hold of TRL's sampler, so that a resumed run can go on with its epoch's order."""
+        sampler = super()._get_train_sampler(dataset)
+        self._epoch_shuffle.sampler = sampler
+        return sampler
+
+    def prediction_step(self, *args, **kwargs):
+        """Marks evaluation, during which lambda must not move."""
+        self._is_evaluating = True
+        try:
+            return super().prediction_step(*args, **kwargs)
+        finally:
+            self._is_evaluating = False
+
+    def _generate_single_turn(self, *args, **kwargs):
+        """Restores the training flag, which TRL's continuous-batching branch sets even during evaluation."""
+        was_training = self.model.training
+        output = super()._generate_single_turn(*args, **kwargs)
+        self.model.train(was_training)
+        return output
+
+    def _generate(self, prompts):
+        """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
+        output = super()._generate(prompts)
+        # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
+        completion_ids, tool_mask = output[1], output[2]
+        self._lengths = (
+            [sum(mask) for mask in tool_mask] if tool_mask is not None else [len(x) for x in completion_ids]
+        )
+        return output
+
+    def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
+        """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        rollouts = self._gather_rollouts(rewards_per_func)
+        shaped_rewards = self.length_control.shape(rollouts)
+        self._advantages = group_advantages(
+            shaped_rewards, rollouts.num_generations, self.scale_rewards, self.args.advantage_epsilon
+        )
+        self._log_length_control(rollouts, shaped_rewards)
+        self._warn_about_reward_scale(rollouts)
+        if self._mode == "train":
+            self.length_control.observe(rollouts)
+        return rewards_per_func
+
+    def _gather_rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+        lengths = torch.tensor(self._lengths, device=self.accelerator.device)
+        return Rollouts(
+            task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+            lengths=self.accelerator.gather(lengths).cpu(),
+            num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
+        )
+
+    def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
+        if self._has_checked_reward_scale:
+            return
+        self._has_checked_reward_scale = True
+        if looks_zero_one(rollouts.task_rewards):
+            warnings.warn(
+                "the task rewards of the first batch are 0 for wrong answers, so wrong answers pay for their length "
+                "too and learn to fail fast; LEASH is meant for -1 and +1, as leash_trl.rewards.math_reward gives",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _local_slice(self, num_local: int) -> slice:
+        return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
+
+    def _log_length_control(self, rollouts: Rollouts, shaped_rewards: torch.Tensor) -> None:
+        penalty = self.length_control.penalty(rollouts)
+        statistics = length_statistics(rollouts, penalty, shaped_rewards, self.args.target_length)
+        for name, value in {"lambda": self.length_control.lam, **statistics}.items():
+            self._metrics[self._mode][f"leash/{name}"].append(value)
+        local = self._local_slice(len(self._lengths))
+        columns = {"length": rollouts.lengths, "task_reward": rollouts.task_rewards}
+        for column, values in {**columns, "penalty": penalty, "shaped_reward": shaped_rewards}.items():
+            self._log_completion_extra(column, values[local].tolist())
+
+    def _generate_and_score_completions(self, inputs):
+        """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
+        output = super()._generate_and_score_completions(inputs)
+        advantages = output["advantages"]
+        local = self._advantages[self._local_slice(len(advantages))]
+        output["advantages"] = local.to(advantages.device, advantages.dtype)
+        # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
+        logged = self._logs["advantages"]
+        for _ in range(min(len(self._advantages), len(logged))):
+            logged.pop()
+        logged.extend(self._advantages.tolist())
+        return output
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        """Saves the controller's state beside the weights, before a checkpoint is pushed to the Hub."""
+        super().save_model(output_dir, _internal_call)
+        folder = Path(output_dir or self.args.output_dir)
+        if _internal_call:
+            self._save_rollout_window(folder)
+        if self.args.should_save:
+            write_state(folder, self._state_record())
+
+    def _state_record(self) -> dict[str, Any]:
+        return {
+            "method": self.length_control.name,
+            "controller": self.length_control.state_dict(),
+            "target_length": self.args.target_length,
+            "global_step": self.state.global_step,
+            "micro_step": self._step,
+        }
+
+    def _rollout_window_path(self, folder: Path) -> Path:
+        return folder / f"leash_rollouts_{self.accelerator.process_index}.pt"
+
+    def _save_rollout_window(self, folder: Path) -> None:
+        """Saves the completions that are still to be trained on, so that a resumed run need not generate others."""
+        # TRL: GRPOTrainer._prepare_inputs generates when this is 0 and reads its buffer otherwise
+        if self._step % (self.args.steps_per_generation * self.num_iterations) != 0:
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(self._buffered_inputs, self._rollout_window_path(folder))
+
+    def _load_optimizer_and_scheduler(self, checkpoint):
+        """Restores the controller, and where in a generation window the checkpoint was taken."""
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        self._warn_about_partial_checkpoint(Path(checkpoint))
+        record = read_state(checkpoint)
+        self.length_control.load_state_dict(record["controller"])
+        self._check_resumed_target(record)
+        self._load_rollout_window(Path(checkpoint), record.get("micro_step", 0))
+
+    def _warn_about_partial_checkpoint(self, checkpoint: Path) -> None:
+        # DeepSpeed keeps its optimizer in global_step*/, FSDP in optimizer_*/
+        if not any([*checkpoint.glob("optimizer*"), *checkpoint.glob("global_step*")]):
+            warnings.warn(
+                f"{checkpoint} holds no optimizer state (saved with save_only_model, or the root of a Hub "
+                "repository): weights and lambda are restored, the optimizer and the random generators start afresh",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _check_resumed_target(self, record: dict[str, Any]) -> None:
+        if (saved := record.get("target_length")) not in (None, self.args.target_length):
+            warnings.warn(
+                f"resuming with target_length={self.args.target_length}, but the checkpoint was trained for {saved}; "
+                f"lambda={self.length_control.lam} is kept",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def _load_rollout_window(self, checkpoint: Path, micro_step: int) -> None:
+        window = self.args.steps_per_generation * self.num_iterations
+        if micro_step % window == 0:
+            return
+        path = self._rollout_window_path(checkpoint)
+        if path.is_file():
+            self._step = micro_step
+            self._buffered_inputs = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+            return
+        warnings.warn(
+            f"{checkpoint} was saved inside a generation window and has no {path.name}: new completions are generated "
+            "for the rest of the window, so the resumed run differs from an uninterrupted one. Save at multiples of "
+            f"{window} micro-steps (steps_per_generation * num_iterations), with as many processes as at resume.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+    def _push_from_checkpoint(self, checkpoint_folder: str):
+        """Puts the state at the root of the Hub repository too, where transformers copies only the model's files."""
+        if self.is_world_process_zero():
+            write_state(self.args.output_dir, read_state(checkpoint_folder))
+        super()._push_from_checkpoint(checkpoint_folder)

@@ -1,0 +1,123 @@
+"""Fixtures: a tiny random model, the gym's tokenizer and problems. Nothing is downloaded."""
+
+import os
+
+
+# Before any import of torch or the Hub client.
+os.environ.update(
+    HF_HUB_OFFLINE="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    TOKENIZERS_PARALLELISM="false",
+    OMP_NUM_THREADS="1",
+    CUDA_VISIBLE_DEVICES="",
+)
+
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parent.parent
+SHARED = ROOT.parent / "shared"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of public data beside the project; tests that need it skip where it is absent."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("../shared/data is not here")
+    return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def tiny_model_path(tmp_path_factory, tokenizer) -> str:
+    """A one-layer random model; with `EOS_BIAS` its completions end after some twenty tokens."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+    )
+    path = tmp_path_factory.mktemp("tiny-model")
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def problems():
+    from leash_trl.gym.dataset import gym_problems
+
+    return gym_problems("train", 64)
+
+
+def eos_bias(tokenizer) -> dict:
+    """Generation arguments that make a random model stop early now and then."""
+    return {"sequence_bias": [[[tokenizer.eos_token_id], 2.0]]}
+
+
+def parity_reward(completion_ids, **kwargs) -> list[float]:
+    """+1 or -1 by the parity of the token ids: right and wrong answers in every group, whatever the model says."""
+    return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
+
+
+@pytest.fixture
+def make_args(tmp_path, tokenizer):
+    """Factory of small, quiet CPU configurations."""
+    from leash_trl import LeashGRPOConfig
+
+    def make(**overrides):
+        defaults = {
+            "output_dir": str(tmp_path / "run"),
+            "target_length": 12,
+            "max_completion_length": 24,
+            "lambda_lr": 0.1,
+            "learning_rate": 1e-3,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_steps": 3,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            "bf16": False,
+            "generation_kwargs": eos_bias(tokenizer),
+        }
+        return LeashGRPOConfig(**{**defaults, **overrides})
+
+    return make
+
+
+@pytest.fixture
+def make_trainer(make_args, tiny_model_path, problems):
+    """Factory of trainers on the tiny model."""
+    from leash_trl import LeashGRPOTrainer
+
+    def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
+        extra = {key: overrides.pop(key) for key in ("tools", "peft_config", "eval_dataset") if key in overrides}
+        return trainer_class(
+            tiny_model_path,
+            reward_funcs,
+            args or make_args(**overrides),
+            train_dataset=problems if dataset is None else dataset,
+            **extra,
+        )
+
+    return make

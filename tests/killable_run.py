@@ -1,0 +1,50 @@
+"""A small training run that can kill itself in the middle of a step; used by test_resume."""
+
+import argparse
+import os
+import signal
+
+from conftest import eos_bias, parity_reward
+
+from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+from leash_trl.gym.dataset import gym_problems
+from leash_trl.gym.tokenizer import build_tokenizer
+
+
+def make_trainer(model_path: str, output_dir: str, kill_in_step: int | None = None) -> LeashGRPOTrainer:
+    """A run of eight steps with a checkpoint at every second one."""
+
+    class KillableTrainer(LeashGRPOTrainer):
+        def compute_loss(self, *args, **kwargs):
+            loss = super().compute_loss(*args, **kwargs)
+            if self.state.global_step + 1 == kill_in_step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return loss
+
+    args = LeashGRPOConfig(
+        output_dir=output_dir,
+        target_length=12,
+        max_completion_length=24,
+        lambda_lr=0.1,
+        learning_rate=1e-3,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_steps=8,
+        save_steps=2,
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=True,
+        bf16=False,
+        generation_kwargs=eos_bias(build_tokenizer()),
+    )
+    return KillableTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model_path")
+    parser.add_argument("output_dir")
+    parser.add_argument("--kill_in_step", type=int)
+    arguments = parser.parse_args()
+    make_trainer(arguments.model_path, arguments.output_dir, arguments.kill_in_step).train()

@@ -1,0 +1,148 @@
+"""When lambda moves: once per generation batch, after the policy update, whatever the batching is."""
+
+import pytest
+import torch
+from conftest import parity_reward
+
+
+TARGET = 12
+STEPS = 6
+
+
+def expected_dual_steps(micro_batches_of_updates, window):
+    """Generation batches begin at every `window`-th micro-step; those of one update share one dual step."""
+    steps, pending, micro = 0, False, 0
+    for count in micro_batches_of_updates:
+        for _ in range(count):
+            pending |= micro % window == 0
+            micro += 1
+        steps += pending
+        pending = False
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("accumulation", "steps_per_generation", "iterations"),
+    [
+        (1, 1, 1),
+        (2, 2, 1),
+        (1, 4, 1),
+        (2, 4, 1),
+        (1, 1, 3),
+        (2, 2, 2),
+        (2, 3, 2),
+        (4, 2, 1),
+        (4, 1, 1),
+        (4, 3, 1),
+        (3, 2, 1),
+    ],
+)
+def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_per_generation, iterations):
+    batches = []
+
+    def reward(completion_ids, **kwargs):
+        batches.append([len(ids) for ids in completion_ids])
+        return parity_reward(completion_ids)
+
+    trainer = make_trainer(
+        reward,
+        gradient_accumulation_steps=accumulation,
+        steps_per_generation=steps_per_generation,
+        num_iterations=iterations,
+        max_steps=STEPS,
+        lambda_lr=0.03,
+    )
+    controller, events = trainer.length_control, []
+    observe, dual_step = controller.observe, controller.dual_step
+
+    def spy_observe(rollouts):
+        observe(rollouts)
+        events.append(("batch", trainer.state.global_step, controller.lam))
+
+    def spy_dual_step():
+        before = controller.lam
+        dual_step()
+        if controller.lam != before:
+            events.append(("dual", trainer.state.global_step, controller.lam))
+
+    controller.observe, controller.dual_step = spy_observe, spy_dual_step
+    trainer.train()
+
+    # replay: batches pool until the update that follows them ends
+    lam, pool, moves = 0.1, [], []
+    batch_index = 0
+    for kind, global_step, logged_lam in events:
+        if kind == "batch":
+            assert logged_lam == lam  # the lambda in force when sampling began
+            pool += batches[batch_index]
+            batch_index += 1
+        else:
+            lam = min(1.0, max(0.0, lam + 0.03 * (sum(pool) / len(pool) / TARGET - 1.0)))
+            assert logged_lam == pytest.approx(lam, abs=1e-12)
+            lam, pool = logged_lam, []
+            moves.append(global_step)
+    assert batch_index == len(batches)
+    assert pool == []  # nothing is pending where a checkpoint could be taken
+    expected = expected_dual_steps([accumulation] * STEPS, steps_per_generation * iterations)
+    assert len(moves) == len(set(moves)) == expected
+
+
+def test_lambda_moves_after_the_optimizer(make_trainer):
+    trainer = make_trainer(max_steps=1)
+    events = []
+    trainer.create_optimizer()
+    step, dual_step = trainer.optimizer.step, trainer.length_control.dual_step
+
+    def spy_step(*args, **kwargs):
+        events.append("policy")
+        return step(*args, **kwargs)
+
+    def spy_dual_step():
+        events.append("dual")
+        dual_step()
+
+    trainer.optimizer.step, trainer.length_control.dual_step = spy_step, spy_dual_step
+    trainer.train()
+    assert events == ["policy", "dual"]
+
+
+def test_training_twice_goes_on_with_lambda(make_trainer):
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    first = trainer.length_control.lam
+    trainer.train()
+    assert trainer.state.log_history[0]["leash/lambda"] == first
+
+
+def test_tensorboard_shows_one_group(make_trainer, problems, monkeypatch, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    trainer = make_trainer(
+        max_steps=2,
+        report_to="tensorboard",
+        eval_dataset=problems.select(range(8)),
+        eval_strategy="steps",
+        eval_steps=2,
+        per_device_eval_batch_size=8,
+    )
+    trainer.train()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    tags = events.Tags()["scalars"]
+    assert {"leash/lambda", "leash/violation", "eval_leash/lambda", "train/loss"} <= set(tags)
+    assert not [tag for tag in tags if tag.startswith("train/leash")]
+    logged = [row["leash/lambda"] for row in trainer.state.log_history if "leash/lambda" in row]
+    assert [event.value for event in events.Scalars("leash/lambda")] == pytest.approx(logged, rel=1e-6)
+
+
+def test_shuffle_of_later_epochs_is_that_of_an_uninterrupted_run(make_trainer, problems):
+    trainer = make_trainer(dataset=problems.select(range(8)))
+    uninterrupted = trainer._get_train_sampler()
+    orders = [list(uninterrupted) for _ in range(3)]
+    resumed = trainer._get_train_sampler()
+    for epoch in (2, 0, 1):
+        trainer.state.epoch = epoch + 0.25
+        trainer._epoch_shuffle.on_epoch_begin(trainer.args, trainer.state, trainer.control)
+        assert list(resumed) == orders[epoch]
+    assert orders[0] != orders[1]
+    assert isinstance(resumed.generator, torch.Generator)

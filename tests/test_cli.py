@@ -1,0 +1,114 @@
+"""The command line: help, errors, and the gym from recipe to figure."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leash_trl.cli.main import COMMANDS, main
+
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert [name for name in COMMANDS if name not in text] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert f"leash {command}" in capsys.readouterr().out
+
+
+def test_module_form_works():
+    run = subprocess.run([sys.executable, "-m", "leash_trl", "--version"], capture_output=True, text=True, check=True)
+    assert re.fullmatch(r"leash-trl \d+\.\d+\.\d+\n", run.stdout)
+
+
+GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "true", "--bf16", "false"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (GYM, "target_length is required"),
+        ([*GYM, "--target_length", "40", "--max_completion_length", "30"], "below max_completion_length=30"),
+        ([*GYM, "--target_length", "40", "--reward_funcs", "maths_reward"], "cannot load 'maths_reward'"),
+        ([*GYM, "--target_length", "40", "--resume_from_checkpoint", "true"], "holds no checkpoint"),
+        (
+            ["--model_name_or_path", "gym", "--target_length", "40", "--use_cpu", "true", "--bf16", "false"],
+            "dataset_name",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *arguments]) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("leash train: ")
+    assert message in error
+
+
+def test_unknown_recipe_keys_are_errors(tmp_path, capsys):
+    recipe = tmp_path / "typo.yaml"
+    recipe.write_text("model_name_or_path: gym\ndataset_name: gym\ntarget_lenght: 40\n")
+    assert main(["train", "--config", str(recipe)]) == 2
+    assert "target_lenght" in capsys.readouterr().err
+
+
+def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "train.jsonl").write_text(json.dumps({"prompt": "1 + 1 = ?", "answer": "2"}) + "\n")
+    arguments = ["--model_name_or_path", "gym", "--dataset_name", "data", "--use_cpu", "true", "--bf16", "false"]
+    assert main(["train", *arguments, "--target_length", "40"]) == 2
+    assert "columns prompt, answer, but solution is missing" in capsys.readouterr().err
+
+
+def test_smoke_recipe_trains_evaluates_draws_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
+    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    assert main(command) == 0
+    first = capsys.readouterr().out
+    rows = [line for line in first.splitlines() if line.startswith("| 0 ")]
+    assert len(rows) == 1
+    result = json.loads((tmp_path / "demo" / "seed-0" / "result.json").read_text())
+    assert f"{result['trained']['mean_tokens']:.1f}" in rows[0]
+    assert (tmp_path / "demo" / "dynamics.png").stat().st_size > 10_000
+    assert list((tmp_path / "tensorboard").iterdir())
+    changed = (tmp_path / "demo" / "seed-0" / "model.safetensors").stat().st_mtime
+    assert main(command) == 0
+    assert (tmp_path / "demo" / "seed-0" / "model.safetensors").stat().st_mtime == changed
+    assert main(["plot", str(tmp_path / "demo" / "seed-0"), "--output", str(tmp_path / "figure.png")]) == 0
+    assert (tmp_path / "figure.png").is_file()
+
+
+def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    (tmp_path / "my_rewards.py").write_text(
+        "def even(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
+    )
+    (tmp_path / "data").mkdir()
+    rows = [json.dumps({"prompt": f"{i} + 1 = ?"}) for i in range(1, 9)]
+    (tmp_path / "data" / "train.jsonl").write_text("\n".join(rows))
+    arguments = ["--model_name_or_path", "gym", "--dataset_name", "data", "--use_cpu", "true", "--bf16", "false"]
+    arguments += ["--target_length", "10", "--max_completion_length", "16", "--max_steps", "2", "--output_dir", "run"]
+    arguments += ["--reward_funcs", "my_rewards.even", "--prompt_suffix", " = ?", "--logging_steps", "1"]
+    arguments += ["--gradient_checkpointing", "false"]
+    assert main(["train", *arguments]) == 0
+    state = json.loads((tmp_path / "run" / "leash_state.json").read_text())
+    assert f"lambda={state['controller']['lambda']:.4f}" in capsys.readouterr().out
+    history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
+    assert "rewards/even/mean" in history[0]

@@ -1,0 +1,54 @@
+"""Two processes: the same lambda on both, and the same as one process gets from the same lengths."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+SCRIPT = Path(__file__).parent / "scripted_run.py"
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
+    output_dir = tmp_path_factory.mktemp("two-processes")
+    # not `accelerate launch --cpu --num_processes 2`, which starts one process
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    finished = subprocess.run(
+        [*command, tiny_model_path, str(output_dir), "6"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr[-8000:]
+    return [json.loads((output_dir / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_there_really_are_two_processes(ranks):
+    assert [rank["world_size"] for rank in ranks] == [2, 2]
+    assert [rank["rank"] for rank in ranks] == [0, 1]
+
+
+def test_both_processes_log_the_same(ranks):
+    assert ranks[0]["batches"] == ranks[1]["batches"]
+    assert ranks[0]["lambda"] == ranks[1]["lambda"]
+    assert len(ranks[0]["batches"]) == 4
+
+
+def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
+    sys.path.insert(0, str(SCRIPT.parent))
+    import scripted_run
+
+    single = scripted_run.run(tiny_model_path, str(tmp_path), per_device_batch_size=12)
+    assert single["world_size"] == 1
+    lambdas = [batch["leash/lambda"] for batch in single["batches"]]
+    assert lambdas == [batch["leash/lambda"] for batch in ranks[0]["batches"]]
+    assert single["lambda"] == ranks[0]["lambda"]
+    assert len(set(lambdas)) == 4
+    assert max(single["advantages"]) > 0.5
+    assert single["advantages"] == pytest.approx(ranks[1]["advantages"], abs=1e-12)

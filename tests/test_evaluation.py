@@ -1,0 +1,45 @@
+"""Sampling and summaries."""
+
+import numpy as np
+import pytest
+
+from leash_trl.evaluation.summary import summarize
+
+
+def test_summary_by_hand():
+    is_correct = np.array([[True, True], [True, False]])
+    lengths = np.array([[10, 20], [30, 100]])
+    summary = summarize(is_correct, lengths, lengths == 100, target_length=20)
+    assert summary.accuracy == 0.75
+    assert summary.mean_tokens == 40
+    assert summary.p95_tokens == pytest.approx(30 + 0.85 * 70)
+    assert summary.satisfaction_rate == 0.5
+    assert summary.truncated_rate == 0.25
+    assert summary.accuracy_interval == (0.5, 1.0)  # both problems resampled: 0.5, 0.75 or 1
+
+
+def test_interval_is_over_problems_not_completions():
+    # ten problems, all or nothing: a thousand completions each must not narrow the interval
+    is_correct = np.repeat(np.arange(10)[:, None] < 5, 1000, axis=1)
+    low, high = summarize(is_correct, np.ones((10, 1000)), np.zeros((10, 1000), dtype=bool)).accuracy_interval
+    assert high - low > 0.4
+
+
+def test_sampling_counts_tokens_up_to_the_end_token(tiny_model_path, problems):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from leash_trl.engines.transformers_engine import sample
+
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_path)
+    prompts = problems["prompt"][:3]
+    rows = sample(model, tokenizer, prompts, num_samples=40, max_new_tokens=60, batch_size=32, seed=3)
+    assert [len(row) for row in rows] == [40] * 3
+    everything = [completion for row in rows for completion in row]
+    assert {c.length == 60 for c in everything if c.is_truncated} == {True}
+    assert 0 < sum(not c.is_truncated for c in everything) < 120
+    for completion in everything:
+        words = len(tokenizer.encode(completion.text))
+        assert words <= completion.length
+    again = sample(model, tokenizer, prompts, num_samples=40, max_new_tokens=60, batch_size=32, seed=3)
+    assert again == rows

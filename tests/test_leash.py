@@ -1,0 +1,154 @@
+"""LEASH's shaping and controller: golden vectors by hand, and the properties of Algorithm 1."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.leash import Leash, clip_reward, relative_overshoot
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def leash(lam=0.1, lr=0.005, target=4096, minimum=0.0, maximum=1.0) -> Leash:
+    return Leash(target, lam, lr, minimum, maximum)
+
+
+def rollouts(rewards, lengths, num_generations=None) -> Rollouts:
+    return Rollouts(torch.tensor(rewards, dtype=torch.float64), torch.tensor(lengths), num_generations or len(lengths))
+
+
+LENGTHS = st.lists(st.integers(0, 40_000), min_size=1, max_size=16)
+LAMBDAS = st.floats(0, 1)
+
+
+def test_overshoot_is_zero_at_the_target_and_starts_one_token_later():
+    overshoot = relative_overshoot(torch.tensor([1, 4095, 4096, 4097, 8192]), 4096)
+    assert overshoot.tolist() == [0, 0, 0, 1 / 4096, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("lam", "rewards", "lengths", "expected"),
+    [
+        # golden leash_reward_correct: 1 - 0.1 * (L / 4096 - 1)
+        (0.1, [1, 1, 1, 1], [4096, 4097, 6144, 32768], [1.0, 1 - 0.1 / 4096, 0.95, 0.3]),
+        # golden leash_reward_wrong: already at the lower clip
+        (0.5, [-1, -1, -1], [100, 8192, 32768], [-1, -1, -1]),
+        # golden leash_reward_saturates: 1 - 0.5 * 2 = 0, 1 - 0.5 * 4 = -1, then clipped
+        (0.5, [1, 1, 1], [12288, 20480, 32768], [0, -1, -1]),
+        # a sum of rewards above 1 is clipped before the first token of overshoot is felt
+        (0.1, [1.5], [4096 + 2048], [1.0]),
+    ],
+)
+def test_shaped_rewards_by_hand(lam, rewards, lengths, expected):
+    shaped = leash(lam).shape(rollouts(rewards, lengths))
+    torch.testing.assert_close(shaped, torch.tensor(expected, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+
+
+def test_full_step_by_hand():
+    # golden leash_full_step: shape with the old lambda, then move it
+    controller = leash(lam=0.2)
+    batch = rollouts([1, 1, -1, 1], [2048, 6144, 8192, 12288])
+    shaped = controller.shape(batch)
+    controller.observe(batch)
+    controller.dual_step()
+    torch.testing.assert_close(shaped, torch.tensor([1.0, 0.9, -1.0, 0.6], dtype=torch.float64))
+    assert controller.lam == pytest.approx(0.20375)  # mean 7168: 0.2 + 0.005 * 0.75
+    advantages = group_advantages(shaped, 4, "group", epsilon=1e-6)
+    expected = [0.6703907608323627, 0.5631282390991847, -1.4748596738311979, 0.24134067389965055]
+    torch.testing.assert_close(advantages, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+def test_lambda_cancels_in_all_correct_groups():
+    # golden leash_lambda_cancels_when_all_correct: the group's standard deviation divides it out
+    batch = rollouts([1, 1, 1, 1], [2048, 6144, 8192, 12288])
+    expected = {
+        0.01: [1.0245750906472657, 0.439103610277394, -0.14636787009247768, -1.317310830832221],
+        0.4: [1.0246920766047432, 0.43915374711631877, -0.14638458237210594, -1.317461241348955],
+    }
+    for lam, advantages in expected.items():
+        ours = group_advantages(leash(lam).shape(batch), 4, "group", epsilon=1e-6)
+        torch.testing.assert_close(ours, torch.tensor(advantages, dtype=torch.float64), rtol=1e-9, atol=0)
+
+
+@given(LENGTHS, LAMBDAS, st.data())
+def test_permuting_completions_permutes_shaped_rewards(lengths, lam, data):
+    rewards = data.draw(st.lists(st.sampled_from([-1.0, 1.0]), min_size=len(lengths), max_size=len(lengths)))
+    order = data.draw(st.permutations(range(len(lengths))))
+    shaped = leash(lam).shape(rollouts(rewards, lengths))
+    permuted = leash(lam).shape(rollouts([rewards[i] for i in order], [lengths[i] for i in order]))
+    assert permuted.tolist() == [shaped[i].item() for i in order]
+
+
+@given(LENGTHS, LAMBDAS)
+def test_longer_never_pays_less_and_nothing_leaves_the_clip(lengths, lam):
+    lengths = sorted(lengths)
+    shaped = leash(lam).shape(rollouts([1.0] * len(lengths), lengths))
+    assert (shaped.diff() <= 0).all()
+    assert ((shaped >= -1) & (shaped <= 1)).all()
+
+
+@given(LENGTHS, LAMBDAS)
+def test_wrong_answers_never_feel_their_length(lengths, lam):
+    assert (leash(lam).shape(rollouts([-1.0] * len(lengths), lengths)) == -1).all()
+
+
+def test_dual_step_pools_the_lengths_of_all_batches_since_the_last_one():
+    split, whole = leash(), leash()
+    split.observe(rollouts([1.0] * 3, [5000, 6000, 7001]))
+    split.observe(rollouts([1.0], [9000]))
+    whole.observe(rollouts([1.0] * 4, [5000, 6000, 7001, 9000]))
+    split.dual_step()
+    whole.dual_step()
+    assert split.lam == whole.lam > 0.1
+
+
+def test_dual_step_without_new_completions_changes_nothing():
+    controller = leash()
+    controller.dual_step()
+    assert controller.lam == 0.1
+    controller.observe(rollouts([1.0], [8192]))
+    controller.dual_step()
+    controller.dual_step()
+    assert controller.lam == pytest.approx(0.105)
+
+
+def test_unscorable_completions_stay_unscorable_but_count_in_the_violation():
+    controller = leash()
+    batch = rollouts([float("nan"), 1.0], [12288, 4096])
+    shaped = controller.shape(batch)
+    controller.observe(batch)
+    controller.dual_step()
+    assert torch.isnan(shaped).tolist() == [True, False]
+    assert controller.lam == pytest.approx(0.105)  # mean 8192
+
+
+def test_frozen_lambda_is_frozen_to_the_last_bit():
+    controller = leash(lam=0.1, lr=0.0)
+    controller.observe(rollouts([1.0], [32768]))
+    controller.dual_step()
+    assert controller.lam == 0.1
+
+
+@given(LAMBDAS)
+def test_state_round_trip_through_json_is_exact(lam):
+    import json
+
+    controller = leash(0.5)
+    controller.load_state_dict(json.loads(json.dumps(leash(lam).state_dict())))
+    assert controller.lam == lam
+
+
+@pytest.mark.parametrize("bad", [{}, {"lambda": None}, {"lambda": float("nan")}, {"lambda": "0.1"}, {"lambda": True}])
+def test_damaged_state_is_an_error(bad):
+    with pytest.raises(ValueError, match="not a finite number"):
+        leash().load_state_dict(bad)
+
+
+def test_state_outside_the_bounds_is_an_error():
+    with pytest.raises(ValueError, match="widen the bounds"):
+        leash(maximum=0.5).load_state_dict({"lambda": 0.7})
+
+
+def test_clip_keeps_nan():
+    assert torch.isnan(clip_reward(torch.tensor([float("nan")]))).all()

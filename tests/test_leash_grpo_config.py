@@ -1,0 +1,101 @@
+"""The configuration: the paper's recipe by default, and early errors that name field, value and remedy."""
+
+import dataclasses
+import re
+import warnings
+
+import pytest
+
+from leash_trl import LeashGRPOConfig
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(**fields):
+        return LeashGRPOConfig(
+            **{"output_dir": str(tmp_path), "target_length": 4096, "use_cpu": True, "bf16": False, **fields}
+        )
+
+    return make
+
+
+def test_defaults_are_the_papers_recipe(config):
+    paper = {
+        "lambda_init": 0.1,
+        "lambda_lr": 0.005,
+        "lambda_min": 0.0,
+        "lambda_max": 1.0,
+        "advantage_epsilon": 1e-8,
+        "loss_type": "dapo",
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "beta": 0.0,
+        "entropy_coef": 0.0,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.1,
+        "max_grad_norm": 1.0,
+        "scale_rewards": "group",
+        "num_generations": 8,
+        "max_completion_length": 32768,
+        "mask_truncated_completions": False,
+        "vllm_importance_sampling_correction": False,
+    }
+    made = config()
+    assert {name: getattr(made, name) for name in paper} == paper
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"target_length": None}, "target_length is required"),
+        ({"target_length": 0}, "target_length is 0"),
+        ({"target_length": -5}, "target_length is -5"),
+        ({"target_length": 20.5}, "target_length is 20.5"),  # YAML values are not type-checked by TrlParser
+        ({"target_length": True}, "target_length is True"),
+        ({"target_length": 512, "max_completion_length": 512}, "below max_completion_length=512"),
+        ({"lambda_init": 1.5}, "lambda_init=1.5"),
+        ({"lambda_min": 0.5}, "lambda_min=0.5"),
+        ({"lambda_min": -0.1}, "lambda_min=-0.1"),
+        ({"lambda_lr": -0.01}, "lambda_lr is -0.01"),
+        ({"lambda_lr": float("nan")}, "lambda_lr is nan"),
+        ({"lambda_lr": "fast"}, "lambda_lr is 'fast'"),
+        ({"lambda_max": float("inf")}, "lambda_max is inf"),
+        ({"advantage_epsilon": 0.0}, "advantage_epsilon is 0.0"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "use 'sum_then_normalize'"),
+    ],
+)
+def test_what_would_break_the_method_is_an_error(config, fields, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"top_p": 0.9}, "top_p=0.9"),
+        ({"top_k": 50}, "top_k=50"),
+        ({"mask_truncated_completions": True}, "lambda rises"),
+    ],
+)
+def test_what_defeats_the_purpose_is_a_warning(config, fields, message):
+    with pytest.warns(UserWarning, match=message):
+        config(**fields)
+
+
+def test_a_good_configuration_does_not_warn(config):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        config()
+
+
+def test_help_is_the_first_sentence_of_the_docstring():
+    entries = dict(
+        re.findall(r"^        (\w+) \(.*?\):\n            (.+?\.)(?=\s)", LeashGRPOConfig.__doc__, re.M | re.S)
+    )
+    own = [f for f in dataclasses.fields(LeashGRPOConfig) if f.name in LeashGRPOConfig.__annotations__]
+    assert {f.name for f in own} == set(entries)
+    for field in own:
+        assert field.metadata["help"] == re.sub(r"\s+", " ", entries[field.name])

@@ -1,0 +1,28 @@
+"""The value object a method sees."""
+
+import pytest
+import torch
+
+from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
+
+
+NAN = float("nan")
+
+
+def test_weighted_sum_skips_functions_that_did_not_score():
+    rewards = torch.tensor([[1.0, 0.5], [-1.0, NAN], [NAN, NAN]])
+    sums = weighted_task_rewards(rewards, torch.tensor([1.0, 0.3]))
+    torch.testing.assert_close(sums[:2], torch.tensor([1.15, -1.0], dtype=torch.float64), rtol=1e-6, atol=0)
+    assert torch.isnan(sums[2])
+
+
+def test_unscorable_is_neither_scorable_nor_correct():
+    rollouts = Rollouts(torch.tensor([1.0, NAN, -1.0, 0.0]), torch.tensor([1, 2, 3, 4]), 4)
+    assert rollouts.is_scorable.tolist() == [True, False, True, True]
+    assert rollouts.is_correct.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(("lengths", "groups"), [([1, 2, 3], 4), ([1, 2, 3, 4], 3)])
+def test_shapes_that_do_not_fit_are_errors(lengths, groups):
+    with pytest.raises(ValueError, match="completion"):
+        Rollouts(torch.zeros(4), torch.tensor(lengths), groups)

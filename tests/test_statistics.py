@@ -1,0 +1,47 @@
+"""The logged statistics of one generation batch."""
+
+import math
+
+import pytest
+import torch
+
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.statistics import length_statistics
+
+
+def statistics(rewards, lengths, lam=0.5, target=100, groups=2):
+    rollouts = Rollouts(torch.tensor(rewards, dtype=torch.float64), torch.tensor(lengths), groups)
+    controller = Leash(target, lam, 0.1, 0.0, 1.0)
+    return length_statistics(rollouts, controller.penalty(rollouts), controller.shape(rollouts), target)
+
+
+def test_statistics_by_hand():
+    logged = statistics([1, 1, -1, -1], [50, 150, 200, 100])
+    expected = {
+        "violation": 0.25,  # mean length 125
+        "satisfaction_rate": 0.5,  # 50 and 100
+        "mean_penalty": (0.5 * 0.5 + 0.5 * 1.0) / 4,
+        "mean_effective_penalty": 0.5 * 0.5 / 4,  # the wrong one pays nothing
+        "paying_share": 0.5,
+        "mean_length": 125,
+        "p95_length": 192.5,
+        "max_length": 200,
+        "mean_correct_length": 100,
+        "mean_wrong_length": 150,
+        "accuracy": 0.5,
+        "task_reward": 0,
+        "shaped_reward": -0.0625,
+        "clipped_share": 0.25,  # -1 - 0.5 is below -1
+        "zero_signal_share": 0.5,  # the second group
+    }
+    assert logged == pytest.approx(expected, abs=1e-12)
+
+
+def test_keys_do_not_depend_on_the_batch():
+    nan = float("nan")
+    mixed, none_right, unscorable = ([1, -1], [-1, -1], [nan, nan])
+    keys = {tuple(statistics(rewards, [50, 150])) for rewards in (mixed, none_right, unscorable)}
+    assert len(keys) == 1
+    assert math.isnan(statistics(none_right, [50, 150])["mean_correct_length"])
+    assert statistics(unscorable, [50, 150])["zero_signal_share"] == 1.0

@@ -1,0 +1,71 @@
+"""What we lean on inside TRL and transformers, checked on the oldest and the newest release we claim."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import trl
+from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
+
+import leash_trl
+from leash_trl import LeashGRPOTrainer
+
+
+PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
+
+
+def parameters(method) -> list[str]:
+    return list(inspect.signature(method).parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("_generate", ["self", "prompts"]),
+        ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
+        ("_generate_and_score_completions", ["self", "inputs"]),
+        ("_get_train_sampler", ["self", "dataset"]),
+        ("save_model", ["self", "output_dir", "_internal_call"]),
+        ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
+        ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
+        ("_log_completion_extra", ["self", "column", "values"]),
+    ],
+)
+def test_hook_has_the_arguments_we_use(name, expected):
+    assert parameters(getattr(GRPOTrainer, name)) == expected
+
+
+@pytest.mark.parametrize("name", ["_generate_single_turn", "prediction_step"])
+def test_hook_we_only_pass_through_exists(name):
+    assert callable(getattr(GRPOTrainer, name))
+
+
+def test_what_we_read_in_the_sampler_exists():
+    sampler = RepeatSampler(["a", "b"], mini_repeat_count=1, seed=0)
+    assert (sampler.shuffle, sampler.seed, sampler.num_samples) == (True, 0, 2)
+    assert sampler.generator is not None
+
+
+def test_every_override_calls_super():
+    for name, method in vars(LeashGRPOTrainer).items():
+        if inspect.isfunction(method) and hasattr(GRPOTrainer, name):
+            assert f"super().{name}(" in inspect.getsource(method), name
+
+
+def test_lengths_agree_with_trls_own_metric(make_trainer):
+    trainer = make_trainer(max_steps=2)
+    trainer.train()
+    for row in trainer.state.log_history[:2]:
+        assert row["leash/mean_length"] == pytest.approx(row["completions/mean_length"], rel=1e-6)
+        assert row["leash/max_length"] == row["completions/max_length"]
+        assert row["leash/task_reward"] == pytest.approx(row["reward"], abs=1e-6)
+
+
+def test_the_installed_trl_is_one_we_claim():
+    from packaging.requirements import Requirement
+
+    (requirement,) = re.findall(r'"(trl[^"\[]+)"', PYPROJECT.read_text())[:1]
+    assert Requirement(requirement).specifier.contains(trl.__version__, prereleases=True)
+    assert leash_trl.__version__ == "0.1.0"
