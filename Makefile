@@ -38,7 +38,7 @@ test: install ## run the tests
 	$(BIN)/python -m pytest
 
 test-slow: install ## run the tests marked slow too
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest -m "not benchmark and not gpu"
 
 test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
 	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py

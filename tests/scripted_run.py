@@ -9,11 +9,15 @@ import zlib
 from pathlib import Path
 
 import torch
-from conftest import parity_reward
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.tokenizer import build_tokenizer
+
+
+def odd_length_reward(completion_ids, **kwargs) -> list[float]:
+    """+1 for an odd number of tokens, -1 for an even one."""
+    return [1.0 if len(ids) % 2 else -1.0 for ids in completion_ids]
 
 
 def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
@@ -46,7 +50,7 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
         use_cpu=True,
         bf16=False,
     )
-    trainer = LeashGRPOTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
+    trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 64))
     trainer.rollout_func = rollout
     seen = []
     calculate = trainer._calculate_rewards
@@ -64,7 +68,10 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
         "rank": trainer.accelerator.process_index,
         "batches": seen,
         "lambda": trainer.length_control.lam,
-        "advantages": list(trainer._advantages),
+        "advantages": trainer._advantages.tolist(),
+        "trained_on": sorted(trainer._buffered_inputs[0]["advantages"].tolist()),
+        "table_advantages": list(trainer._logs["advantages"]),
+        "table_lengths": list(trainer._logs["extra"]["length"]),
     }
 
 
@@ -75,6 +82,4 @@ if __name__ == "__main__":
         # the first process to leave would otherwise pull the connection from under the other
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    Path(output_dir, f"rank{result['rank']}.json").write_text(
-        json.dumps({**result, "advantages": [float(value) for value in result["advantages"]]})
-    )
+    Path(output_dir, f"rank{result['rank']}.json").write_text(json.dumps(result))

@@ -22,7 +22,7 @@ def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(SCRIPT.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr[-8000:]
@@ -40,6 +40,13 @@ def test_both_processes_log_the_same(ranks):
     assert len(ranks[0]["batches"]) == 4
 
 
+def test_each_process_trains_on_its_own_advantages(ranks):
+    halves = [rank["advantages"][:6] if rank["rank"] == 0 else rank["advantages"][6:] for rank in ranks]
+    assert sorted(halves[0]) != sorted(halves[1])
+    for rank, half in zip(ranks, halves, strict=True):
+        assert rank["trained_on"] == pytest.approx(sorted(half), abs=1e-6)
+
+
 def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     sys.path.insert(0, str(SCRIPT.parent))
     import scripted_run
@@ -51,4 +58,6 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     assert single["lambda"] == ranks[0]["lambda"]
     assert len(set(lambdas)) == 4
     assert max(single["advantages"]) > 0.5
+    assert single["table_lengths"] == ranks[0]["table_lengths"]
+    assert single["table_advantages"] == pytest.approx(ranks[0]["table_advantages"], abs=1e-12)
     assert single["advantages"] == pytest.approx(ranks[1]["advantages"], abs=1e-12)

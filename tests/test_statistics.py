@@ -17,22 +17,22 @@ def statistics(rewards, lengths, lam=0.5, target=100, groups=2):
 
 
 def test_statistics_by_hand():
-    logged = statistics([1, 1, -1, -1], [50, 150, 200, 100])
+    logged = statistics([1, 1, -1, -1], [50, 150, 200, 300])
     expected = {
-        "violation": 0.25,  # mean length 125
-        "satisfaction_rate": 0.5,  # 50 and 100
-        "mean_penalty": (0.5 * 0.5 + 0.5 * 1.0) / 4,
+        "violation": 0.75,  # mean length 175
+        "satisfaction_rate": 0.25,
+        "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
         "mean_effective_penalty": 0.5 * 0.5 / 4,  # the wrong one pays nothing
         "paying_share": 0.5,
-        "mean_length": 125,
-        "p95_length": 192.5,
-        "max_length": 200,
+        "mean_length": 175,
+        "p95_length": 285,  # 200 + 0.85 * 100
+        "max_length": 300,
         "mean_correct_length": 100,
-        "mean_wrong_length": 150,
+        "mean_wrong_length": 250,
         "accuracy": 0.5,
         "task_reward": 0,
         "shaped_reward": -0.0625,
-        "clipped_share": 0.25,  # -1 - 0.5 is below -1
+        "clipped_share": 0.5,  # the wrong ones, below -1
         "zero_signal_share": 0.5,  # the second group
     }
     assert logged == pytest.approx(expected, abs=1e-12)

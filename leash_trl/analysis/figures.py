@@ -47,8 +47,8 @@ def dynamics_figure(runs: list[Curves]) -> Figure:
     targets = {run.target_length for run in runs if run.target_length is not None}
     if len(targets) == 1:
         target = targets.pop()
-        axes[-1].axhline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target}")
-        axes[-1].legend(frameon=False, fontsize=9)
+        line = axes[-1].axhline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target}")
+        axes[-1].legend(handles=[line], frameon=False, fontsize=9)
     if len(runs) > 1:
         axes[0].legend(frameon=False, fontsize=9)
     return figure

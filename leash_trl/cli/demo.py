@@ -35,8 +35,12 @@ def main(argv: list[str]) -> None:
     table = "\n".join([*TABLE_HEAD, *(_row(result) for result in results)])
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")
     _write_figure(output_dir, arguments.seeds)
+
+    from leash_trl.gym.record import NUM_SAMPLES
+
     print(
-        f"\n{table}\n\nHeld-out gym problems, 8 samples each at temperature 1. Table and figure are in {output_dir}."
+        f"\n{table}\n\n128 held-out problems, {NUM_SAMPLES} samples each at temperature 1. "
+        f"Table and figure are in {output_dir}."
     )
 
 

@@ -1,10 +1,12 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
+import difflib
 import importlib
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
+import yaml
 from transformers import ProgressCallback
 from transformers.trainer_utils import get_last_checkpoint
 from trl import (
@@ -68,18 +70,35 @@ class LeashScriptArguments(ScriptArguments):
     )
 
 
+DATACLASS_TYPES = (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig)
+
+
 def make_parser() -> TrlParser:
     """Parser of YAML recipes and command lines, in TRL's style."""
-    parser = TrlParser((LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig), prog="leash train")
+    parser = TrlParser(DATACLASS_TYPES, prog="leash train")
     parser.set_defaults_with_config(report_to="tensorboard")
     return parser
 
 
 def parse(argv: list[str]):
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    if "--config" in argv and not os.path.isfile(path := argv[min(argv.index("--config") + 1, len(argv) - 1)]):
-        raise FileNotFoundError(f"--config {path}: no such file")
+    if "--config" in argv:
+        _check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
     return make_parser().parse_args_and_config(argv)
+
+
+def _check_recipe(path: str) -> None:
+    """Names misspelt keys. TrlParser would too, but only after the configuration has missed what they meant."""
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"--config {path}: no such file")
+    with open(path, encoding="utf-8") as file:
+        recipe = yaml.safe_load(file)
+    if not isinstance(recipe, dict):
+        raise ValueError(f"{path} must hold a YAML mapping of fields to values")
+    known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}
+    for key in recipe.keys() - known:
+        similar = difflib.get_close_matches(key, known, n=1)
+        raise ValueError(f"{path}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:

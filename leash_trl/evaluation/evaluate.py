@@ -17,6 +17,7 @@ def evaluate(
     max_new_tokens: int,
     target_length: int | None = None,
     seed: int = 0,
+    batch_size: int = 128,
     description: str = "evaluating",
 ) -> Summary:
     """avg@k accuracy and tokens of a model, sampled at temperature 1 as in training.
@@ -34,6 +35,8 @@ def evaluate(
             Target in tokens, for the satisfaction rate.
         seed (`int`, *optional*, defaults to `0`):
             Seed of the sampling.
+        batch_size (`int`, *optional*, defaults to `128`):
+            Completions sampled at once.
         description (`str`, *optional*):
             Label of the progress bar.
     """
@@ -43,6 +46,7 @@ def evaluate(
         list(problems["prompt"]),
         num_samples=num_samples,
         max_new_tokens=max_new_tokens,
+        batch_size=batch_size,
         seed=seed,
         description=description,
     )

@@ -19,8 +19,8 @@ class Summary:
             95 % bootstrap interval of the accuracy; problems are resampled, not completions.
         mean_tokens (`float`), p95_tokens (`float`):
             Completion length in tokens.
-        satisfaction_rate (`float`):
-            Share of completions at or under the target length; NaN without one.
+        satisfaction_rate (`float`, *optional*):
+            Share of completions at or under the target length, if there is one.
         truncated_rate (`float`):
             Share of completions that ended without EOS.
     """
@@ -29,7 +29,7 @@ class Summary:
     accuracy_interval: tuple[float, float]
     mean_tokens: float
     p95_tokens: float
-    satisfaction_rate: float
+    satisfaction_rate: float | None
     truncated_rate: float
 
 
@@ -57,6 +57,6 @@ def summarize(
         accuracy_interval=(float(low), float(high)),
         mean_tokens=float(lengths.mean()),
         p95_tokens=float(np.quantile(lengths, 0.95)),
-        satisfaction_rate=float((lengths <= target_length).mean()) if target_length is not None else float("nan"),
+        satisfaction_rate=float((lengths <= target_length).mean()) if target_length is not None else None,
         truncated_rate=float(is_truncated.mean()),
     )

@@ -70,8 +70,8 @@ class TraceStyle:
     """
 
     recheck_weights: tuple[float, ...] = (0.06, 0.06, 0.12, 0.2, 0.26, 0.3)
-    slip_rate: float = 0.35
-    repair_rate: float = 0.35
+    slip_rate: float = 0.4
+    repair_rate: float = 0.6
 
 
 CONCISE = TraceStyle(recheck_weights=(1.0,), slip_rate=0.0)
