@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import torch
 from transformers.integrations import TensorBoardCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from leash_trl.callbacks import DualStepCallback, EpochShuffleCallback, LeashTensorBoardCallback
-from leash_trl.controller_state import read_state, write_state
+from leash_trl.controller_state import is_whole, last_whole_checkpoint, read_state, write_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash
@@ -228,13 +229,30 @@ class LeashGRPOTrainer(GRPOTrainer):
     def _load_optimizer_and_scheduler(self, checkpoint):
         """Restores the controller, and where in a generation window the checkpoint was taken."""
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is None:
-            return
-        self._warn_about_partial_checkpoint(Path(checkpoint))
+        if checkpoint is not None:
+            record = self._restore_controller(Path(checkpoint))
+            self._load_rollout_window(Path(checkpoint), record.get("micro_step", 0))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+        """Resumes from the last checkpoint that is whole, and from a bare model folder, as a Hub repository's root is."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = str(last_whole_checkpoint(self.args.output_dir))
+        elif isinstance(resume_from_checkpoint, str) and not is_whole(folder := Path(resume_from_checkpoint)):
+            if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
+                raise ValueError(
+                    f"{folder} is not whole: its run was stopped while saving it; resume from an earlier one"
+                )
+            self._restore_controller(folder)
+            self._load_from_checkpoint(resume_from_checkpoint)
+            resume_from_checkpoint = None
+        return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
+        self._warn_about_partial_checkpoint(checkpoint)
         record = read_state(checkpoint)
         self.length_control.load_state_dict(record["controller"])
         self._check_resumed_target(record)
-        self._load_rollout_window(Path(checkpoint), record.get("micro_step", 0))
+        return record
 
     def _warn_about_partial_checkpoint(self, checkpoint: Path) -> None:
         # DeepSpeed keeps its optimizer in global_step*/, FSDP in optimizer_*/

@@ -164,3 +164,34 @@ def test_state_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="power cut"):
         write_state(tmp_path, {"controller": {"lambda": 0.5}})
     assert json.loads((tmp_path / STATE_FILE).read_text()) == {"controller": {"lambda": 0.25}}
+
+
+def test_resuming_from_a_bare_model_folder_restores_lambda(make_trainer, tmp_path):
+    """What a clone of a Hub repository's root holds: model, tokenizer, lambda; no trainer state."""
+    first = make_trainer(max_steps=1)
+    first.train()
+    first.save_model(str(tmp_path / "clone"))
+    assert not (tmp_path / "clone" / "trainer_state.json").exists()
+    second = make_trainer(max_steps=1)
+    with pytest.warns(UserWarning, match="no optimizer state"):
+        second.train(resume_from_checkpoint=str(tmp_path / "clone"))
+    assert curves(second)[0][3] == first.length_control.lam
+
+
+def test_a_checkpoint_that_was_being_saved_is_passed_over(make_trainer, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(max_steps=2, **settings).train()
+    (Path(checkpoint(tmp_path / "run", 2)) / "trainer_state.json").write_text('{"log_hist')
+    whole = read_state(checkpoint(tmp_path / "run", 1))
+    resumed = make_trainer(max_steps=2, **settings)
+    resumed.train(resume_from_checkpoint=True)
+    assert curves(resumed, 2)[0][3] == whole["controller"]["lambda"]
+
+
+def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(make_trainer, tmp_path):
+    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
+    (Path(checkpoint(tmp_path / "run", 1)) / "trainer_state.json").unlink()
+    with pytest.raises(ValueError, match="is not whole"):
+        make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+    with pytest.raises(ValueError, match="no checkpoint that is whole"):
+        make_trainer(max_steps=2).train(resume_from_checkpoint=True)

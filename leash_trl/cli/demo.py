@@ -55,14 +55,12 @@ def _run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> di
 
 
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict:
-    from transformers.trainer_utils import get_last_checkpoint
-
     from leash_trl import gym
     from leash_trl.analysis.curves import load_curves
     from leash_trl.cli.train import parse, run_training
     from leash_trl.gym.record import measure
 
-    resume = ["--resume_from_checkpoint", "true"] if run_dir.is_dir() and get_last_checkpoint(str(run_dir)) else []
+    resume = ["--resume_from_checkpoint", "true"] if any(run_dir.glob("checkpoint-*/trainer_state.json")) else []
     where = ["--output_dir", str(run_dir), "--seed", str(seed)]
     script_args, training_args, model_args, dataset_args = parse(["--config", config, *overrides, *where, *resume])
     if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):

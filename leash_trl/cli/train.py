@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 
 import yaml
 from transformers import ProgressCallback
-from transformers.trainer_utils import get_last_checkpoint
 from trl import (
     DatasetMixtureConfig,
     ModelConfig,
@@ -155,17 +154,10 @@ def _check_columns(dataset, reward_funcs: list) -> None:
         )
 
 
-def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
-    """`--resume_from_checkpoint true` means the last checkpoint of the output folder."""
+def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool | None:
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
     requested = training_args.resume_from_checkpoint
-    if requested is None or requested.lower() == "false":
-        return None
-    if requested.lower() != "true":
-        return requested
-    last = get_last_checkpoint(training_args.output_dir) if os.path.isdir(training_args.output_dir) else None
-    if last is None:
-        raise ValueError(f"resume_from_checkpoint is true, but {training_args.output_dir} holds no checkpoint")
-    return last
+    return {"true": True, "false": None}.get(str(requested).lower(), requested)
 
 
 def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:

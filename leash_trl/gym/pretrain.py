@@ -78,7 +78,7 @@ class Stage:
 
 STAGES = (
     Stage("concise", CONCISE, steps=3000, batch_size=64, learning_rate=3e-3),
-    Stage("overthinking", TraceStyle(), steps=5000, batch_size=64, learning_rate=1.5e-3),
+    Stage("overthinking", TraceStyle(), steps=3500, batch_size=64, learning_rate=1.5e-3),
 )
 
 

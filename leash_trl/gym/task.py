@@ -21,6 +21,7 @@ ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
 OPENERS = ("Wait, recheck. ", "Wait, double-check. ", "Hmm, check again. ", "Wait, verify again. ", "Hmm, rethink. ")
 CONFIRMATIONS = ("Thus it is still {}. ", "Yes, it is {} again. ", "So overall it is {}. ")
 REPAIR = "No, that was a slip. So it is {}. "
+GLANCE = "the steps look right and the signs look right. "
 CLOSERS = ("Therefore the answer is {}.", "I conclude the answer is {}.")
 
 Split = Literal["train", "test"]
@@ -65,13 +66,14 @@ class TraceStyle:
             Relative frequency of 0, 1, 2, ... rechecks. Few traces have none, but a policy must find them by sampling.
         slip_rate (`float`):
             Probability, per trace, that one step of the first pass comes out wrong.
-        repair_rate (`float`):
-            Probability, per recheck, that a slip made earlier is found and repaired; otherwise it is repeated.
+        recompute_rate (`float`):
+            Probability, per recheck, that it recomputes all steps, which repairs any slip; otherwise it only says that
+            all looks right.
     """
 
     recheck_weights: tuple[float, ...] = (0.06, 0.06, 0.12, 0.2, 0.26, 0.3)
     slip_rate: float = 0.4
-    repair_rate: float = 0.6
+    recompute_rate: float = 0.4
 
 
 CONCISE = TraceStyle(recheck_weights=(1.0,), slip_rate=0.0)
@@ -108,7 +110,7 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
             yield problem
 
 
-def _working(problem: Problem, slip_step: int | None, slip: int, passes: int) -> tuple[str, int]:
+def _working(problem: Problem, passes: int, slip_step: int | None = None, slip: int = 0) -> tuple[str, int]:
     total, text = problem.terms[0], f"{ORDINALS[passes]}, "
     for step, term in enumerate(problem.terms[1:], 1):
         result = total + term + (slip if step == slip_step else 0)
@@ -127,20 +129,22 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random) -> str:
     r"""A worked solution, from the first word after `<think>` to the closing brace of `\boxed{}`.
 
-    The first pass may hold one slip. Every recheck recomputes all steps; it repairs the slip with probability
-    `style.repair_rate` and repeats it otherwise, so the boxed answer is wrong when no recheck found the slip.
+    The first pass may hold one slip. Rechecks follow, some of which recompute and so repair it; the boxed answer is
+    wrong when none did.
 
     Returns:
-        `str`: The trace. Its rethink, summary and plan words are those the LEASH paper counts (table "Keyword
-        groups").
+        `str`: The trace. Its rethink, summary and plan words are those that the LEASH paper counts.
     """
     slip_step, slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (None, 0)
-    text, total = _working(problem, slip_step, slip, passes=0)
-    text += f"So the total is {total}. "
+    working, total = _working(problem, 0, slip_step, slip)
+    text = f"{working}So the total is {total}. "
     rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
     for passes in range(1, rechecks + 1):
-        is_repair = slip_step is not None and rng.random() < style.repair_rate
-        slip_step = None if is_repair else slip_step
-        working, total = _working(problem, slip_step, slip, passes)
-        text += rng.choice(OPENERS) + working + (REPAIR if is_repair else rng.choice(CONFIRMATIONS)).format(total)
+        text += rng.choice(OPENERS)
+        before = total
+        if rng.random() < style.recompute_rate:
+            working, total = _working(problem, passes)
+        else:
+            working = f"{ORDINALS[passes]}, {GLANCE}"
+        text += working + (REPAIR if total != before else rng.choice(CONFIRMATIONS)).format(total)
     return f"{text}{rng.choice(CLOSERS).format(total)}</think>\\boxed{{{total}}}"

@@ -31,6 +31,7 @@ def _pieces() -> list[str]:
         *task.OPENERS,
         *task.CONFIRMATIONS,
         task.REPAIR,
+        task.GLANCE,
         *task.CLOSERS,
         "step 1: Step 2: So the total is 1. ",
         "\\boxed{1}",
