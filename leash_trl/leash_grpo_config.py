@@ -129,12 +129,12 @@ class LeashGRPOConfig(GRPOConfig):
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio and hides the long tail that the constraint is about; the paper samples all tokens",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         if self.mask_truncated_completions:
             warnings.warn(
                 "mask_truncated_completions=True: the longest completions give no gradient, yet count in lambda's "
                 "violation, so lambda rises while nothing teaches them to be shorter; the paper keeps them (False)",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )

@@ -11,11 +11,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from leash_trl.callbacks import DualStepCallback, EpochShuffleCallback, LeashTensorBoardCallback
-from leash_trl.controller_state import is_whole, last_whole_checkpoint, read_state, write_state
+from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, write_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, looks_zero_one, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, reward_scale_problem, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 
 
@@ -56,13 +56,14 @@ class LeashGRPOTrainer(GRPOTrainer):
         ```python
         from datasets import load_dataset
         from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+        from leash_trl.data import as_conversation
         from leash_trl.rewards import math_reward
 
         trainer = LeashGRPOTrainer(
             model="deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
             reward_funcs=math_reward,
             args=LeashGRPOConfig(target_length=4096),
-            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train"),
+            train_dataset=load_dataset("open-r1/DAPO-Math-17k-Processed", "en", split="train").map(as_conversation),
         )
         trainer.train()
         ```
@@ -86,7 +87,8 @@ class LeashGRPOTrainer(GRPOTrainer):
     def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
         if not isinstance(args, LeashGRPOConfig):
             raise TypeError(
-                f"args is {args!r}, but must be a LeashGRPOConfig, such as LeashGRPOConfig(target_length=4096)"
+                f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
+                "LeashGRPOConfig(target_length=4096)"
             )
         super().__init__(model, reward_funcs, args, *more_args, **kwargs)
         self.length_control = Leash(
@@ -95,12 +97,18 @@ class LeashGRPOTrainer(GRPOTrainer):
         self._epoch_shuffle = EpochShuffleCallback()
         self.add_callback(DualStepCallback(self.length_control))
         self.add_callback(self._epoch_shuffle)
-        if self.pop_callback(TensorBoardCallback) is not None:
-            self.add_callback(LeashTensorBoardCallback())
+        self._group_tensorboard_curves()
         self._is_evaluating = False
-        self._has_checked_reward_scale = False
+        self._knows_reward_scale = False
         self._lengths: list[int] = []
         self._advantages = torch.empty(0)
+
+    def _group_tensorboard_curves(self) -> None:
+        for callback in self.callback_handler.callbacks:
+            if type(callback) is TensorBoardCallback:  # a subclass is the user's own business
+                self.remove_callback(callback)
+                self.add_callback(LeashTensorBoardCallback(callback.tb_writer))
+                return
 
     @property
     def _mode(self) -> str:
@@ -147,9 +155,10 @@ class LeashGRPOTrainer(GRPOTrainer):
             shaped_rewards, rollouts.num_generations, self.scale_rewards, self.args.advantage_epsilon
         )
         self._log_length_control(rollouts, shaped_rewards)
-        self._warn_about_reward_scale(rollouts)
         if self._mode == "train":
             self.length_control.observe(rollouts)
+            if not self._knows_reward_scale:
+                self._warn_about_reward_scale(rollouts)
         return rewards_per_func
 
     def _gather_rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
@@ -161,16 +170,11 @@ class LeashGRPOTrainer(GRPOTrainer):
         )
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
-        if self._has_checked_reward_scale:
-            return
-        self._has_checked_reward_scale = True
-        if looks_zero_one(rollouts.task_rewards):
-            warnings.warn(
-                "the task rewards of the first batch are 0 for wrong answers, so wrong answers pay for their length "
-                "too and learn to fail fast; LEASH is meant for -1 and +1, as leash_trl.rewards.math_reward gives",
-                UserWarning,
-                stacklevel=2,
-            )
+        """Looks at every training batch until a reward below 0 or above 1 has shown the scale."""
+        problem = reward_scale_problem(rollouts.task_rewards)
+        self._knows_reward_scale = problem is not None or bool((rollouts.task_rewards < 0).any())
+        if problem is not None and self.accelerator.is_main_process:
+            warnings.warn(problem, UserWarning, stacklevel=2)
 
     def _local_slice(self, num_local: int) -> slice:
         return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
@@ -202,7 +206,7 @@ class LeashGRPOTrainer(GRPOTrainer):
         """Saves the controller's state beside the weights, before a checkpoint is pushed to the Hub."""
         super().save_model(output_dir, _internal_call)
         folder = Path(output_dir or self.args.output_dir)
-        if _internal_call:
+        if _internal_call and folder.name.startswith(PREFIX_CHECKPOINT_DIR) and not self.args.save_only_model:
             self._save_rollout_window(folder)
         if self.args.should_save:
             write_state(folder, self._state_record())
@@ -214,6 +218,16 @@ class LeashGRPOTrainer(GRPOTrainer):
             "target_length": self.args.target_length,
             "global_step": self.state.global_step,
             "micro_step": self._step,
+            "batching": self._batching(),
+        }
+
+    def _batching(self) -> dict[str, int]:
+        """What must be unchanged for a saved generation window to fit."""
+        return {
+            "num_processes": self.accelerator.num_processes,
+            "per_device_train_batch_size": self.args.per_device_train_batch_size,
+            "steps_per_generation": self.args.steps_per_generation,
+            "num_iterations": self.num_iterations,
         }
 
     def _rollout_window_path(self, folder: Path) -> Path:
@@ -230,26 +244,35 @@ class LeashGRPOTrainer(GRPOTrainer):
         """Restores the controller, and where in a generation window the checkpoint was taken."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
-            record = self._restore_controller(Path(checkpoint))
-            self._load_rollout_window(Path(checkpoint), record.get("micro_step", 0))
+            self._restore_rollout_window(Path(checkpoint), self._restore_controller(Path(checkpoint)))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
-        """Resumes from the last checkpoint that is whole, and from a bare model folder, as a Hub repository's root is."""
+        """Resumes from the last checkpoint that is whole, and from a bare model folder such as a Hub root."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(last_whole_checkpoint(self.args.output_dir))
         elif isinstance(resume_from_checkpoint, str) and not is_whole(folder := Path(resume_from_checkpoint)):
-            if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
-                raise ValueError(
-                    f"{folder} is not whole: its run was stopped while saving it; resume from an earlier one"
-                )
-            self._restore_controller(folder)
-            self._load_from_checkpoint(resume_from_checkpoint)
+            self._restore_bare_model(folder)
             resume_from_checkpoint = None
         return super().train(resume_from_checkpoint, *args, **kwargs)
+
+    def _restore_bare_model(self, folder: Path) -> None:
+        """Weights and lambda of a folder without trainer state, which transformers would refuse."""
+        if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
+            raise ValueError(f"{folder} is not whole, its run was stopped while saving it; take an earlier one")
+        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
+            raise ValueError(
+                f"{folder} holds no {TRAINER_STATE_FILE}; under DeepSpeed and FSDP pass it as the model instead"
+            )
+        self._restore_controller(folder)
+        self._load_from_checkpoint(str(folder))
 
     def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
         self._warn_about_partial_checkpoint(checkpoint)
         record = read_state(checkpoint)
+        if (saved_by := record.get("method", self.length_control.name)) != self.length_control.name:
+            raise ValueError(
+                f"{checkpoint} was saved by length control {saved_by!r}, this is {self.length_control.name!r}"
+            )
         self.length_control.load_state_dict(record["controller"])
         self._check_resumed_target(record)
         return record
@@ -259,7 +282,8 @@ class LeashGRPOTrainer(GRPOTrainer):
         if not any([*checkpoint.glob("optimizer*"), *checkpoint.glob("global_step*")]):
             warnings.warn(
                 f"{checkpoint} holds no optimizer state (saved with save_only_model, or the root of a Hub "
-                "repository): weights and lambda are restored, the optimizer and the random generators start afresh",
+                "repository): weights and lambda are restored, the optimizer and the random generators start afresh"
+                + ("" if is_whole(checkpoint) else ", and so do the steps and the schedule"),
                 UserWarning,
                 stacklevel=2,
             )
@@ -273,19 +297,26 @@ class LeashGRPOTrainer(GRPOTrainer):
                 stacklevel=2,
             )
 
-    def _load_rollout_window(self, checkpoint: Path, micro_step: int) -> None:
-        window = self.args.steps_per_generation * self.num_iterations
-        if micro_step % window == 0:
+    def _restore_rollout_window(self, checkpoint: Path, record: dict[str, Any]) -> None:
+        # What an interrupted call of `train` on this trainer has left must not be trained on.
+        self._step, self._buffered_inputs = record.get("micro_step", 0), None
+        self._metrics["train"].clear()
+        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
             return
         path = self._rollout_window_path(checkpoint)
-        if path.is_file():
-            self._step = micro_step
-            self._buffered_inputs = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+        fits = path.is_file() and record.get("batching") == self._batching()
+        # One process that generates while the others do not would wait for them for ever.
+        if self.accelerator.gather(torch.tensor([fits], device=self.accelerator.device)).all():
+            # not accelerator.device: with several CPU processes it is cpu:0, which torch.load does not know
+            device = "cpu" if self.accelerator.device.type == "cpu" else self.accelerator.device
+            self._buffered_inputs = torch.load(path, map_location=device, weights_only=True)
             return
+        self._step = 0
         warnings.warn(
-            f"{checkpoint} was saved inside a generation window and has no {path.name}: new completions are generated "
-            "for the rest of the window, so the resumed run differs from an uninterrupted one. Save at multiples of "
-            f"{window} micro-steps (steps_per_generation * num_iterations), with as many processes as at resume.",
+            f"{checkpoint} was saved inside a generation window that does not fit here (it was made with "
+            f"{record.get('batching')}, this run has {self._batching()}, or files are missing): completions are "
+            "generated anew, so the run differs from an uninterrupted one. Save at multiples of steps_per_generation "
+            "* num_iterations / gradient_accumulation_steps to avoid this.",
             UserWarning,
             stacklevel=2,
         )

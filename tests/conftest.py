@@ -111,7 +111,11 @@ def make_trainer(make_args, tiny_model_path, problems):
     from leash_trl import LeashGRPOTrainer
 
     def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
-        extra = {key: overrides.pop(key) for key in ("tools", "peft_config", "eval_dataset") if key in overrides}
+        extra = {
+            key: overrides.pop(key)
+            for key in ("tools", "peft_config", "eval_dataset", "callbacks")
+            if key in overrides
+        }
         return trainer_class(
             tiny_model_path,
             reward_funcs,

@@ -3,8 +3,8 @@
 Used by test_distributed, which starts it with torchrun.
 """
 
+import argparse
 import json
-import sys
 import zlib
 from pathlib import Path
 
@@ -20,7 +20,14 @@ def odd_length_reward(completion_ids, **kwargs) -> list[float]:
     return [1.0 if len(ids) % 2 else -1.0 for ids in completion_ids]
 
 
-def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
+def run(
+    model_path: str,
+    output_dir: str,
+    batch_size: int,
+    steps_per_generation: int = 1,
+    save_steps: int = 2,
+    resume: str | None = None,
+) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     tokenizer = build_tokenizer()
     token = tokenizer.encode("7")[0]
@@ -40,11 +47,12 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
         target_length=12,
         max_completion_length=40,
         lambda_lr=0.1,
-        per_device_train_batch_size=per_device_batch_size,
+        per_device_train_batch_size=batch_size,
+        steps_per_generation=steps_per_generation,
         num_generations=4,  # two processes of six share the second group
         max_steps=4,
         logging_steps=1,
-        save_steps=2,
+        save_steps=save_steps,
         report_to="none",
         disable_tqdm=True,
         use_cpu=True,
@@ -52,6 +60,7 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
     )
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 64))
     trainer.rollout_func = rollout
+    first_step = int(resume.rpartition("-")[2]) if resume else 0
     seen = []
     calculate = trainer._calculate_rewards
 
@@ -62,8 +71,9 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
         return rewards
 
     trainer._calculate_rewards = spy
-    trainer.train()
+    trainer.train(resume_from_checkpoint=resume)
     return {
+        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row and row["step"] > first_step],
         "world_size": trainer.accelerator.num_processes,
         "rank": trainer.accelerator.process_index,
         "batches": seen,
@@ -76,10 +86,17 @@ def run(model_path: str, output_dir: str, per_device_batch_size: int) -> dict:
 
 
 if __name__ == "__main__":
-    model_path, output_dir, per_device_batch_size = sys.argv[1:]
-    result = run(model_path, output_dir, int(per_device_batch_size))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model_path")
+    parser.add_argument("--output_dir")
+    parser.add_argument("--batch_size", type=int)
+    parser.add_argument("--steps_per_generation", type=int, default=1)
+    parser.add_argument("--save_steps", type=int, default=2)
+    parser.add_argument("--resume")
+    arguments = vars(parser.parse_args())
+    result = run(**arguments)
     if result["world_size"] > 1:
         # the first process to leave would otherwise pull the connection from under the other
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
-    Path(output_dir, f"rank{result['rank']}.json").write_text(json.dumps(result))
+    Path(arguments["output_dir"], f"rank{result['rank']}.json").write_text(json.dumps(result))

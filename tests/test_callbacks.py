@@ -146,3 +146,14 @@ def test_shuffle_of_later_epochs_is_that_of_an_uninterrupted_run(make_trainer, p
         assert list(resumed) == orders[epoch]
     assert orders[0] != orders[1]
     assert isinstance(resumed.generator, torch.Generator)
+
+
+def test_a_tensorboard_callback_of_the_users_own_is_left_alone(make_trainer):
+    from transformers.integrations import TensorBoardCallback
+
+    class Mine(TensorBoardCallback):
+        pass
+
+    mine = Mine()
+    trainer = make_trainer(callbacks=[mine])
+    assert mine in trainer.callback_handler.callbacks

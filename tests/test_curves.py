@@ -27,7 +27,9 @@ def run_folder(tmp_path):
     ]
     folder = tmp_path / "run"
     folder.mkdir()
-    (folder / "trainer_state.json").write_text(json.dumps({"log_history": [*history, {"step": 3, "train_loss": 0.0}]}))
+    (folder / "trainer_state.json").write_text(
+        json.dumps({"global_step": 3, "log_history": [*history, {"step": 3, "train_loss": 0.0}]})
+    )
     (folder / "leash_state.json").write_text(json.dumps({"target_length": 48}))
     return folder
 
@@ -43,15 +45,17 @@ def test_curves_of_a_run(run_folder):
 def test_a_stopped_run_is_read_from_its_last_checkpoint(run_folder):
     for step in (9, 10):
         (run_folder / f"checkpoint-{step}").mkdir()
-        history = {"log_history": [{"step": step, "leash/lambda": float(step)}]}
+        history = {"global_step": step, "log_history": [{"step": step, "leash/lambda": float(step)}]}
         (run_folder / f"checkpoint-{step}" / "trainer_state.json").write_text(json.dumps(history))
-    (run_folder / "trainer_state.json").unlink()
     assert load_curves(run_folder).values["lambda"].tolist() == [10.0]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "neither a CSV file nor"), ({"log_history": [{"step": 1, "loss": 0.1}]}, "holds no LEASH curves")],
+    [
+        (None, "neither a CSV file nor"),
+        ({"global_step": 1, "log_history": [{"step": 1, "loss": 0.1}]}, "holds no LEASH curves"),
+    ],
 )
 def test_what_is_no_run_is_an_error(tmp_path, content, message):
     if content is not None:

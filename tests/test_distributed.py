@@ -12,21 +12,35 @@ import pytest
 SCRIPT = Path(__file__).parent / "scripted_run.py"
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
-    output_dir = tmp_path_factory.mktemp("two-processes")
+sys.path.insert(0, str(SCRIPT.parent))
+
+
+def launch(output_dir: Path, batch_size: int, *arguments: str) -> None:
+    """Runs the script in two processes."""
     # not `accelerate launch --cpu --num_processes 2`, which starts one process
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
+    python_path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
     finished = subprocess.run(
-        [*command, tiny_model_path, str(output_dir), "6"],
+        [*command, "--output_dir", str(output_dir), "--batch_size", str(batch_size), *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])},
+        env={**os.environ, "PYTHONPATH": python_path},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr[-8000:]
+
+
+def results(output_dir: Path) -> list[dict]:
+    """What the two processes saw."""
     return [json.loads((output_dir / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
+    output_dir = tmp_path_factory.mktemp("two-processes")
+    launch(output_dir, 6, tiny_model_path)
+    return results(output_dir)
 
 
 def test_there_really_are_two_processes(ranks):
@@ -48,10 +62,9 @@ def test_each_process_trains_on_its_own_advantages(ranks):
 
 
 def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
-    sys.path.insert(0, str(SCRIPT.parent))
     import scripted_run
 
-    single = scripted_run.run(tiny_model_path, str(tmp_path), per_device_batch_size=12)
+    single = scripted_run.run(tiny_model_path, str(tmp_path), batch_size=12)
     assert single["world_size"] == 1
     lambdas = [batch["leash/lambda"] for batch in single["batches"]]
     assert lambdas == [batch["leash/lambda"] for batch in ranks[0]["batches"]]
@@ -61,3 +74,20 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     assert single["table_lengths"] == ranks[0]["table_lengths"]
     assert single["table_advantages"] == pytest.approx(ranks[0]["table_advantages"], abs=1e-12)
     assert single["advantages"] == pytest.approx(ranks[1]["advantages"], abs=1e-12)
+
+
+def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(tiny_model_path, tmp_path):
+    """Inside a window of two updates: two processes go on with their completions, one process generates anew."""
+    launch(tmp_path / "run", 6, tiny_model_path, "--steps_per_generation", "2", "--save_steps", "1")
+    checkpoint = str(tmp_path / "run" / "checkpoint-1")
+    whole = results(tmp_path / "run")
+    launch(tmp_path / "two", 6, tiny_model_path, "--steps_per_generation", "2", "--resume", checkpoint)
+    resumed = results(tmp_path / "two")
+    assert [rank["lambda"] for rank in resumed] == [rank["lambda"] for rank in whole]
+    assert [rank["losses"] for rank in resumed] == [rank["losses"][1:] for rank in whole]
+
+    import scripted_run
+
+    with pytest.warns(UserWarning, match="'num_processes': 2"):
+        alone = scripted_run.run(tiny_model_path, str(tmp_path / "one"), 12, steps_per_generation=2, resume=checkpoint)
+    assert len(alone["losses"]) == 3

@@ -285,8 +285,25 @@ def test_zero_one_rewards_are_pointed_out(make_trainer):
     def zero_one(completion_ids, **kwargs):
         return [float(sum(ids) % 2) for ids in completion_ids]
 
-    trainer = make_trainer(zero_one, max_steps=1)
-    with pytest.warns(UserWarning, match="wrong answers"):
+    calls = []
+
+    def all_right_at_first(completion_ids, **kwargs):
+        calls.append(len(completion_ids))
+        return zero_one(completion_ids) if len(calls) > 1 else [1.0] * len(completion_ids)
+
+    for reward in (zero_one, all_right_at_first):
+        trainer = make_trainer(reward, max_steps=3)
+        with pytest.warns(UserWarning, match="wrong answers") as caught:
+            trainer.train()
+        assert len([w for w in caught if "wrong answers" in str(w.message)]) == 1
+
+
+def test_rewards_beyond_the_clip_are_pointed_out(make_trainer):
+    def reward(completion_ids, **kwargs):
+        return [3.0 if len(ids) % 2 else 4.0 for ids in completion_ids]
+
+    trainer = make_trainer(reward, max_steps=1)
+    with pytest.warns(UserWarning, match="clipped to"):
         trainer.train()
 
 

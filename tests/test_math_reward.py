@@ -2,6 +2,11 @@
 
 import json
 import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -86,3 +91,67 @@ def test_hostile_inputs_never_hang(shared_data):
         math_reward([row["input"]], [row["gold"] or "42"])
         assert time.monotonic() - before < 30, row["id"]
     assert time.monotonic() - start < 20 * len(rows)
+
+
+def test_every_hang_costs_the_limit_and_no_more():
+    pool = GraderPool(size=1, seconds_per_case=1.0)
+    assert pool.verdicts([("1/2", "0.5")]) == [True]
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        assert pool.verdicts([(HANG, "42")]) == [False]
+        seconds.append(time.monotonic() - start)
+        assert pool.verdicts([("1/2", "0.5")]) == [True]  # starts a new worker, outside the clock
+    assert max(seconds) < 6
+    pool.close()
+
+
+def test_a_worker_that_cannot_start_is_an_error_not_a_wrong_answer(monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    with pytest.raises(RuntimeError, match="did not start"):
+        GraderPool(size=1).verdicts([("1/2", "0.5")])
+
+
+def test_closing_ends_every_worker():
+    pool = GraderPool(size=2)
+    pool.verdicts([("1/2", "0.5")] * 8)
+    workers = [pool._free.get() for _ in range(2)]
+    for worker in workers:
+        pool._free.put(worker)
+    pool.close()
+    assert all(worker is None or worker._process.poll() is not None for worker in workers)
+    assert any(worker is not None for worker in workers)
+    assert pool.verdicts([("1/2", "0.5")]) == [True]
+    pool.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_grades_with_a_pool_of_its_own():
+    assert math_reward([r"\boxed{\frac12}"], ["0.5"]) == [1.0]
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        os._exit(0 if math_reward([r"\boxed{\frac12}"], ["0.5"]) == [1.0] else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_worker_outlives_a_killed_parent_only_until_its_own_alarm():
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "leash_trl.rewards.grader_worker", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    worker.stdout.readline()
+    worker.stdin.write(json.dumps({"answer": HANG, "gold": "42"}).encode() + b"\n")
+    worker.stdin.close()
+    assert worker.wait(timeout=30) == -signal.SIGALRM
+    worker.stdout.close()
+
+
+def test_what_a_tool_said_is_not_the_models_answer():
+    conversation = [
+        {"role": "assistant", "content": "I ask the tool."},
+        {"role": "tool", "content": "Answer: 42"},
+        {"role": "assistant", "content": [{"type": "text", "text": "I give up."}]},
+    ]
+    assert math_reward([conversation], ["42"]) == [-1.0]
+    conversation[-1]["content"][0]["text"] = r"\boxed{42}"
+    assert math_reward([conversation], ["42"]) == [1.0]

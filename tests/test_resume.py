@@ -121,7 +121,7 @@ def test_lost_window_is_a_warning(make_trainer, tmp_path):
     settings = {"steps_per_generation": 4, "save_strategy": "steps", "save_steps": 1}
     make_trainer(max_steps=1, **settings).train()
     (Path(checkpoint(tmp_path / "run", 1)) / "leash_rollouts_0.pt").unlink()
-    with pytest.warns(UserWarning, match="Save at multiples of 4 micro-steps"):
+    with pytest.warns(UserWarning, match="does not fit here"):
         make_trainer(max_steps=2, **settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
 
 
@@ -195,3 +195,52 @@ def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(make_traine
         make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
     with pytest.raises(ValueError, match="no checkpoint that is whole"):
         make_trainer(max_steps=2).train(resume_from_checkpoint=True)
+
+
+def test_a_window_of_another_shape_is_not_loaded(make_trainer, tmp_path):
+    make_trainer(max_steps=1, steps_per_generation=2, save_strategy="steps", save_steps=1).train()
+    resumed = make_trainer(max_steps=4, steps_per_generation=4)
+    with pytest.warns(UserWarning, match="'steps_per_generation': 2"):
+        resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+    assert len(curves(resumed, 2)) == 3
+
+
+class Interrupt(Exception):
+    """What stops a run in a notebook."""
+
+
+@pytest.mark.parametrize("batching", [{}, {"steps_per_generation": 3}])
+def test_resuming_on_the_interrupted_trainer_equals_resuming_on_a_new_one(make_trainer, tmp_path, batching):
+    settings = {**batching, "max_steps": 9, "save_strategy": "steps", "save_steps": 4}
+    interrupted = make_trainer(**settings)
+    compute_loss, stopped = interrupted.compute_loss, []
+
+    def interrupt_once(*args, **kwargs):
+        if interrupted.state.global_step == 7 and not stopped:
+            stopped.append(True)
+            raise Interrupt
+        return compute_loss(*args, **kwargs)
+
+    interrupted.compute_loss = interrupt_once
+    with pytest.raises(Interrupt):
+        interrupted.train()
+    fresh = make_trainer(**settings)
+    fresh.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
+    interrupted.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
+    assert curves(interrupted, 5) == curves(fresh, 5)
+    assert interrupted.length_control.lam == fresh.length_control.lam
+
+
+def test_state_of_another_method_is_an_error(make_trainer, tmp_path):
+    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
+    write_state(checkpoint(tmp_path / "run", 1), {"method": "laser", "controller": {"lambda": 0.1}})
+    with pytest.raises(ValueError, match="length control 'laser'"):
+        make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+
+
+def test_rollouts_are_not_left_where_they_would_be_pushed(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=1, steps_per_generation=4, save_strategy="steps", save_steps=1)
+    trainer.train()
+    trainer.save_model(_internal_call=True)  # as push_to_hub does
+    assert not list((tmp_path / "run").glob("leash_rollouts*"))
+    assert list((tmp_path / "run" / "checkpoint-1").glob("leash_rollouts*"))

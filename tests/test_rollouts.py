@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, reward_scale_problem, weighted_task_rewards
 
 
 NAN = float("nan")
@@ -20,6 +20,22 @@ def test_unscorable_is_neither_scorable_nor_correct():
     rollouts = Rollouts(torch.tensor([1.0, NAN, -1.0, 0.0]), torch.tensor([1, 2, 3, 4]), 4)
     assert rollouts.is_scorable.tolist() == [True, False, True, True]
     assert rollouts.is_correct.tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "problem"),
+    [
+        ([1.0, -1.0], None),
+        ([1.0, 1.0, NAN], None),  # does not tell
+        ([-0.5, 0.0], None),
+        ([0.0, 1.0], "fail fast"),
+        ([-3.0, 1.0], "reaches 3"),
+        ([NAN], None),
+    ],
+)
+def test_reward_scale(rewards, problem):
+    found = reward_scale_problem(torch.tensor(rewards))
+    assert found is None if problem is None else problem in found
 
 
 @pytest.mark.parametrize(("lengths", "groups"), [([1, 2, 3], 4), ([1, 2, 3, 4], 3)])

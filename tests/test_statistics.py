@@ -38,6 +38,12 @@ def test_statistics_by_hand():
     assert logged == pytest.approx(expected, abs=1e-12)
 
 
+def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
+    assert statistics([1.5, -1.5], [50, 50])["mean_effective_penalty"] == 0
+    # 1.5 - 0.75 is below the clip, 0.25 less than the clipped reward of 1
+    assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
+
+
 def test_keys_do_not_depend_on_the_batch():
     nan = float("nan")
     mixed, none_right, unscorable = ([1, -1], [-1, -1], [nan, nan])

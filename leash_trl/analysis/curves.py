@@ -51,12 +51,13 @@ def load_curves(path: str | Path) -> Curves:
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
-    checkpoints = sorted(path.glob("checkpoint-*/trainer_state.json"), key=lambda p: int(p.parent.name.split("-")[1]))
-    state_files = [*checkpoints[-1:], path / "trainer_state.json"]
-    existing = [file for file in state_files if file.is_file()]
-    if not existing:
+    state_files = [*path.glob("trainer_state.json"), *path.glob("checkpoint-*/trainer_state.json")]
+    if not state_files:
         raise ValueError(f"{path} is neither a CSV file nor the folder of a run with a trainer_state.json")
-    return _curves_from_trainer_state(existing[-1], label=path.name)
+    # a finished run that was continued and stopped has its newest steps in a checkpoint
+    states = [(json.loads(file.read_text(encoding="utf-8")), file) for file in state_files]
+    state, file = max(states, key=lambda pair: pair[0]["global_step"])
+    return _curves_from_trainer_state(state, file, label=path.name)
 
 
 def _curves_from_csv(path: Path) -> Curves:
@@ -69,9 +70,8 @@ def _curves_from_csv(path: Path) -> Curves:
     return Curves(path.stem, np.array([int(float(row["_step"])) for row in rows]), values)
 
 
-def _curves_from_trainer_state(path: Path, label: str) -> Curves:
-    history = json.loads(path.read_text(encoding="utf-8"))["log_history"]
-    rows = [row for row in history if "leash/lambda" in row]
+def _curves_from_trainer_state(state: dict, path: Path, label: str) -> Curves:
+    rows = [row for row in state["log_history"] if "leash/lambda" in row]
     if not rows:
         raise ValueError(f"{path} holds no LEASH curves; was this run trained with LeashGRPOTrainer?")
     keys = sorted({key for row in rows for key in row if key.startswith("leash/")})

@@ -7,6 +7,8 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 
+from leash_trl.cli.errors import UserError, user_errors
+
 
 TABLE_HEAD = (
     "| seed | accuracy: base | trained | tokens: base | trained | change | satisfied | lambda: peak | end |",
@@ -31,20 +33,23 @@ def main(argv: list[str]) -> None:
     warnings.filterwarnings("ignore", category=FutureWarning)
 
     output_dir = Path(arguments.output_dir)
+    if not Path(arguments.config).is_file():
+        raise UserError(f"--config {arguments.config}: no such file")
     results = [_run_seed(arguments.config, overrides, output_dir / f"seed-{seed}", seed) for seed in arguments.seeds]
     table = "\n".join([*TABLE_HEAD, *(_row(result) for result in results)])
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")
     _write_figure(output_dir, arguments.seeds)
 
-    from leash_trl.gym.record import NUM_SAMPLES
+    from leash_trl.gym.record import NUM_PROBLEMS, NUM_SAMPLES
 
     print(
-        f"\n{table}\n\n128 held-out problems, {NUM_SAMPLES} samples each at temperature 1. "
+        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1. "
         f"Table and figure are in {output_dir}."
     )
 
 
 def _run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict:
+    _claim_folder(run_dir, {"recipe": Path(config).read_text(encoding="utf-8"), "overrides": overrides})
     result_file = run_dir / "result.json"
     if result_file.is_file():
         result: dict = json.loads(result_file.read_text(encoding="utf-8"))
@@ -54,19 +59,34 @@ def _run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> di
     return result
 
 
+def _claim_folder(run_dir: Path, claim: dict) -> None:
+    """Marks a folder with what is run in it, so that no run goes on with, or is taken for, another."""
+    claim_file = run_dir / "demo.json"
+    if claim_file.is_file():
+        if json.loads(claim_file.read_text(encoding="utf-8")) != claim:
+            raise UserError(f"{run_dir} holds a run of another recipe or other overrides; choose another --output_dir")
+        return
+    run_dir.mkdir(parents=True, exist_ok=True)
+    claim_file.write_text(json.dumps(claim, indent=2) + "\n", encoding="utf-8")
+
+
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict:
     from leash_trl import gym
     from leash_trl.analysis.curves import load_curves
     from leash_trl.cli.train import parse, run_training
+    from leash_trl.controller_state import is_whole
     from leash_trl.gym.record import measure
 
-    resume = ["--resume_from_checkpoint", "true"] if any(run_dir.glob("checkpoint-*/trainer_state.json")) else []
+    resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
     where = ["--output_dir", str(run_dir), "--seed", str(seed)]
-    script_args, training_args, model_args, dataset_args = parse(["--config", config, *overrides, *where, *resume])
+    with user_errors():
+        arguments = parse(["--config", config, *overrides, *where, *resume])
+    script_args, training_args, model_args, _ = arguments
     if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):
-        raise ValueError(f"{config} does not train on the gym; leash demo is for gym recipes, use leash train")
+        raise UserError(f"{config} does not train on the gym; leash demo is for gym recipes, use leash train")
     base = measure(target_length=training_args.target_length, seed=seed)
-    run_training(script_args, training_args, model_args, dataset_args)
+    if not is_whole(run_dir):  # else the run was stopped after its training
+        run_training(*arguments)
     trained = measure(str(run_dir), target_length=training_args.target_length, seed=seed)
     lambdas = load_curves(run_dir).values["lambda"]
     return {

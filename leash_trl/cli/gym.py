@@ -43,8 +43,7 @@ def _record(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     import random
 
-    from leash_trl.gym.dataset import LEVELS
-    from leash_trl.gym.task import TraceStyle, problems, solution_trace
+    from leash_trl.gym.task import LEVELS, TraceStyle, problems, solution_trace
 
     rng = random.Random(arguments.seed)
     for _, problem in zip(range(arguments.count), problems(arguments.seed, LEVELS, "train"), strict=False):

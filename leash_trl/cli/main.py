@@ -5,6 +5,7 @@ import importlib
 import sys
 
 from leash_trl import __version__
+from leash_trl.cli.errors import UserError
 
 
 COMMANDS = {
@@ -30,12 +31,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code; errors in the user's input are one line, not a traceback."""
+    """Runs one command and returns its exit code; the user's mistakes are one line, all else keeps its traceback."""
     arguments, rest = build_parser().parse_known_args(argv)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:
         command.main(rest)
-    except (ValueError, FileNotFoundError) as error:
+    except UserError as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     return 0

@@ -2,6 +2,8 @@
 
 import argparse
 
+from leash_trl.cli.errors import user_errors
+
 
 def main(argv: list[str]) -> None:
     """Runs `leash plot`."""
@@ -15,5 +17,7 @@ def main(argv: list[str]) -> None:
     from leash_trl.analysis.curves import load_curves
     from leash_trl.analysis.figures import dynamics_figure
 
-    dynamics_figure([load_curves(run) for run in arguments.runs]).savefig(arguments.output, dpi=120)
+    with user_errors():
+        runs = [load_curves(run) for run in arguments.runs]
+    dynamics_figure(runs).savefig(arguments.output, dpi=120)
     print(f"wrote {arguments.output}")

@@ -2,9 +2,11 @@
 
 import difflib
 import importlib
+import json
 import os
 import sys
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 import yaml
 from transformers import ProgressCallback
@@ -19,7 +21,9 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.cli.errors import user_errors
 from leash_trl.cli.progress import LeashProgressCallback
+from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state
 from leash_trl.data import as_conversation
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
@@ -154,18 +158,37 @@ def _check_columns(dataset, reward_funcs: list) -> None:
         )
 
 
-def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool | None:
+def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
-    requested = training_args.resume_from_checkpoint
-    return {"true": True, "false": None}.get(str(requested).lower(), requested)
+    requested = str(training_args.resume_from_checkpoint)
+    if requested.lower() in ("none", "false"):
+        return None
+    checkpoint = last_whole_checkpoint(training_args.output_dir) if requested.lower() == "true" else Path(requested)
+    read_state(checkpoint)  # what is missing is better said before the model is loaded
+    state_file = checkpoint / TRAINER_STATE_FILE
+    steps = json.loads(state_file.read_text(encoding="utf-8"))["global_step"] if is_whole(checkpoint) else 0
+    if 0 < training_args.max_steps <= steps:
+        # transformers would train one step more
+        raise ValueError(f"{checkpoint} has reached max_steps={training_args.max_steps}; raise max_steps to go on")
+    return str(checkpoint)
 
 
-def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains as the arguments say, saves the model, the state and, if asked, pushes to the Hub."""
+def _check_splits(dataset, script_args: LeashScriptArguments, training_args: LeashGRPOConfig) -> None:
+    needed = {"dataset_train_split": script_args.dataset_train_split}
+    if training_args.eval_strategy != "no":
+        needed["dataset_test_split"] = script_args.dataset_test_split
+    for field_name, split in needed.items():
+        if split not in dataset:
+            raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
+
+
+def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
+    """The trainer that the arguments describe, with its model and data loaded."""
     from leash_trl import gym
 
     reward_funcs = load_reward_funcs(script_args)
     dataset = load_training_data(script_args, dataset_args)
+    _check_splits(dataset, script_args, training_args)
     if script_args.prompt_suffix is not None:
         dataset = dataset.map(as_conversation, fn_kwargs={"suffix": script_args.prompt_suffix})
     train_dataset = dataset[script_args.dataset_train_split]
@@ -188,7 +211,15 @@ def run_training(script_args, training_args: LeashGRPOConfig, model_args, datase
     )
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
-    trainer.train(resume_from_checkpoint=_checkpoint_to_resume(training_args))
+    return trainer
+
+
+def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
+    """Trains as the arguments say, saves the model, the state and, if asked, pushes to the Hub."""
+    with user_errors():
+        checkpoint = _checkpoint_to_resume(training_args)
+        trainer = build_trainer(script_args, training_args, model_args, dataset_args)
+    trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_model(training_args.output_dir)
     trainer.save_state()
     if training_args.push_to_hub:
@@ -198,12 +229,9 @@ def run_training(script_args, training_args: LeashGRPOConfig, model_args, datase
 
 def main(argv: list[str]) -> None:
     """Runs `leash train`."""
-    script_args, training_args, model_args, dataset_args = parse(argv)
-    trainer = run_training(script_args, training_args, model_args, dataset_args)
+    with user_errors():
+        arguments = parse(argv)
+    trainer = run_training(*arguments)
     trainer.accelerator.print(
-        f"Trained to lambda={trainer.length_control.lam:.4f}; model and state are in {training_args.output_dir}"
+        f"Trained to lambda={trainer.length_control.lam:.4f}; model and state are in {trainer.args.output_dir}"
     )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

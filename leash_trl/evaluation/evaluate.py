@@ -54,6 +54,8 @@ def evaluate(
         math_reward([completion.text for completion in completions], [solution] * num_samples)
         for completions, solution in zip(samples, problems["solution"], strict=True)
     ]
+    if any(reward is None for row in rewards for reward in row):
+        raise ValueError("a solution of the data set cannot be parsed by math-verify; drop or mend its row")
     return summarize(
         is_correct=np.array(rewards, dtype=float) > 0,
         lengths=np.array([[completion.length for completion in completions] for completions in samples]),

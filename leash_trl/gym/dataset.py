@@ -2,10 +2,9 @@
 
 from datasets import Dataset, DatasetDict
 
-from leash_trl.gym.task import MAX_TERMS, Problem, Split, problems
+from leash_trl.gym.task import LEVELS, Problem, Split, problems
 
 
-LEVELS = tuple(range(1, MAX_TERMS))
 SIZES: dict[Split, int] = {"train": 8192, "test": 128}
 
 

@@ -1,6 +1,6 @@
 """Builds the gym's base model from nothing: a tiny decoder taught on over-thinking traces.
 
-The first stage teaches the arithmetic on concise traces, the second the over-thinking. `leash gym-build` runs both.
+The first stage teaches the arithmetic on concise traces, the second the over-thinking. `leash gym build` runs both.
 """
 
 import random
@@ -19,11 +19,10 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
-from leash_trl.gym.task import CONCISE, MAX_TERMS, TraceStyle, problems, solution_trace
+from leash_trl.gym.task import CONCISE, LEVELS, TraceStyle, problems, solution_trace
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
-LEVELS = tuple(range(1, MAX_TERMS))
 MAX_POSITIONS = 1024
 
 

@@ -14,6 +14,7 @@ from leash_trl.gym.dataset import gym_problems
 
 RECORD = CHECKPOINT / "record.json"
 MAX_NEW_TOKENS = 256
+NUM_PROBLEMS = 128
 NUM_SAMPLES = 4
 BATCH_SIZE = 512  # a model this small is limited by the number of calls
 
@@ -32,7 +33,7 @@ def measure(path: str = str(CHECKPOINT), target_length: int | None = None, seed:
     return evaluate(
         AutoModelForCausalLM.from_pretrained(path),
         AutoTokenizer.from_pretrained(path),
-        gym_problems("test", 128),
+        gym_problems("test", NUM_PROBLEMS),
         num_samples=NUM_SAMPLES,
         max_new_tokens=MAX_NEW_TOKENS,
         target_length=target_length,

@@ -12,6 +12,7 @@ from typing import Literal
 
 
 MAX_TERMS = 4
+LEVELS = tuple(range(1, MAX_TERMS))
 MAX_FIRST_TERM = 20
 MAX_NUMBER = MAX_FIRST_TERM + 9 * (MAX_TERMS - 1) + 10  # a slip may add ten to the largest total
 HELD_OUT_SHARE = 8  # one problem in eight is a test problem

@@ -114,3 +114,4 @@ class Leash:
                 "bounds to those of the run that saved it"
             )
         self.lam = float(lam)
+        self._observed_length = self._observed_count = 0

@@ -69,12 +69,25 @@ def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.
     return sums.masked_fill(torch.isnan(rewards).all(dim=1), torch.nan)
 
 
-def looks_zero_one(task_rewards: torch.Tensor) -> bool:
-    """Whether rewards look like {0, 1} instead of the paper's {-1, +1}: some are 0 and none is negative.
+def reward_scale_problem(task_rewards: torch.Tensor) -> str | None:
+    """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing is.
 
     Example:
-        >>> looks_zero_one(torch.tensor([0.0, 1.0])), looks_zero_one(torch.tensor([-1.0, 1.0]))
-        (True, False)
+        >>> reward_scale_problem(torch.tensor([-1.0, 1.0])) is None
+        True
+        >>> print(reward_scale_problem(torch.tensor([0.0, 1.0])))
+        wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is meant
+        for -1 and +1, as leash_trl.rewards.math_reward gives
     """
     scores = task_rewards[~torch.isnan(task_rewards)]
-    return bool((scores == 0).any() and (scores >= 0).all())
+    if (scores.abs() > 1).any():
+        return (
+            f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward is "
+            "clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"
+        )
+    if (scores == 0).any() and (scores >= 0).all():
+        return (
+            "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
+            "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
+        )
+    return None

@@ -3,6 +3,7 @@
 import torch
 
 from leash_trl.length_control.dual import violation
+from leash_trl.length_control.leash import clip_reward
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -33,13 +34,14 @@ def length_statistics(
     lengths = rollouts.lengths.double()
     scorable, correct = rollouts.is_scorable, rollouts.is_correct
     wrong = scorable & ~correct
+    unpenalised = clip_reward(rollouts.task_rewards)
     shaped_PG = shaped_rewards.view(-1, rollouts.num_generations)
     spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
     return {
         "violation": violation(int(rollouts.lengths.sum()), len(lengths), target_length),
         "satisfaction_rate": _mean(lengths <= target_length),
         "mean_penalty": _mean(penalty),
-        "mean_effective_penalty": _mean((rollouts.task_rewards - shaped_rewards)[scorable]),
+        "mean_effective_penalty": _mean((unpenalised - shaped_rewards)[scorable]),
         "paying_share": _mean(penalty[correct] > 0),
         "mean_length": _mean(lengths),
         "p95_length": lengths.quantile(0.95).item(),

@@ -6,7 +6,7 @@ import re
 THINK_START, THINK_END = "<think>", "</think>"
 ANSWER_LINE = re.compile(r"^[^\w\n]*answer[^\w\n]*?:(.+)$", re.IGNORECASE | re.MULTILINE)
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-BRACE = re.compile(r"(?<!\\)[{}]")  # an escaped brace is a printed one, as in \{1, 2\}
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
 
 
 def visible_text(completion: str) -> str:
@@ -40,7 +40,7 @@ def last_boxed(text: str) -> str | None:
     for brace in BRACE.finditer(text):
         if brace[0] == "{":
             open_braces.append(brace.start())
-        elif open_braces and (start := open_braces.pop()) in boxes and start > last_start:
+        elif brace[0] == "}" and open_braces and (start := open_braces.pop()) in boxes and start > last_start:
             last_start, content = start, text[start + 1 : brace.start()].strip()
     return content
 
@@ -51,7 +51,8 @@ def final_answer(completion: str) -> str | None:
     The last `\boxed{}` of the visible text comes first, then the last line of DAPO's form `Answer: ...`.
 
     Returns:
-        `str` or `None`: The answer without its box; `None` if there is none, in unfinished thinking for example.
+        `str` or `None`: The answer without its box; `None` if there is none. Thinking that the completion itself
+        opened and did not finish holds none.
 
     Example:
         >>> final_answer("<think>hm</think>So it is\nAnswer: $34$")
@@ -61,5 +62,5 @@ def final_answer(completion: str) -> str | None:
     boxed = last_boxed(text)
     if boxed is not None:
         return boxed
-    lines = ANSWER_LINE.findall(text)
-    return lines[-1].strip("* \t\r") if lines else None
+    lines = [line for match in ANSWER_LINE.findall(text) if (line := match.strip("* \t\r"))]
+    return lines[-1] if lines else None

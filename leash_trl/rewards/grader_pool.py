@@ -7,25 +7,35 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, cast
 
+from leash_trl.rewards.grader_worker import READY
+
 
 logger = logging.getLogger(__name__)
 
-STARTUP_SECONDS = 60.0  # importing math-verify on a busy machine
+STARTUP_SECONDS = 120.0  # importing math-verify on a busy machine
 
 
 class _Worker:
-    """One worker process and the thread that reads its answers."""
+    """One worker process and the thread that reads its answers.
 
-    def __init__(self) -> None:
+    Raises:
+        `RuntimeError`: If the process cannot start, with what it said.
+    """
+
+    def __init__(self, seconds_per_case: float) -> None:
+        self._seconds = seconds_per_case
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 as long-lived as the process that writes to it
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "leash_trl.rewards.grader_worker"],
+            # its own alarm comes after our clock
+            [sys.executable, "-m", "leash_trl.rewards.grader_worker", str(int(seconds_per_case) + 5)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             text=True,
             encoding="utf-8",
             # One thread each, and no GPU memory: the trainer needs both.
@@ -34,26 +44,38 @@ class _Worker:
         self._requests = cast(IO[str], self._process.stdin)
         self._answers: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        self.is_warm = False
+        self._wait_until_ready()
 
     def _read(self) -> None:
         for line in cast(IO[str], self._process.stdout):
             self._answers.put(line)
         self._answers.put("")  # the process has ended
 
-    def ask(self, answer: str, gold: str, seconds: float) -> bool | None:
+    def _wait_until_ready(self) -> None:
+        try:
+            is_ready = self._answers.get(timeout=STARTUP_SECONDS).strip() == READY
+        except queue.Empty:
+            is_ready = False
+        if not is_ready:
+            self.kill()
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip()[-2000:]
+            raise RuntimeError(
+                f"the grader's worker process did not start, so no answer can be graded; it said: {said}"
+            )
+
+    def ask(self, answer: str, gold: str) -> bool | None:
         """The verdict; raises `TimeoutError` past the limit and `ChildProcessError` if the worker died."""
         try:
             self._requests.write(json.dumps({"answer": answer, "gold": gold}) + "\n")
             self._requests.flush()
-            line = self._answers.get(timeout=seconds if self.is_warm else seconds + STARTUP_SECONDS)
+            line = self._answers.get(timeout=self._seconds)
         except queue.Empty as error:
             raise TimeoutError from error
         except BrokenPipeError as error:
             raise ChildProcessError from error
         if not line:
             raise ChildProcessError
-        self.is_warm = True
         verdict: bool | None = json.loads(line)["verdict"]
         return verdict
 
@@ -74,6 +96,7 @@ class GraderPool:
 
     def __init__(self, size: int = 2, seconds_per_case: float = 10.0):
         self._seconds = seconds_per_case
+        # None stands for a worker that is not running
         self._free: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
         for _ in range(size):
             self._free.put(None)
@@ -85,32 +108,35 @@ class GraderPool:
 
         Args:
             cases (`list[tuple[str, str]]`):
-                Pairs of answer and gold, without boxes.
+                Pairs of answer and gold, without boxes and dollar signs.
 
         Returns:
             `list[bool | None]`: `None` where the gold cannot be parsed; False also where the comparison ran out of
             time or memory, which is logged.
+
+        Raises:
+            `RuntimeError`: If no worker can start.
         """
         return list(self._threads.map(lambda case: self._verdict(*case), cases))
 
     def _verdict(self, answer: str, gold: str) -> bool | None:
-        worker = self._free.get() or _Worker()
-        survivor: _Worker | None = worker
+        worker = self._free.get()
         try:
-            return worker.ask(answer, gold, self._seconds)
+            worker = worker or _Worker(self._seconds)
+            return worker.ask(answer, gold)
         except (TimeoutError, ChildProcessError) as error:
-            worker.kill()
-            survivor = None
+            cast(_Worker, worker).kill()
+            worker = None
             reason = "ran out of time" if isinstance(error, TimeoutError) else "killed its worker"
             logger.warning("comparing %.80r with %.80r %s and counts as wrong", answer, gold, reason)
             return False
         finally:
-            self._free.put(survivor)
+            self._free.put(worker)
 
     def close(self) -> None:
         """Ends all idle workers; later comparisons start new ones."""
-        for _ in range(self._free.qsize()):
-            worker = self._free.get()
+        idle = [self._free.get() for _ in range(self._free.qsize())]
+        for worker in idle:
             if worker is not None:
                 worker.kill()
             self._free.put(None)

@@ -1,12 +1,16 @@
-"""A process that compares answers with math-verify, one JSON line in, one out. Its parent kills it when it is slow.
+"""A process that compares answers with math-verify, one JSON line in, one out; a comparison that is too slow kills it.
 
-Run as `python -m leash_trl.rewards.grader_worker`; started by `grader_pool`, of no use by hand.
+Run as `python -m leash_trl.rewards.grader_worker SECONDS`; started by `grader_pool`, of no use by hand.
 """
 
+import contextlib
 import json
+import logging
+import signal
 import sys
 
 
+READY = "ready"
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 
 
@@ -15,37 +19,48 @@ def _limit_memory() -> None:
         import resource
     except ImportError:  # Windows has no such limit
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = MEMORY_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT_BYTES, hard)
+    with contextlib.suppress(ValueError, OSError):  # macOS may refuse; the clock still limits the case
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
-def _compare(answer: str, gold: str) -> bool | None:
-    from math_verify import parse, verify
-
-    # Without math delimiters math-verify reads 2\sqrt{3} as 2. Its own time limits need the main thread's signals and
-    # do not fire on every input; the parent's clock does.
-    parsed_gold = parse(f"\\boxed{{{gold.strip().strip('$')}}}", parsing_timeout=None)
-    if not parsed_gold:
-        return None
-    parsed_answer = parse(f"\\boxed{{{answer.strip().strip('$')}}}", parsing_timeout=None)
-    return bool(verify(parsed_gold, parsed_answer, timeout_seconds=None))
+def _set_alarm(seconds: int) -> None:
+    """The parent's clock kills a slow worker; this does where the parent has been killed itself."""
+    if hasattr(signal, "alarm"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(seconds)
 
 
 def main() -> None:
-    """Answers `{"answer", "gold"}` with `{"verdict": true | false | null}`; null: the gold cannot be parsed."""
-    import logging
+    """Says `ready`, then answers `{"answer", "gold"}` with `{"verdict"}`; `null` where the gold cannot be parsed."""
+    # What a library prints must not be read as an answer.
+    answers, sys.stdout = sys.stdout, sys.stderr
+    from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     _limit_memory()
-    # What a library prints must not be read as an answer.
-    answers, sys.stdout = sys.stdout, sys.stderr
+
+    def verdict(answer: str, gold: str) -> bool | None:
+        # In a box, because math-verify reads a bare 2\sqrt{3} as 2. Without its own time limits, which need the main
+        # thread's signals and do not fire on every input.
+        parsed_gold = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
+        if not parsed_gold:
+            return None
+        parsed_answer = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
+        return bool(verify(parsed_gold, parsed_answer, timeout_seconds=None))
+
+    print(READY, file=answers, flush=True)
+    seconds = int(sys.argv[1])
     for line in sys.stdin:
+        _set_alarm(seconds)
         request = json.loads(line)
         try:
-            verdict = _compare(request["answer"], request["gold"])
+            result = verdict(request["answer"], request["gold"])
         except (RecursionError, MemoryError):
-            verdict = False
-        answers.write(json.dumps({"verdict": verdict}) + "\n")
-        answers.flush()
+            result = False
+        _set_alarm(0)
+        print(json.dumps({"verdict": result}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

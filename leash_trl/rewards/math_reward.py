@@ -1,26 +1,36 @@
 r"""The paper's task reward for mathematics: +1 for an equivalent answer, -1 otherwise."""
 
 import functools
-import logging
+import os
 import re
 
 from leash_trl.rewards.answer import final_answer
 from leash_trl.rewards.grader_pool import GraderPool
 
 
-logger = logging.getLogger(__name__)
-
 INTEGER = re.compile(r"[+-]?\d{1,300}")  # Python refuses to read much longer ones
 
 
-def _text(completion: str | list[dict[str, str]]) -> str:
-    """Text of a completion in either of TRL's forms."""
-    return completion if isinstance(completion, str) else "".join(m["content"] or "" for m in completion)
+def _text(completion: str | list[dict]) -> str:
+    """What the model said, in either of TRL's forms; a tool's output is not the model's answer."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(_message_text(message) for message in completion if message["role"] == "assistant")
+
+
+def _message_text(message: dict) -> str:
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "".join(block.get("text") or "" for block in content)
 
 
 @functools.cache
 def _pool() -> GraderPool:
     return GraderPool()
+
+
+if hasattr(os, "register_at_fork"):
+    # the threads of a pool do not live on in a forked process, as `Dataset.map(num_proc=...)` makes
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def _quick_verdict(answer: str, gold: str) -> bool | None:
@@ -50,24 +60,35 @@ def math_reward(completions: list, solution: list[str], **kwargs: object) -> lis
             Other dataset columns; unused.
 
     Returns:
-        `list[float | None]`: Rewards; `None` where the gold answer cannot be parsed, so that the sample is left out.
+        `list[float | None]`: Rewards; `None` where an answer meets a gold that cannot be parsed, so that the sample is
+        left out.
+
+    Raises:
+        `RuntimeError`: If the grader's worker processes cannot start.
 
     Example:
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
         [1.0, -1.0]
     """
     answers = [final_answer(_text(completion)) for completion in completions]
-    golds = [_bare_gold(gold) for gold in solution]
-    verdicts = [
-        False if answer is None else _quick_verdict(answer, gold) for answer, gold in zip(answers, golds, strict=True)
+    cases = [
+        None if answer is None else (_without_dollars(answer), _without_dollars(final_answer(gold) or gold))
+        for answer, gold in zip(answers, solution, strict=True)
     ]
-    unsettled = [index for index, verdict in enumerate(verdicts) if verdict is None]
-    slow = _pool().verdicts([(answers[index] or "", golds[index]) for index in unsettled]) if unsettled else []
-    for index, verdict in zip(unsettled, slow, strict=True):
-        verdicts[index] = verdict
-    return [None if verdict is None else (1.0 if verdict else -1.0) for verdict in verdicts]
+    verdicts = iter(_verdicts([case for case in cases if case is not None]))
+    return [_reward(False if case is None else next(verdicts)) for case in cases]
 
 
-def _bare_gold(gold: str) -> str:
-    """A gold answer without the box or the dollar signs some data sets put around it."""
-    return (final_answer(gold) or gold).strip().strip("$").strip()
+def _verdicts(cases: list[tuple[str, str]]) -> list[bool | None]:
+    quick = [_quick_verdict(*case) for case in cases]
+    unsettled = [case for case, verdict in zip(cases, quick, strict=True) if verdict is None]
+    slow = iter(_pool().verdicts(unsettled) if unsettled else [])
+    return [next(slow) if verdict is None else verdict for verdict in quick]
+
+
+def _reward(verdict: bool | None) -> float | None:
+    return None if verdict is None else (1.0 if verdict else -1.0)
+
+
+def _without_dollars(answer: str) -> str:
+    return answer.strip().strip("$").strip()
