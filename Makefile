@@ -7,8 +7,8 @@ TRL ?= trl==1.16.0
 OLDEST_TRL ?= trl==1.10.0
 
 BIN := $(VENV)/bin
-# The gym's model is smaller than the cost of sharing it between threads.
-RUN := OMP_NUM_THREADS=1
+# The gym's model is too small to be shared between many threads.
+RUN := OMP_NUM_THREADS=2
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-oldest bench smoke figures lint types format check clean

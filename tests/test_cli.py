@@ -112,3 +112,39 @@ def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch,
     assert f"lambda={state['controller']['lambda']:.4f}" in capsys.readouterr().out
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert "rewards/even/mean" in history[0]
+
+
+def test_demo_does_not_take_one_run_for_another(tmp_path, capsys):
+    folder = tmp_path / "demo" / "seed-0"
+    folder.mkdir(parents=True)
+    (folder / "demo.json").write_text(json.dumps({"recipe": {"max_steps": 3}, "overrides": []}))
+    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
+    assert main(command) == 2
+    assert "holds a run of another recipe" in capsys.readouterr().err
+
+
+def test_resuming_a_finished_run_is_an_error_not_a_step_more(tmp_path, capsys):
+    checkpoint = tmp_path / "run" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 5}))
+    (checkpoint / "leash_state.json").write_text(json.dumps({"controller": {"lambda": 0.1}}))
+    arguments = [*GYM, "--target_length", "40", "--max_steps", "5", "--output_dir", str(tmp_path / "run")]
+    assert main(["train", *arguments, "--resume_from_checkpoint", "true"]) == 2
+    assert "has reached max_steps=5" in capsys.readouterr().err
+
+
+def test_errors_of_the_work_itself_keep_their_traceback(tmp_path, monkeypatch):
+    from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+
+    def fails(self, *args, **kwargs):
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(LeashGRPOTrainer, "train", fails)
+    with pytest.raises(ValueError, match="a bug"):
+        main(["train", *GYM, "--target_length", "40", "--output_dir", str(tmp_path)])
+
+
+def test_a_split_that_is_not_there_is_named(tmp_path, capsys):
+    arguments = [*GYM, "--target_length", "40", "--output_dir", str(tmp_path), "--dataset_train_split", "training"]
+    assert main(["train", *arguments]) == 2
+    assert "dataset_train_split is 'training', but the data set has the splits train, test" in capsys.readouterr().err
