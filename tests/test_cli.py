@@ -76,7 +76,7 @@ def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
     assert "columns prompt, answer, but solution is missing" in capsys.readouterr().err
 
 
-def test_smoke_recipe_trains_evaluates_draws_and_is_not_run_twice(tmp_path, capsys, monkeypatch):
+def test_smoke_recipe_trains_evaluates_draws_is_not_run_twice_and_goes_on_when_stopped(tmp_path, capsys, monkeypatch):
     command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
     assert main(command) == 0
@@ -92,6 +92,13 @@ def test_smoke_recipe_trains_evaluates_draws_and_is_not_run_twice(tmp_path, caps
     assert (tmp_path / "demo" / "seed-0" / "model.safetensors").stat().st_mtime == changed
     assert main(["plot", str(tmp_path / "demo" / "seed-0"), "--output", str(tmp_path / "figure.png")]) == 0
     assert (tmp_path / "figure.png").is_file()
+
+    # stopped after its last step: it goes on with the evaluation, from the last checkpoint
+    for name in ("result.json", "trainer_state.json", "model.safetensors"):
+        (tmp_path / "demo" / "seed-0" / name).unlink()
+    assert main(command) == 0
+    assert json.loads((tmp_path / "demo" / "seed-0" / "result.json").read_text()) == result
+    assert not (tmp_path / "demo" / "seed-0" / "model.safetensors").exists()
 
 
 def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch, capsys):

@@ -88,9 +88,11 @@ def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: 
     script_args, training_args, model_args, _ = arguments
     if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):
         raise UserError(f"{config} does not train on the gym; leash demo is for gym recipes, use leash train")
-    if not is_whole(run_dir):  # else the run was stopped after its training
+    # a run that was stopped after its last step has its model in the last checkpoint
+    finished = [path for path in (run_dir, run_dir / f"checkpoint-{training_args.max_steps}") if is_whole(path)]
+    if not finished:
         run_training(*arguments)
-    trained = measure(str(run_dir), target_length=training_args.target_length, seed=seed)
+    trained = measure(str([*finished, run_dir][0]), target_length=training_args.target_length, seed=seed)
     lambdas = load_curves(run_dir).values["lambda"]
     return {
         "seed": seed,
