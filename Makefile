@@ -28,10 +28,10 @@ $(OLDEST_VENV)/.installed: pyproject.toml
 	$(OLDEST_VENV)/bin/pip install --quiet "$(TORCH)" "$(OLDEST_TRL)" -e ".[dev]"
 	@touch $@
 
-demo: install ## train on the embedded gym, then show table and figure (about three minutes after set-up)
+demo: install ## train on the embedded gym, then show table and figure (four minutes on two slow cores)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
-smoke: install ## the same in under a minute: does everything run?
+smoke: install ## five steps of the same: does everything run?
 	$(RUN) $(BIN)/leash demo --config recipes/gym/smoke.yaml --output_dir runs/smoke
 
 test: install ## run the tests
