@@ -32,6 +32,7 @@ class EpochShuffleCallback(TrainerCallback):
         self.sampler = None
 
     def on_epoch_begin(self, args, state, control, **kwargs):
+        """Replays the permutations of the epochs before this one."""
         if self.sampler is None or not self.sampler.shuffle:
             return
         # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
@@ -44,6 +45,7 @@ class LeashTensorBoardCallback(TensorBoardCallback):
     """TensorBoard as usual, with LEASH's curves in groups of their own: `leash/...` and `eval_leash/...`."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
+        """Writes LEASH's curves under their own names and hands the rest to transformers."""
         ours = {key: value for key, value in logs.items() if key.startswith(("leash/", "eval_leash/"))}
         super().on_log(args, state, control, {k: v for k, v in logs.items() if k not in ours}, **kwargs)
         if self.tb_writer is not None and state.is_world_process_zero:

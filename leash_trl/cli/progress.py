@@ -15,6 +15,7 @@ class LeashProgressCallback(ProgressCallback):
     """transformers' progress bar, with lambda, mean length, accuracy and satisfaction rate beside it."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
+        """Shows the numbers beside the bar instead of printing the dictionary."""
         if not state.is_world_process_zero or self.training_bar is None:
             return
         values = {label: logs[key] for label, key in SHOWN.items() if logs.get(key) is not None}
