@@ -4,21 +4,21 @@ import torch
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
-from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.method import LengthControl
 
 
 class DualStepCallback(TrainerCallback):
-    """Runs the dual step after the policy update, before anything is logged, evaluated or saved.
+    """Moves the method's state after the policy update, before anything is logged, evaluated or saved: the dual step.
 
-    The controller ignores steps without new completions, so lambda moves once per generation batch however many policy
+    LEASH ignores steps without new completions, so lambda moves once per generation batch however many policy
     updates share it (`steps_per_generation`, `num_iterations`), and stays put between them.
     """
 
-    def __init__(self, length_control: Leash):
+    def __init__(self, length_control: LengthControl):
         self._length_control = length_control
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._length_control.dual_step()
+        self._length_control.step()
 
 
 class EpochShuffleCallback(TrainerCallback):

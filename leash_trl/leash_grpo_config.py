@@ -2,9 +2,16 @@
 
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from trl import GRPOConfig
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+
+
+LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 
 @dataclass
@@ -18,21 +25,36 @@ class LeashGRPOConfig(GRPOConfig):
     Parameters:
         > Parameters that control the length constraint
 
-        target_length (`int`):
-            Target for the mean completion length, in tokens. Required; must be below `max_completion_length`.
-        lambda_init (`float`, *optional*, defaults to `0.1`):
-            Penalty coefficient lambda before the first dual step, in reward units. The paper uses 0.1 for the 1.5B and
-            0.2 for the 4B model.
-        lambda_lr (`float`, *optional*, defaults to `0.005`):
-            Step size of the dual step; 0 freezes lambda, which is LEASH-C. The paper uses 0.005, and 0.05 for 4B at
-            8k.
-        lambda_min (`float`, *optional*, defaults to `0.0`):
-            Lower bound of lambda.
-        lambda_max (`float`, *optional*, defaults to `1.0`):
-            Upper bound of lambda.
+        length_control (`str`, *optional*, defaults to `"leash"`):
+            Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS`.
+        length_control_kwargs (`dict` or `str`, *optional*):
+            Hyper-parameters of the method, as a dictionary or its JSON; what is left out has the paper's value.
+        target_length (`int`, *optional*):
+            Target for the mean completion length, in tokens. Required by methods with a target, LEASH among them; must
+            be below `max_completion_length`. A column `target_length` in the data set gives prompts targets of their
+            own.
+        target_schedule (`str`, *optional*, defaults to `"constant"`):
+            How the target moves over training: `constant`, `linear` or `staged`.
+        target_milestones (`dict` or `str`, *optional*):
+            Target in tokens by number of policy updates done, such as `{0: 8192, 100: 4096}`, for the schedules
+            `linear` and `staged`. After the last milestone the target is `target_length`. Targets of a data set's
+            column move in proportion.
+        lambda_init (`float`, *optional*):
+            Penalty coefficient lambda before the first dual step, in reward units. The default is the method's own:
+            0.1 for LEASH. The paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
+        lambda_lr (`float`, *optional*):
+            Step size of the dual step; 0 freezes lambda, which is LEASH-C. The default is the method's own: 0.005 for
+            LEASH. The paper uses 0.005, and 0.05 for 4B at 8k.
+        lambda_min (`float`, *optional*):
+            Lower bound of lambda. The default is the method's own: 0 for LEASH.
+        lambda_max (`float`, *optional*):
+            Upper bound of lambda. The default is the method's own: 1 for LEASH.
         advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
             Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
             the authors' release 1e-6, TRL 1e-4.
+        dynamic_sampling_rounds (`int`, *optional*, defaults to `0`):
+            Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
+            LEASH leaves it out, DLER needs it.
 
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
@@ -50,23 +72,56 @@ class LeashGRPOConfig(GRPOConfig):
             `vllm_importance_sampling_mode="token_truncate"`.
     """
 
+    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "length_control_kwargs", "target_milestones"]
+
+    length_control: str = field(
+        default="leash",
+        metadata={
+            "help": "Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS`.",
+        },
+    )
+    length_control_kwargs: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Hyper-parameters of the method, as a dictionary or its JSON; what is left out has the paper's "
+            "value."
+        },
+    )
     target_length: int | None = field(
         default=None,
         metadata={"help": "Target for the mean completion length, in tokens."},
     )
-    lambda_init: float = field(
-        default=0.1,
+    target_schedule: str = field(
+        default="constant",
+        metadata={"help": "How the target moves over training: `constant`, `linear` or `staged`."},
+    )
+    target_milestones: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Target in tokens by number of policy updates done, such as `{0: 8192, 100: 4096}`, for the "
+            "schedules `linear` and `staged`."
+        },
+    )
+    lambda_init: float | None = field(
+        default=None,
         metadata={"help": "Penalty coefficient lambda before the first dual step, in reward units."},
     )
-    lambda_lr: float = field(
-        default=0.005,
+    lambda_lr: float | None = field(
+        default=None,
         metadata={"help": "Step size of the dual step; 0 freezes lambda, which is LEASH-C."},
     )
-    lambda_min: float = field(default=0.0, metadata={"help": "Lower bound of lambda."})
-    lambda_max: float = field(default=1.0, metadata={"help": "Upper bound of lambda."})
+    lambda_min: float | None = field(default=None, metadata={"help": "Lower bound of lambda."})
+    lambda_max: float | None = field(default=None, metadata={"help": "Upper bound of lambda."})
     advantage_epsilon: float = field(
         default=1e-8,
         metadata={"help": "Added to the standard deviation of the shaped rewards when advantages are normalised."},
+    )
+    dynamic_sampling_rounds: int = field(
+        default=0,
+        metadata={
+            "help": "Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 "
+            "is off."
+        },
     )
 
     max_completion_length: int | None = field(
@@ -86,20 +141,38 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_target()
-        self._check_lambda()
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            raise ValueError(
-                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which would rescale the shaped "
-                "reward unseen; LEASH penalises the weighted sum of the rewards: use 'sum_then_normalize'"
-            )
+        self._check_target(self.make_length_control())
+        self._check_schedule()
+        self._check_advantages()
         self._warn_about_legal_mistakes()
 
-    def _check_target(self) -> None:
+    def make_length_control(self) -> LengthControl:
+        """A new instance of the method, in its initial state.
+
+        Raises:
+            `ValueError`: If the method or one of its hyper-parameters is unknown or out of range.
+        """
+        if self.length_control not in METHODS:
+            raise ValueError(f"length_control is {self.length_control!r}, but must be one of {', '.join(METHODS)}")
+        method = METHODS[self.length_control]
+        names = [field.name for field in fields(method)]
+        given = {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
+        parameters = {**(self.length_control_kwargs or {}), **given}
+        for name in parameters:
+            if name not in names:
+                known = ", ".join(names) or "none"
+                raise ValueError(
+                    f"{name} means nothing to length_control={self.length_control!r}; its parameters: {known}"
+                )
+        return method(**parameters)
+
+    def _check_target(self, method: LengthControl) -> None:
         if self.target_length is None:
-            raise ValueError(
-                "target_length is required: the mean completion length to aim for, in tokens, such as 4096"
-            )
+            if method.needs_target:
+                raise ValueError(
+                    "target_length is required: the mean completion length to aim for, in tokens, such as 4096"
+                )
+            return
         if isinstance(self.target_length, bool) or not isinstance(self.target_length, int) or self.target_length < 1:
             raise ValueError(f"target_length is {self.target_length!r}, but must be a positive whole number of tokens")
         if self.max_completion_length is not None and self.target_length >= self.max_completion_length:
@@ -108,20 +181,57 @@ class LeashGRPOConfig(GRPOConfig):
                 f"{self.max_completion_length}: no completion could violate it; lower the target or raise the limit"
             )
 
-    def _check_lambda(self) -> None:
-        for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max", "advantage_epsilon"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise ValueError(f"{name} is {value!r}, but must be a finite number")
-        if not 0 <= self.lambda_min <= self.lambda_init <= self.lambda_max:
+    def _check_schedule(self) -> None:
+        if self.target_schedule not in ("constant", "linear", "staged"):
             raise ValueError(
-                "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "
-                f"lambda_min={self.lambda_min}, lambda_init={self.lambda_init}, lambda_max={self.lambda_max}"
+                f"target_schedule is {self.target_schedule!r}, but must be 'constant', 'linear' or 'staged'"
             )
-        if self.lambda_lr < 0:
-            raise ValueError(f"lambda_lr is {self.lambda_lr}, but must be 0 (lambda frozen, LEASH-C) or positive")
-        if self.advantage_epsilon <= 0:
-            raise ValueError(f"advantage_epsilon is {self.advantage_epsilon}, but must be positive, such as 1e-8")
+        if (self.target_schedule == "constant") != (not self.target_milestones):
+            raise ValueError(
+                f"target_schedule={self.target_schedule!r} with target_milestones={self.target_milestones!r}: "
+                "milestones such as {0: 8192, 100: 4096} and a schedule other than 'constant' go together"
+            )
+        if not self.target_milestones:
+            return
+        if self.target_length is None:
+            raise ValueError("target_schedule needs target_length, the target from the last milestone on")
+        try:
+            # JSON and the command line have strings for keys
+            self.target_milestones = {int(step): float(target) for step, target in self.target_milestones.items()}
+        except (TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"target_milestones is {self.target_milestones!r}, but must map steps to tokens, such as "
+                "{0: 8192, 100: 4096}"
+            ) from error
+        for step, target in self.target_milestones.items():
+            if step < 0 or not 0 < target < math.inf:
+                raise ValueError(
+                    f"target_milestones holds {step}: {target}, but steps start at 0 and targets above it"
+                )
+
+    def _check_advantages(self) -> None:
+        epsilon = self.advantage_epsilon
+        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
+            raise ValueError(f"advantage_epsilon is {epsilon!r}, but must be a positive number, such as 1e-8")
+        if self.multi_objective_aggregation != "sum_then_normalize":
+            raise ValueError(
+                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which would rescale the shaped "
+                "reward unseen; length control works on the weighted sum of the rewards: use 'sum_then_normalize'"
+            )
+        rounds = self.dynamic_sampling_rounds
+        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
+            raise ValueError(f"dynamic_sampling_rounds is {rounds!r}, but must be 0 (off) or a number of rounds")
+        if rounds and self.generation_batch_share % self.num_generations:
+            raise ValueError(
+                f"dynamic_sampling_rounds replaces whole groups within a process, so per_device_train_batch_size * "
+                f"steps_per_generation = {self.generation_batch_share} must be a multiple of num_generations="
+                f"{self.num_generations}"
+            )
+
+    @property
+    def generation_batch_share(self) -> int:
+        """Completions that one process generates at a time."""
+        return self.per_device_train_batch_size * self.steps_per_generation
 
     def _warn_about_legal_mistakes(self) -> None:
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
@@ -131,7 +241,7 @@ class LeashGRPOConfig(GRPOConfig):
                 UserWarning,
                 stacklevel=4,
             )
-        if self.mask_truncated_completions:
+        if self.mask_truncated_completions and self.length_control in ("leash", "leash_c", "leash_pi"):
             warnings.warn(
                 "mask_truncated_completions=True: the longest completions give no gradient, yet count in lambda's "
                 "violation, so lambda rises while nothing teaches them to be shorter; the paper keeps them (False)",

@@ -1,28 +1,25 @@
-"""`LeashGRPOTrainer`: TRL's `GRPOTrainer` with LEASH's adaptive length penalty. Wiring only, no arithmetic."""
+"""`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
-import logging
+import contextlib
+import copy
 import warnings
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from transformers.integrations import TensorBoardCallback
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 
-from leash_trl.callbacks import DualStepCallback, EpochShuffleCallback, LeashTensorBoardCallback
-from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, write_state
+from leash_trl import dynamic_sampling
+from leash_trl.callbacks import DualStepCallback, LeashTensorBoardCallback
+from leash_trl.engines.eos import eos_token_ids
 from leash_trl.leash_grpo_config import LeashGRPOConfig
-from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, reward_scale_problem, weighted_task_rewards
+from leash_trl.length_control.advantages import has_signal
+from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.targets import own_target, question_number, scheduled_target, with_suffix
+from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
-logger = logging.getLogger(__name__)
-
-
-class LeashGRPOTrainer(GRPOTrainer):
+class LeashGRPOTrainer(ResumableGRPOTrainer):
     r"""
     Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
 
@@ -32,6 +29,9 @@ class LeashGRPOTrainer(GRPOTrainer):
     Rewards are meant to be +1 for right and -1 for wrong, as [`~leash_trl.rewards.math_reward`] gives.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    `length_control` in the configuration chooses another method; everything else stays the same. The trainer hands
+    methods the task reward and whether it is positive, which is what they take for correctness.
 
     Lambda belongs to the trainer: it is saved with every checkpoint (`leash_state.json`: the value *after* that step's
     dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A second
@@ -91,17 +91,25 @@ class LeashGRPOTrainer(GRPOTrainer):
                 "LeashGRPOConfig(target_length=4096)"
             )
         super().__init__(model, reward_funcs, args, *more_args, **kwargs)
-        self.length_control = Leash(
-            cast(int, args.target_length), args.lambda_init, args.lambda_lr, args.lambda_min, args.lambda_max
-        )
-        self._epoch_shuffle = EpochShuffleCallback()
+        self.length_control = args.make_length_control()
         self.add_callback(DualStepCallback(self.length_control))
-        self.add_callback(self._epoch_shuffle)
         self._group_tensorboard_curves()
+        self._prompt_stream: dynamic_sampling.PromptStream | None = None
+        if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:
+            self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)
+        self._end_ids = {
+            *eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer),
+            self._tokenizer.pad_token_id,
+        }
+        self._generated_tokens = 0
         self._is_evaluating = False
         self._knows_reward_scale = False
+        self._questions: list[int] = []
+        self._targets: list[float] = []
         self._lengths: list[int] = []
-        self._advantages = torch.empty(0)
+        self._is_truncated: list[bool] = []
+        self._rollouts: Rollouts | None = None
+        self._shaped_rewards = self._advantages = torch.empty(0)
 
     def _group_tensorboard_curves(self) -> None:
         for callback in self.callback_handler.callbacks:
@@ -115,14 +123,8 @@ class LeashGRPOTrainer(GRPOTrainer):
         # A flag of our own: continuous batching leaves the model in train mode during evaluation.
         return "eval" if self._is_evaluating else "train"
 
-    def _get_train_sampler(self, dataset=None):
-        """Keeps hold of TRL's sampler, so that a resumed run can go on with its epoch's order."""
-        sampler = super()._get_train_sampler(dataset)
-        self._epoch_shuffle.sampler = sampler
-        return sampler
-
     def prediction_step(self, *args, **kwargs):
-        """Marks evaluation, during which lambda must not move."""
+        """Marks evaluation, during which the state must not move."""
         self._is_evaluating = True
         try:
             return super().prediction_step(*args, **kwargs)
@@ -136,42 +138,93 @@ class LeashGRPOTrainer(GRPOTrainer):
         self.model.train(was_training)
         return output
 
+    def _set_generation_limit(self) -> None:
+        limit = self.args.max_completion_length
+        if (cap := self.length_control.generation_cap) is not None:
+            limit = min(limit, cap)
+        # TRL: GRPOTrainer.__init__ hands max_completion_length to its generation backend once
+        self.max_completion_length = limit
+        if self.use_vllm:
+            self.vllm_generation.max_completion_length = limit
+        else:
+            self.generation_config.max_new_tokens = limit
+
     def _generate(self, prompts):
         """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
+        self._set_generation_limit()
         output = super()._generate(prompts)
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         completion_ids, tool_mask = output[1], output[2]
         self._lengths = (
             [sum(mask) for mask in tool_mask] if tool_mask is not None else [len(x) for x in completion_ids]
         )
+        self._is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
         return output
+
+    def _with_targets(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows as the model is to see them, their targets noted; the data set's own rows are left alone."""
+        args, method = self.args, self.length_control
+        current = default = args.target_length
+        if default is not None:
+            current = scheduled_target(
+                args.target_schedule, args.target_milestones or {}, default, self.state.global_step
+            )
+        self._questions, self._targets, rows = [], [], []
+        for row in inputs:
+            question = question_number(row.get("prompt", row))
+            if (target := own_target(row)) is None:
+                target = method.target_for(question, current)
+            elif current is not None:
+                target = target * current / default
+            suffix = method.prompt_suffix(target)
+            rows.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else row)
+            self._questions.append(question)
+            self._targets.append(float("nan") if target is None else target)
+        return rows
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rollouts = self._gather_rollouts(rewards_per_func)
-        shaped_rewards = self.length_control.shape(rollouts)
-        self._advantages = group_advantages(
-            shaped_rewards, rollouts.num_generations, self.scale_rewards, self.args.advantage_epsilon
-        )
-        self._log_length_control(rollouts, shaped_rewards)
+        self._rollouts = rollouts = self._gather_rollouts(rewards_per_func)
+        self._shaped_rewards = self.length_control.shape(rollouts)
+        self._advantages = self._advantages_of(rollouts, self._shaped_rewards)
         if self._mode == "train":
-            self.length_control.observe(rollouts)
-            if not self._knows_reward_scale:
-                self._warn_about_reward_scale(rollouts)
+            self._generated_tokens += int(rollouts.lengths.sum())
+            self._warn_about_reward_scale(rollouts)
+        self._log_length_control(rollouts)
         return rewards_per_func
 
     def _gather_rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        lengths = torch.tensor(self._lengths, device=self.accelerator.device)
+        device = self.accelerator.device
+        lengths, is_truncated, questions, targets = (
+            self.accelerator.gather(torch.tensor(values, dtype=dtype, device=device)).cpu()
+            for values, dtype in (
+                (self._lengths, torch.long),
+                (self._is_truncated, torch.bool),
+                (self._questions, torch.long),
+                (self._targets, torch.float32),  # MPS has no float64
+            )
+        )
         return Rollouts(
             task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            lengths=self.accelerator.gather(lengths).cpu(),
+            lengths=lengths,
+            target_lengths=targets.double(),
+            is_truncated=is_truncated,
+            questions=questions,
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
+            max_completion_length=self.max_completion_length,
+        )
+
+    def _advantages_of(self, rollouts: Rollouts, shaped_rewards: torch.Tensor) -> torch.Tensor:
+        return self.length_control.advantages(
+            shaped_rewards, rollouts, self.scale_rewards, self.args.advantage_epsilon
         )
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
         """Looks at every training batch until a reward below 0 or above 1 has shown the scale."""
-        problem = reward_scale_problem(rollouts.task_rewards)
+        if self._knows_reward_scale:
+            return
+        problem = self.length_control.reward_scale_problem(rollouts)
         self._knows_reward_scale = problem is not None or bool((rollouts.task_rewards < 0).any())
         if problem is not None and self.accelerator.is_main_process:
             warnings.warn(problem, UserWarning, stacklevel=2)
@@ -179,11 +232,16 @@ class LeashGRPOTrainer(GRPOTrainer):
     def _local_slice(self, num_local: int) -> slice:
         return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
 
-    def _log_length_control(self, rollouts: Rollouts, shaped_rewards: torch.Tensor) -> None:
-        penalty = self.length_control.penalty(rollouts)
-        statistics = length_statistics(rollouts, penalty, shaped_rewards, self.args.target_length)
-        for name, value in {"lambda": self.length_control.lam, **statistics}.items():
+    def _log_length_control(self, rollouts: Rollouts) -> None:
+        method, shaped_rewards = self.length_control, self._shaped_rewards
+        penalty = method.penalty(rollouts)
+        statistics = {
+            **method.statistics(),
+            **length_statistics(rollouts, method.base_rewards(rollouts), penalty, shaped_rewards),
+        }
+        for name, value in statistics.items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
+        self._metrics["train"]["leash/generated_tokens"] = [self._generated_tokens]
         local = self._local_slice(len(self._lengths))
         columns = {"length": rollouts.lengths, "task_reward": rollouts.task_rewards}
         for column, values in {**columns, "penalty": penalty, "shaped_reward": shaped_rewards}.items():
@@ -191,10 +249,22 @@ class LeashGRPOTrainer(GRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
-        output = super()._generate_and_score_completions(inputs)
-        advantages = output["advantages"]
-        local = self._advantages[self._local_slice(len(advantages))]
-        output["advantages"] = local.to(advantages.device, advantages.dtype)
+        if self._mode == "eval":
+            return self._score(inputs)
+        self._monitor()
+        output = self._score(inputs)
+        generated = [self._rollouts]
+        if self.args.dynamic_sampling_rounds > 0:
+            output = self._replace_dead_groups(output, generated)
+        if (keep := self.length_control.is_trained_on(self._rollouts)) is not None:
+            self._mask(output, keep[self._local_slice(len(output["advantages"]))])
+        for rollouts in generated:
+            self.length_control.observe(rollouts)
+        return output
+
+    def _score(self, inputs) -> dict[str, Any]:
+        output = super()._generate_and_score_completions(self._with_targets(inputs))
+        self._use_advantages(output)
         # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
         logged = self._logs["advantages"]
         for _ in range(min(len(self._advantages), len(logged))):
@@ -202,127 +272,86 @@ class LeashGRPOTrainer(GRPOTrainer):
         logged.extend(self._advantages.tolist())
         return output
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
-        """Saves the controller's state beside the weights, before a checkpoint is pushed to the Hub."""
-        super().save_model(output_dir, _internal_call)
-        folder = Path(output_dir or self.args.output_dir)
-        if _internal_call and folder.name.startswith(PREFIX_CHECKPOINT_DIR) and not self.args.save_only_model:
-            self._save_rollout_window(folder)
-        if self.args.should_save:
-            write_state(folder, self._state_record())
+    def _use_advantages(self, output: dict[str, Any]) -> None:
+        theirs = output["advantages"]
+        output["advantages"] = self._advantages[self._local_slice(len(theirs))].to(theirs.device, theirs.dtype)
 
-    def _state_record(self) -> dict[str, Any]:
-        return {
-            "method": self.length_control.name,
-            "controller": self.length_control.state_dict(),
-            "target_length": self.args.target_length,
-            "global_step": self.state.global_step,
-            "micro_step": self._step,
-            "batching": self._batching(),
-        }
-
-    def _batching(self) -> dict[str, int]:
-        """What must be unchanged for a saved generation window to fit."""
-        return {
-            "num_processes": self.accelerator.num_processes,
-            "per_device_train_batch_size": self.args.per_device_train_batch_size,
-            "steps_per_generation": self.args.steps_per_generation,
-            "num_iterations": self.num_iterations,
-        }
-
-    def _rollout_window_path(self, folder: Path) -> Path:
-        return folder / f"leash_rollouts_{self.accelerator.process_index}.pt"
-
-    def _save_rollout_window(self, folder: Path) -> None:
-        """Saves the completions that are still to be trained on, so that a resumed run need not generate others."""
-        # TRL: GRPOTrainer._prepare_inputs generates when this is 0 and reads its buffer otherwise
-        if self._step % (self.args.steps_per_generation * self.num_iterations) != 0:
-            folder.mkdir(parents=True, exist_ok=True)
-            torch.save(self._buffered_inputs, self._rollout_window_path(folder))
-
-    def _load_optimizer_and_scheduler(self, checkpoint):
-        """Restores the controller, and where in a generation window the checkpoint was taken."""
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
-            self._restore_rollout_window(Path(checkpoint), self._restore_controller(Path(checkpoint)))
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
-        """Resumes from the last checkpoint that is whole, and from a bare model folder such as a Hub root."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = str(last_whole_checkpoint(self.args.output_dir))
-        elif isinstance(resume_from_checkpoint, str) and not is_whole(folder := Path(resume_from_checkpoint)):
-            self._restore_bare_model(folder)
-            resume_from_checkpoint = None
-        return super().train(resume_from_checkpoint, *args, **kwargs)
-
-    def _restore_bare_model(self, folder: Path) -> None:
-        """Weights and lambda of a folder without trainer state, which transformers would refuse."""
-        if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
-            raise ValueError(f"{folder} is not whole, its run was stopped while saving it; take an earlier one")
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            raise ValueError(
-                f"{folder} holds no {TRAINER_STATE_FILE}; under DeepSpeed and FSDP pass it as the model instead"
+    def _replace_dead_groups(self, output: dict[str, Any], generated: list[Rollouts]) -> dict[str, Any]:
+        """Dynamic sampling; the completions table shows every completion with the advantage of its own round."""
+        size, processes = self.num_generations, self.accelerator.num_processes
+        rollouts, shaped_rewards = self._rollouts, self._shaped_rewards
+        num_groups = len(shaped_rewards) // size
+        for _ in range(self.args.dynamic_sampling_rounds):
+            is_alive = has_signal(shaped_rewards, size)
+            if is_alive.all():
+                break
+            share = dynamic_sampling.groups_per_process(is_alive, processes)
+            fresh = self._score(self._draw_groups(share * processes))
+            generated.append(self._rollouts)
+            sources = dynamic_sampling.replacements(is_alive, has_signal(self._shaped_rewards, size), processes)
+            rows = dynamic_sampling.group_rows(sources, size)
+            rollouts = dynamic_sampling.merged_rollouts(rollouts, self._rollouts, rows)
+            shaped_rewards = torch.cat([shaped_rewards, self._shaped_rewards])[rows]
+            local_rows = dynamic_sampling.local_rows(
+                sources, num_groups, share, self.accelerator.process_index, processes, size
             )
-        self._restore_controller(folder)
-        self._load_from_checkpoint(str(folder))
+            output = dynamic_sampling.merged_batch(output, fresh, local_rows, self._tokenizer.pad_token_id)
+        self._rollouts, self._shaped_rewards = rollouts, shaped_rewards
+        self._advantages = self._advantages_of(rollouts, shaped_rewards)
+        self._use_advantages(output)
+        self._count_loss_tokens(output)
+        num_generated = sum(len(part.lengths) for part in generated)
+        wasted = dynamic_sampling.wasted_share(num_generated, len(shaped_rewards))
+        self._metrics["train"]["leash/wasted_share"].append(wasted)
+        return output
 
-    def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
-        self._warn_about_partial_checkpoint(checkpoint)
-        record = read_state(checkpoint)
-        if (saved_by := record.get("method", self.length_control.name)) != self.length_control.name:
-            raise ValueError(
-                f"{checkpoint} was saved by length control {saved_by!r}, this is {self.length_control.name!r}"
-            )
-        self.length_control.load_state_dict(record["controller"])
-        self._check_resumed_target(record)
-        return record
+    def _draw_groups(self, count: int) -> list[dict[str, Any]]:
+        """This process's share of `count` fresh prompts, each as often as it is to be answered."""
+        rows = [row for row in self._prompt_stream.draw(count) for _ in range(self.num_generations)]
+        return rows[self._local_slice(len(rows) // self.accelerator.num_processes)]
 
-    def _warn_about_partial_checkpoint(self, checkpoint: Path) -> None:
-        # DeepSpeed keeps its optimizer in global_step*/, FSDP in optimizer_*/
-        if not any([*checkpoint.glob("optimizer*"), *checkpoint.glob("global_step*")]):
-            warnings.warn(
-                f"{checkpoint} holds no optimizer state (saved with save_only_model, or the root of a Hub "
-                "repository): weights and lambda are restored, the optimizer and the random generators start afresh"
-                + ("" if is_whole(checkpoint) else ", and so do the steps and the schedule"),
-                UserWarning,
-                stacklevel=2,
-            )
+    def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
+        # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
+        mask = output["completion_mask"]
+        output["completion_mask"] = mask * keep.to(mask.device, mask.dtype).unsqueeze(1)
+        self._count_loss_tokens(output)
 
-    def _check_resumed_target(self, record: dict[str, Any]) -> None:
-        if (saved := record.get("target_length")) not in (None, self.args.target_length):
-            warnings.warn(
-                f"resuming with target_length={self.args.target_length}, but the checkpoint was trained for {saved}; "
-                f"lambda={self.length_control.lam} is kept",
-                UserWarning,
-                stacklevel=2,
-            )
+    def _count_loss_tokens(self, output: dict[str, Any]) -> None:
+        # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
+        mask = output["completion_mask"]
+        if "tool_mask" in output:
+            mask = mask * output["tool_mask"]
+        output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
 
-    def _restore_rollout_window(self, checkpoint: Path, record: dict[str, Any]) -> None:
-        # What an interrupted call of `train` on this trainer has left must not be trained on.
-        self._step, self._buffered_inputs = record.get("micro_step", 0), None
-        self._metrics["train"].clear()
-        if self._step % (self.args.steps_per_generation * self.num_iterations) == 0:
+    def _monitor(self) -> None:
+        """Samples the training prompts that the method asks for; they are neither trained on nor logged."""
+        count, processes = self.length_control.num_monitor_prompts, self.accelerator.num_processes
+        if count == 0:
             return
-        path = self._rollout_window_path(checkpoint)
-        fits = path.is_file() and record.get("batching") == self._batching()
-        # One process that generates while the others do not would wait for them for ever.
-        if self.accelerator.gather(torch.tensor([fits], device=self.accelerator.device)).all():
-            # not accelerator.device: with several CPU processes it is cpu:0, which torch.load does not know
-            device = "cpu" if self.accelerator.device.type == "cpu" else self.accelerator.device
-            self._buffered_inputs = torch.load(path, map_location=device, weights_only=True)
-            return
-        self._step = 0
-        warnings.warn(
-            f"{checkpoint} was saved inside a generation window that does not fit here (it was made with "
-            f"{record.get('batching')}, this run has {self._batching()}, or files are missing): completions are "
-            "generated anew, so the run differs from an uninterrupted one. Save at multiples of steps_per_generation "
-            "* num_iterations / gradient_accumulation_steps to avoid this.",
-            UserWarning,
-            stacklevel=2,
-        )
+        per_batch = max(1, self.args.generation_batch_size // self.num_generations)
+        with self._nothing_logged():
+            parts = []
+            for start in range(0, count, per_batch):
+                wanted = min(per_batch, count - start)
+                self._score(self._draw_groups(wanted + -wanted % processes))
+                parts.append(self._rollouts)
+        self.length_control.monitor(dynamic_sampling.joined_rollouts(parts))
 
-    def _push_from_checkpoint(self, checkpoint_folder: str):
-        """Puts the state at the root of the Hub repository too, where transformers copies only the model's files."""
-        if self.is_world_process_zero():
-            write_state(self.args.output_dir, read_state(checkpoint_folder))
-        super()._push_from_checkpoint(checkpoint_folder)
+    @contextlib.contextmanager
+    def _nothing_logged(self):
+        logs = {name: copy.deepcopy(getattr(self, name)) for name in ("_metrics", "_logs")}
+        tokens_seen = self.state.num_input_tokens_seen
+        try:
+            yield
+        finally:
+            self._metrics, self._logs = logs["_metrics"], logs["_logs"]
+            self.state.num_input_tokens_seen = tokens_seen
+
+    def _extra_state(self) -> dict[str, int]:
+        drawn = 0 if self._prompt_stream is None else self._prompt_stream.num_drawn
+        return {"generated_tokens": self._generated_tokens, "prompts_drawn": drawn}
+
+    def _load_extra_state(self, state: dict[str, int]) -> None:
+        self._generated_tokens = state.get("generated_tokens", 0)
+        if self._prompt_stream is not None:
+            self._prompt_stream.num_drawn = state.get("prompts_drawn", 0)

@@ -113,7 +113,7 @@ def make_trainer(make_args, tiny_model_path, problems):
     def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
         extra = {
             key: overrides.pop(key)
-            for key in ("tools", "peft_config", "eval_dataset", "callbacks")
+            for key in ("tools", "peft_config", "eval_dataset", "callbacks", "rollout_func")
             if key in overrides
         }
         return trainer_class(
@@ -122,6 +122,39 @@ def make_trainer(make_args, tiny_model_path, problems):
             args or make_args(**overrides),
             train_dataset=problems if dataset is None else dataset,
             **extra,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def golden():
+    """Reference vectors by their id; `golden("laser_base")["expected"]`."""
+    import json
+
+    vectors = json.loads((ROOT / "tests" / "references" / "golden.json").read_text(encoding="utf-8"))
+    return {vector["id"]: vector for vector in vectors}.__getitem__
+
+
+@pytest.fixture(scope="session")
+def make_rollouts():
+    """Factory of rollouts from plain lists; by default one group, ±1 rewards, nothing truncated."""
+    import torch
+
+    from leash_trl.length_control.rollouts import Rollouts
+
+    def make(rewards, lengths, target=None, num_generations=None, truncated=None, questions=None, limit=32768):
+        size = len(lengths)
+        targets = target if isinstance(target, list) else [float("nan") if target is None else target] * size
+        groups = num_generations or size
+        return Rollouts(
+            task_rewards=torch.tensor(rewards, dtype=torch.float64),
+            lengths=torch.tensor(lengths),
+            target_lengths=torch.tensor(targets, dtype=torch.float64),
+            is_truncated=torch.tensor(truncated or [False] * size),
+            questions=torch.tensor(questions or [i // groups for i in range(size)]),
+            num_generations=groups,
+            max_completion_length=limit,
         )
 
     return make

@@ -53,7 +53,7 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         lambda_lr=0.03,
     )
     controller, events = trainer.length_control, []
-    observe, dual_step = controller.observe, controller.dual_step
+    observe, dual_step = controller.observe, controller.step
 
     def spy_observe(rollouts):
         observe(rollouts)
@@ -65,7 +65,7 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         if controller.lam != before:
             events.append(("dual", trainer.state.global_step, controller.lam))
 
-    controller.observe, controller.dual_step = spy_observe, spy_dual_step
+    controller.observe, controller.step = spy_observe, spy_dual_step
     trainer.train()
 
     # replay: batches pool until the update that follows them ends
@@ -91,7 +91,7 @@ def test_lambda_moves_after_the_optimizer(make_trainer):
     trainer = make_trainer(max_steps=1)
     events = []
     trainer.create_optimizer()
-    step, dual_step = trainer.optimizer.step, trainer.length_control.dual_step
+    step, dual_step = trainer.optimizer.step, trainer.length_control.step
 
     def spy_step(*args, **kwargs):
         events.append("policy")
@@ -101,7 +101,7 @@ def test_lambda_moves_after_the_optimizer(make_trainer):
         events.append("dual")
         dual_step()
 
-    trainer.optimizer.step, trainer.length_control.dual_step = spy_step, spy_dual_step
+    trainer.optimizer.step, trainer.length_control.step = spy_step, spy_dual_step
     trainer.train()
     assert events == ["policy", "dual"]
 

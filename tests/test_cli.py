@@ -116,7 +116,7 @@ def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch,
     arguments += ["--gradient_checkpointing", "false"]
     assert main(["train", *arguments]) == 0
     state = json.loads((tmp_path / "run" / "leash_state.json").read_text())
-    assert f"lambda={state['controller']['lambda']:.4f}" in capsys.readouterr().out
+    assert f"lambda={state['controller']['lambda']:.4g}" in capsys.readouterr().out
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert "rewards/even/mean" in history[0]
 
@@ -124,10 +124,20 @@ def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch,
 def test_demo_does_not_take_one_run_for_another(tmp_path, capsys):
     folder = tmp_path / "demo" / "seed-0"
     folder.mkdir(parents=True)
-    (folder / "demo.json").write_text(json.dumps({"recipe": {"max_steps": 3}, "overrides": []}))
+    (folder / "claim.json").write_text(json.dumps({"recipe": {"max_steps": 3}, "overrides": [], "seed": 0}))
     command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
     assert main(command) == 2
     assert "holds a run of another recipe" in capsys.readouterr().err
+
+
+def test_the_row_of_a_method_without_lambda_has_empty_cells():
+    from leash_trl.cli.demo import TABLE_HEAD, _row
+
+    base = {"accuracy": 0.8, "mean_tokens": 100.0}
+    trained = {"accuracy": 0.9, "mean_tokens": 50.0, "satisfaction_rate": None}
+    row = _row({"seed": 3, "base": base, "trained": trained, "lambda_peak": None, "lambda_end": None})
+    assert row == "| 3 | 0.800 | 0.900 | 100.0 | 50.0 | -50.0% |  |  |  |"
+    assert row.count("|") == TABLE_HEAD[0].count("|")
 
 
 def test_resuming_a_finished_run_is_an_error_not_a_step_more(tmp_path, capsys):

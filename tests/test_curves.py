@@ -50,6 +50,14 @@ def test_a_stopped_run_is_read_from_its_last_checkpoint(run_folder):
     assert load_curves(run_folder).values["lambda"].tolist() == [10.0]
 
 
+def test_a_method_without_lambda_has_curves_too(tmp_path):
+    rows = [{"step": step, "leash/mean_length": length} for step, length in ((1, 60.0), (2, None), (3, 40.0))]
+    (tmp_path / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": rows}))
+    curves = load_curves(tmp_path)
+    assert curves.logged("mean_length").tolist() == [60.0, 40.0]
+    assert curves.logged("lambda").tolist() == []
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

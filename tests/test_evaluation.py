@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from leash_trl.evaluation.summary import summarize
+from leash_trl.evaluation.summary import GradedSamples, summarize
 
 
 def test_summary_by_hand():
     is_correct = np.array([[True, True], [True, False]])
     lengths = np.array([[10, 20], [30, 100]])
-    summary = summarize(is_correct, lengths, lengths == 100, target_length=20)
+    summary = summarize(GradedSamples(is_correct, lengths, lengths == 100), target_length=20)
     assert summary.accuracy == 0.75
     assert summary.mean_tokens == 40
     assert summary.p95_tokens == pytest.approx(30 + 0.85 * 70)
@@ -21,7 +21,8 @@ def test_summary_by_hand():
 def test_interval_is_over_problems_not_completions():
     # ten problems, all or nothing: a thousand completions each must not narrow the interval
     is_correct = np.repeat(np.arange(10)[:, None] < 5, 1000, axis=1)
-    low, high = summarize(is_correct, np.ones((10, 1000)), np.zeros((10, 1000), dtype=bool)).accuracy_interval
+    samples = GradedSamples(is_correct, np.ones((10, 1000)), np.zeros((10, 1000), dtype=bool))
+    low, high = summarize(samples).accuracy_interval
     assert high - low > 0.4
 
 

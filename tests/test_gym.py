@@ -122,6 +122,7 @@ def test_shipped_model_does_what_its_record_says():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from leash_trl.evaluation.evaluate import evaluate
+    from leash_trl.evaluation.summary import summarize
     from leash_trl.gym import CHECKPOINT
     from leash_trl.gym.dataset import gym_problems
 
@@ -129,7 +130,7 @@ def test_shipped_model_does_what_its_record_says():
     assert 0.8 <= record["accuracy"] <= 0.95  # room above, and something to lose
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
     assert 100_000 <= model.num_parameters() <= 1_000_000
-    measured = evaluate(
+    samples = evaluate(
         model,
         AutoTokenizer.from_pretrained(CHECKPOINT),
         gym_problems("test", 64),
@@ -137,6 +138,7 @@ def test_shipped_model_does_what_its_record_says():
         max_new_tokens=256,
         seed=1,
     )
+    measured = summarize(samples)
     # 128 completions: three standard errors
     assert measured.accuracy == pytest.approx(record["accuracy"], abs=0.1)
     assert measured.mean_tokens == pytest.approx(record["mean_tokens"], rel=0.15)

@@ -6,16 +6,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.leash import Leash, clip_reward, relative_overshoot
+from leash_trl.length_control.leash import Leash, LeashC, clip_reward, relative_overshoot, reward_scale_problem
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def leash(lam=0.1, lr=0.005, target=4096, minimum=0.0, maximum=1.0) -> Leash:
-    return Leash(target, lam, lr, minimum, maximum)
+TARGET = 4096
+NAN = float("nan")
 
 
-def rollouts(rewards, lengths, num_generations=None) -> Rollouts:
-    return Rollouts(torch.tensor(rewards, dtype=torch.float64), torch.tensor(lengths), num_generations or len(lengths))
+def leash(lam=0.1, lr=0.005, minimum=0.0, maximum=1.0) -> Leash:
+    return Leash(lam, lr, minimum, maximum)
+
+
+def rollouts(rewards, lengths, targets=None) -> Rollouts:
+    size = len(lengths)
+    return Rollouts(
+        task_rewards=torch.tensor(rewards, dtype=torch.float64),
+        lengths=torch.tensor(lengths),
+        target_lengths=torch.tensor(targets or [TARGET] * size, dtype=torch.float64),
+        is_truncated=torch.zeros(size, dtype=torch.bool),
+        questions=torch.zeros(size, dtype=torch.long),
+        num_generations=size,
+        max_completion_length=32768,
+    )
 
 
 LENGTHS = st.lists(st.integers(0, 40_000), min_size=1, max_size=16)
@@ -51,7 +64,7 @@ def test_full_step_by_hand():
     batch = rollouts([1, 1, -1, 1], [2048, 6144, 8192, 12288])
     shaped = controller.shape(batch)
     controller.observe(batch)
-    controller.dual_step()
+    controller.step()
     torch.testing.assert_close(shaped, torch.tensor([1.0, 0.9, -1.0, 0.6], dtype=torch.float64))
     assert controller.lam == pytest.approx(0.20375)  # mean 7168: 0.2 + 0.005 * 0.75
     advantages = group_advantages(shaped, 4, "group", epsilon=1e-6)
@@ -98,18 +111,18 @@ def test_dual_step_pools_the_lengths_of_all_batches_since_the_last_one():
     split.observe(rollouts([1.0] * 3, [5000, 6000, 7001]))
     split.observe(rollouts([1.0], [9000]))
     whole.observe(rollouts([1.0] * 4, [5000, 6000, 7001, 9000]))
-    split.dual_step()
-    whole.dual_step()
+    split.step()
+    whole.step()
     assert split.lam == whole.lam > 0.1
 
 
 def test_dual_step_without_new_completions_changes_nothing():
     controller = leash()
-    controller.dual_step()
+    controller.step()
     assert controller.lam == 0.1
     controller.observe(rollouts([1.0], [8192]))
-    controller.dual_step()
-    controller.dual_step()
+    controller.step()
+    controller.step()
     assert controller.lam == pytest.approx(0.105)
 
 
@@ -118,15 +131,71 @@ def test_unscorable_completions_stay_unscorable_but_count_in_the_violation():
     batch = rollouts([float("nan"), 1.0], [12288, 4096])
     shaped = controller.shape(batch)
     controller.observe(batch)
-    controller.dual_step()
+    controller.step()
     assert torch.isnan(shaped).tolist() == [True, False]
     assert controller.lam == pytest.approx(0.105)  # mean 8192
+
+
+def test_per_prompt_targets_are_each_their_own_measure():
+    controller = leash(lam=0.5)
+    batch = rollouts([1.0, 1.0], [200, 200], targets=[100, 200])
+    assert controller.shape(batch).tolist() == [0.5, 1.0]  # twice its target, and exactly at it
+    controller.observe(batch)
+    controller.step()
+    assert controller.lam == pytest.approx(0.5 + 0.005 * 0.5)  # mean of 1 and 0
+
+
+@pytest.mark.parametrize("name", ["leash_dual_up", "leash_dual_ceiling", "leash_dual_down_and_floor"])
+def test_golden_dual_steps(golden, name):
+    vector = golden(name)
+    params = vector["params"]
+    lams, expected = vector["inputs"]["lam"], vector["expected"]
+    pairs = zip(lams, expected, strict=True) if isinstance(lams, list) else [(lams, expected)]
+    for lam, after in pairs:
+        controller = leash(lam, params["lambda_lr"], params["lambda_min"], params["lambda_max"])
+        lengths = vector["inputs"]["lengths"]
+        controller.observe(rollouts([1.0] * len(lengths), lengths))
+        controller.step()
+        assert controller.lam == pytest.approx(after, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["leash_reward_correct", "leash_reward_wrong", "leash_reward_saturates"])
+def test_golden_rewards(golden, name):
+    vector = golden(name)
+    batch = rollouts(vector["inputs"]["correctness_reward"], vector["inputs"]["length"])
+    assert leash(vector["params"]["lam"]).shape(batch).tolist() == pytest.approx(vector["expected"], rel=1e-12)
+
+
+def test_golden_leash_c(golden):
+    vector = golden("leash_c_fixed")
+    controller = LeashC(lambda_init=vector["params"]["lam"])
+    batch = rollouts(vector["inputs"]["correctness_reward"], vector["inputs"]["length"])
+    assert controller.shape(batch).tolist() == pytest.approx(vector["expected"]["shaped"])
+    controller.observe(batch)
+    controller.step()
+    assert controller.lam == vector["expected"]["lam_next"]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "problem"),
+    [
+        ([1.0, -1.0], None),
+        ([1.0, 1.0, NAN], None),  # does not tell
+        ([-0.5, 0.0], None),
+        ([0.0, 1.0], "fail fast"),
+        ([-3.0, 1.0], "reaches 3"),
+        ([NAN], None),
+    ],
+)
+def test_reward_scale(rewards, problem):
+    found = reward_scale_problem(torch.tensor(rewards))
+    assert found is None if problem is None else problem in found
 
 
 def test_frozen_lambda_is_frozen_to_the_last_bit():
     controller = leash(lam=0.1, lr=0.0)
     controller.observe(rollouts([1.0], [32768]))
-    controller.dual_step()
+    controller.step()
     assert controller.lam == 0.1
 
 

@@ -21,11 +21,9 @@ def config(tmp_path):
 
 def test_defaults_are_the_papers_recipe(config):
     paper = {
-        "lambda_init": 0.1,
-        "lambda_lr": 0.005,
-        "lambda_min": 0.0,
-        "lambda_max": 1.0,
+        "length_control": "leash",
         "advantage_epsilon": 1e-8,
+        "dynamic_sampling_rounds": 0,
         "loss_type": "dapo",
         "epsilon": 0.2,
         "epsilon_high": 0.28,
@@ -45,6 +43,8 @@ def test_defaults_are_the_papers_recipe(config):
     }
     made = config()
     assert {name: getattr(made, name) for name in paper} == paper
+    method = made.make_length_control()
+    assert (method.lambda_init, method.lambda_lr, method.lambda_min, method.lambda_max) == (0.1, 0.005, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,26 @@ def test_defaults_are_the_papers_recipe(config):
         ({"lambda_max": float("inf")}, "lambda_max is inf"),
         ({"advantage_epsilon": 0.0}, "advantage_epsilon is 0.0"),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "use 'sum_then_normalize'"),
+        ({"length_control": "lasso"}, "length_control is 'lasso', but must be one of leash, leash_c"),
+        ({"length_control_kwargs": {"alpha": 1}}, "alpha means nothing to length_control='leash'"),
+        ({"length_control": "kimi", "lambda_init": 0.1}, "lambda_init means nothing to length_control='kimi'"),
+        ({"length_control": "kimi", "length_control_kwargs": {"weight": -1}}, "weight is -1"),
+        ({"length_control": "leash_c", "lambda_lr": 0.1}, "leash_c freezes lambda"),
+        ({"target_schedule": "cosine"}, "target_schedule is 'cosine'"),
+        ({"target_schedule": "linear"}, "go together"),
+        ({"target_milestones": {0: 8192}}, "go together"),
+        ({"target_schedule": "linear", "target_milestones": {"a": 1}}, "must map steps to tokens"),
+        ({"target_schedule": "linear", "target_milestones": {-1: 1}}, "target_milestones holds -1"),
+        (
+            {
+                "length_control": "none",
+                "target_length": None,
+                "target_schedule": "linear",
+                "target_milestones": {0: 9},
+            },
+            "needs target_length",
+        ),
+        ({"dynamic_sampling_rounds": -1}, "dynamic_sampling_rounds is -1"),
     ],
 )
 def test_what_would_break_the_method_is_an_error(config, fields, message):
@@ -89,6 +109,21 @@ def test_a_good_configuration_does_not_warn(config):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         config()
+
+
+def test_a_method_without_a_target_needs_none(config):
+    assert config(length_control="kimi", target_length=None).make_length_control().name == "kimi"
+
+
+def test_milestones_of_a_command_line_become_numbers(config):
+    made = config(target_schedule="staged", target_milestones='{"0": 8192, "100": 4096}')
+    assert made.target_milestones == {0: 8192.0, 100: 4096.0}
+
+
+def test_every_call_makes_a_new_controller(config):
+    made = config()
+    made.make_length_control().lam = 0.7
+    assert made.make_length_control().lam == 0.1
 
 
 def test_help_is_the_first_sentence_of_the_docstring():

@@ -53,9 +53,12 @@ def logged(trainer, key):
     return [row[key] for row in trainer.state.log_history if key in row]
 
 
-def test_zero_lambda_is_plain_grpo(make_trainer, make_args):
-    ours = make_trainer(args=make_args(lambda_init=0.0, lambda_lr=0.0, advantage_epsilon=1e-4, max_steps=4))
-    own_fields = {"target_length", "lambda_init", "lambda_lr", "lambda_min", "lambda_max", "advantage_epsilon"}
+@pytest.mark.parametrize(
+    "fields", [{"lambda_init": 0.0, "lambda_lr": 0.0}, {"length_control": "none", "lambda_lr": None}], ids=str
+)
+def test_zero_lambda_and_no_control_are_plain_grpo(make_trainer, make_args, fields):
+    ours = make_trainer(args=make_args(advantage_epsilon=1e-4, max_steps=4, **fields))
+    own_fields = LeashGRPOConfig.__dataclass_fields__.keys() - GRPOConfig.__dataclass_fields__.keys()
     arguments = {
         f: getattr(ours.args, f)
         for f in LeashGRPOConfig.__dataclass_fields__
@@ -231,7 +234,7 @@ def test_evaluation_with_a_generator_that_leaves_train_mode_on(make_trainer, pro
     metrics = trainer.evaluate()
     assert trainer.length_control.lam == 0.1
     assert "eval_leash/lambda" in {**metrics, **trainer.state.log_history[-1]}
-    trainer.length_control.dual_step()
+    trainer.length_control.step()
     assert trainer.length_control.lam == 0.1
 
 

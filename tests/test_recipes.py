@@ -7,7 +7,8 @@ import yaml
 
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-FILES = sorted(RECIPES.rglob("*.yaml"))
+COMPARISON = RECIPES / "gym" / "compare.yaml"
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -31,7 +32,18 @@ def test_recipe_parses(path, monkeypatch, tmp_path):
     assert training_args.loss_type == "dapo"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
+    from leash_trl.cli.comparison_plan import load_arms
+    from leash_trl.length_control.methods import METHODS
+
+    arms = {arm.name: arm for arm in load_arms(str(COMPARISON))}
+    assert METHODS.keys() - arms.keys() == {"hapo"}  # every question comes once
+    for name in ("leash", "leash_c", "leash_pi", "dler", "laser_de", "l1_max", "none"):
+        assert arms[name].num_seeds >= 5
+    assert all(arm.num_seeds >= 3 for arm in arms.values())
+
+
+@pytest.mark.parametrize("path", [*FILES, COMPARISON], ids=lambda path: path.stem)
 def test_recipe_says_command_hardware_and_expected_numbers(path):
     head = path.read_text().split("\n\n")[0]
     for word in ("# Command:", "# Hardware:", "# Expected:", str(path.relative_to(RECIPES.parent))):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl.length_control.rollouts import Rollouts, reward_scale_problem, weighted_task_rewards
+from leash_trl.length_control.rollouts import weighted_task_rewards
 
 
 NAN = float("nan")
@@ -16,29 +16,19 @@ def test_weighted_sum_skips_functions_that_did_not_score():
     assert torch.isnan(sums[2])
 
 
-def test_unscorable_is_neither_scorable_nor_correct():
-    rollouts = Rollouts(torch.tensor([1.0, NAN, -1.0, 0.0]), torch.tensor([1, 2, 3, 4]), 4)
+def test_unscorable_is_neither_scorable_nor_correct(make_rollouts):
+    rollouts = make_rollouts([1.0, NAN, -1.0, 0.0], [1, 2, 3, 4])
     assert rollouts.is_scorable.tolist() == [True, False, True, True]
     assert rollouts.is_correct.tolist() == [True, False, False, False]
+    assert rollouts.correctness.nan_to_num(-1).tolist() == [1, -1, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("rewards", "problem"),
-    [
-        ([1.0, -1.0], None),
-        ([1.0, 1.0, NAN], None),  # does not tell
-        ([-0.5, 0.0], None),
-        ([0.0, 1.0], "fail fast"),
-        ([-3.0, 1.0], "reaches 3"),
-        ([NAN], None),
-    ],
-)
-def test_reward_scale(rewards, problem):
-    found = reward_scale_problem(torch.tensor(rewards))
-    assert found is None if problem is None else problem in found
+def test_solve_rates_leave_the_unscorable_out(make_rollouts):
+    rollouts = make_rollouts([1.0, NAN, -1.0, 1.0, 1.0, 1.0], [1] * 6, num_generations=3)
+    assert rollouts.solve_rates.tolist() == [0.5] * 3 + [1.0] * 3
 
 
 @pytest.mark.parametrize(("lengths", "groups"), [([1, 2, 3], 4), ([1, 2, 3, 4], 3)])
-def test_shapes_that_do_not_fit_are_errors(lengths, groups):
+def test_shapes_that_do_not_fit_are_errors(make_rollouts, lengths, groups):
     with pytest.raises(ValueError, match="completion"):
-        Rollouts(torch.zeros(4), torch.tensor(lengths), groups)
+        make_rollouts([0.0] * 4, lengths, num_generations=groups)

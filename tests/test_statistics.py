@@ -3,22 +3,28 @@
 import math
 
 import pytest
-import torch
 
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.statistics import length_statistics
 
 
-def statistics(rewards, lengths, lam=0.5, target=100, groups=2):
-    rollouts = Rollouts(torch.tensor(rewards, dtype=torch.float64), torch.tensor(lengths), groups)
-    controller = Leash(target, lam, 0.1, 0.0, 1.0)
-    return length_statistics(rollouts, controller.penalty(rollouts), controller.shape(rollouts), target)
+@pytest.fixture
+def statistics(make_rollouts):
+    def make(rewards, lengths, target=100, method=None):
+        rollouts = make_rollouts(rewards, lengths, target, num_generations=2)
+        method = method or Leash(lambda_init=0.5)
+        return length_statistics(
+            rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts)
+        )
+
+    return make
 
 
-def test_statistics_by_hand():
+def test_statistics_by_hand(statistics):
     logged = statistics([1, 1, -1, -1], [50, 150, 200, 300])
     expected = {
+        "target_length": 100,
         "violation": 0.75,  # mean length 175
         "satisfaction_rate": 0.25,
         "mean_penalty": 0.5 * (0.5 + 1.0 + 2.0) / 4,
@@ -29,6 +35,7 @@ def test_statistics_by_hand():
         "max_length": 300,
         "mean_correct_length": 100,
         "mean_wrong_length": 250,
+        "truncated_share": 0,
         "accuracy": 0.5,
         "task_reward": 0,
         "shaped_reward": -0.0625,
@@ -38,13 +45,20 @@ def test_statistics_by_hand():
     assert logged == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
+def test_what_the_clip_takes_without_a_penalty_is_no_penalty(statistics):
     assert statistics([1.5, -1.5], [50, 50])["mean_effective_penalty"] == 0
     # 1.5 - 0.75 is below the clip, 0.25 less than the clipped reward of 1
     assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
 
 
-def test_keys_do_not_depend_on_the_batch():
+def test_without_a_target_its_statistics_are_nan_and_the_others_are_not(statistics):
+    logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
+    missing = {key for key, value in logged.items() if math.isnan(value)}
+    assert missing == {"target_length", "violation", "satisfaction_rate"}
+    assert logged["mean_penalty"] == 0
+
+
+def test_keys_do_not_depend_on_the_batch(statistics):
     nan = float("nan")
     mixed, none_right, unscorable = ([1, -1], [-1, -1], [nan, nan])
     keys = {tuple(statistics(rewards, [50, 150])) for rewards in (mixed, none_right, unscorable)}

@@ -13,6 +13,7 @@ from trl.trainer.utils import RepeatSampler
 
 import leash_trl
 from leash_trl import LeashGRPOTrainer
+from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
@@ -50,12 +51,14 @@ def test_what_we_read_in_the_sampler_exists():
     assert sampler.generator is not None
 
 
-def test_every_override_calls_super():
-    for name, method in vars(LeashGRPOTrainer).items():
-        if inspect.isfunction(method) and hasattr(GRPOTrainer, name):
-            tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-            calls = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-            assert f"super().{name}" in calls
+@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, ResumableGRPOTrainer])
+def test_every_override_calls_super(trainer_class):
+    tree = ast.parse(textwrap.dedent(inspect.getsource(trainer_class)))
+    calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    methods = {name for name, method in vars(trainer_class).items() if inspect.isfunction(method)}
+    overridden = {name for name in methods if hasattr(GRPOTrainer, name)}
+    assert {f"super().{name}" for name in overridden} <= calls
+    assert len(overridden) > 3
 
 
 def test_lengths_agree_with_trls_own_metric(make_trainer):

@@ -37,6 +37,11 @@ class Curves:
     values: dict[str, np.ndarray]
     target_length: int | None = None
 
+    def logged(self, key: str) -> np.ndarray:
+        """The values of one curve that were logged, in order; empty if the run has no such curve."""
+        values = self.values.get(key, np.array([]))
+        return values[~np.isnan(values)]
+
 
 def load_curves(path: str | Path) -> Curves:
     """Curves of a training run, or of a CSV file in the form of the LEASH authors' published logs.
@@ -71,7 +76,8 @@ def _curves_from_csv(path: Path) -> Curves:
 
 
 def _curves_from_trainer_state(state: dict, path: Path, label: str) -> Curves:
-    rows = [row for row in state["log_history"] if "leash/lambda" in row]
+    # not every method has a lambda
+    rows = [row for row in state["log_history"] if any(key.startswith("leash/") for key in row)]
     if not rows:
         raise ValueError(f"{path} holds no LEASH curves; was this run trained with LeashGRPOTrainer?")
     keys = sorted({key for row in rows for key in row if key.startswith("leash/")})

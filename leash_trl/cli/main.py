@@ -11,6 +11,7 @@ from leash_trl.cli.errors import UserError
 COMMANDS = {
     "train": "train a model with LEASH: leash train --config recipes/x.yaml [--any_field value]",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
+    "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
     "plot": "draw the training dynamics of one or several runs",
     "gym": "rebuild or measure the gym's base model",
 }
@@ -31,12 +32,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code; the user's mistakes are one line, all else keeps its traceback."""
+    """Runs one command and returns its exit code; the user's mistakes are one line, all else keeps its traceback.
+
+    A command that returns nothing has succeeded.
+    """
     arguments, rest = build_parser().parse_known_args(argv)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:
-        command.main(rest)
+        return command.main(rest) or 0
     except UserError as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
-    return 0

@@ -52,6 +52,9 @@ class LeashScriptArguments(ScriptArguments):
         prompt_suffix (`str`, *optional*):
             Appended to string prompts, which then become user messages so that the chat template applies; without it
             prompts are used as they are.
+        rollout_func (`str`, *optional*):
+            Dotted import path of a function that generates in TRL's place, such as
+            `leash_trl.engines.shrinking_batch.shrinking_rollout`.
     """
 
     reward_model_name_or_path: str | None = field(
@@ -69,6 +72,13 @@ class LeashScriptArguments(ScriptArguments):
         default=None,
         metadata={
             "help": "Appended to string prompts, which then become user messages so that the chat template applies."
+        },
+    )
+    rollout_func: str | None = field(
+        default=None,
+        metadata={
+            "help": "Dotted import path of a function that generates in TRL's place, such as "
+            "`leash_trl.engines.shrinking_batch.shrinking_rollout`."
         },
     )
 
@@ -118,16 +128,29 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
 def _load_reward_func(name: str):
     if name in REWARD_FUNCS:
         return REWARD_FUNCS[name]
-    module_path, _, attribute = name.rpartition(".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module_path), attribute)
+        return _imported(name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"reward_funcs: cannot load {name!r} ({error}); known names are {', '.join(REWARD_FUNCS)}, anything else "
             "must be an import path such as my_lib.rewards.custom_reward"
         ) from error
+
+
+def _load_rollout_func(name: str | None):
+    if name is None:
+        return None
+    try:
+        return _imported(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"rollout_func: cannot load {name!r} ({error}); it must be a dotted import path") from error
+
+
+def _imported(name: str):
+    module_path, _, attribute = name.rpartition(".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    return getattr(importlib.import_module(module_path), attribute)
 
 
 def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig):
@@ -208,6 +231,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
+        rollout_func=_load_rollout_func(script_args.rollout_func),
     )
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
@@ -232,6 +256,5 @@ def main(argv: list[str]) -> None:
     with user_errors():
         arguments = parse(argv)
     trainer = run_training(*arguments)
-    trainer.accelerator.print(
-        f"Trained to lambda={trainer.length_control.lam:.4f}; model and state are in {trainer.args.output_dir}"
-    )
+    state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
+    trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")

@@ -6,6 +6,9 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+
 
 @dataclass(frozen=True)
 class Completion:
@@ -14,11 +17,6 @@ class Completion:
     text: str
     length: int
     is_truncated: bool
-
-
-def _until_eos(ids: list[int], eos_ids: set[int]) -> list[int]:
-    end = next((position for position, token in enumerate(ids) if token in eos_ids), len(ids) - 1)
-    return ids[: end + 1]
 
 
 def sample(
@@ -60,26 +58,15 @@ def sample(
     """
     torch.manual_seed(seed)
     model.eval()
-    eos = model.generation_config.eos_token_id
-    eos_ids = set(eos if isinstance(eos, list) else [eos])
+    eos_ids = eos_token_ids(model, tokenizer)
+    warpers = get_warpers(temperature, top_p)
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     completions: list[Completion] = []
     for start in tqdm(range(0, len(rows), batch_size), desc=description, unit="batch", leave=False):
-        inputs = tokenizer.apply_chat_template(
-            rows[start : start + batch_size],
-            add_generation_prompt=True,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-            return_dict=True,
-        ).to(model.device)
-        with torch.inference_mode():
-            # top_k=0: transformers' own default cuts the distribution to 50 tokens
-            output = model.generate(
-                **inputs, do_sample=True, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, top_k=0
-            )
-        for ids in output[:, inputs["input_ids"].shape[1] :].tolist():
-            kept = _until_eos(ids, eos_ids)
-            text = tokenizer.decode(kept, skip_special_tokens=True)
-            completions.append(Completion(text, len(kept), kept[-1] not in eos_ids))
+        prompt_ids = tokenizer.apply_chat_template(
+            rows[start : start + batch_size], add_generation_prompt=True, return_dict=False
+        )
+        for ids in sample_tokens(model, prompt_ids, eos_ids, tokenizer.pad_token_id, max_new_tokens, warpers):
+            text = tokenizer.decode(ids, skip_special_tokens=True)
+            completions.append(Completion(text, len(ids), ids[-1] not in eos_ids))
     return [completions[start : start + num_samples] for start in range(0, len(completions), num_samples)]

@@ -1,11 +1,11 @@
-"""Evaluates a model on a data set of problems: sample, grade, summarise."""
+"""Evaluates a model on a data set of problems: sample and grade."""
 
 import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from leash_trl.engines.transformers_engine import sample
-from leash_trl.evaluation.summary import Summary, summarize
+from leash_trl.evaluation.summary import GradedSamples
 from leash_trl.rewards import math_reward
 
 
@@ -15,12 +15,11 @@ def evaluate(
     problems: Dataset,
     num_samples: int,
     max_new_tokens: int,
-    target_length: int | None = None,
     seed: int = 0,
     batch_size: int = 128,
     description: str = "evaluating",
-) -> Summary:
-    """avg@k accuracy and tokens of a model, sampled at temperature 1 as in training.
+) -> GradedSamples:
+    """Graded completions of a model, sampled at temperature 1 as in training; `summarize` makes numbers of them.
 
     Args:
         model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
@@ -31,14 +30,15 @@ def evaluate(
             k, completions per problem.
         max_new_tokens (`int`):
             Generation limit in tokens.
-        target_length (`int`, *optional*):
-            Target in tokens, for the satisfaction rate.
         seed (`int`, *optional*, defaults to `0`):
             Seed of the sampling.
         batch_size (`int`, *optional*, defaults to `128`):
             Completions sampled at once.
         description (`str`, *optional*):
             Label of the progress bar.
+
+    Raises:
+        `ValueError`: If a solution cannot be parsed.
     """
     samples = sample(
         model,
@@ -56,9 +56,8 @@ def evaluate(
     ]
     if any(reward is None for row in rewards for reward in row):
         raise ValueError("a solution of the data set cannot be parsed by math-verify; drop or mend its row")
-    return summarize(
+    return GradedSamples(
         is_correct=np.array(rewards, dtype=float) > 0,
         lengths=np.array([[completion.length for completion in completions] for completions in samples]),
         is_truncated=np.array([[completion.is_truncated for completion in completions] for completions in samples]),
-        target_length=target_length,
     )

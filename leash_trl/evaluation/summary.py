@@ -9,6 +9,24 @@ BOOTSTRAP_RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
+class GradedSamples:
+    """What one model said to P problems, k completions each.
+
+    Args:
+        is_correct (`np.ndarray` of shape `(P, k)`):
+            Whether each completion was right.
+        lengths (`np.ndarray` of shape `(P, k)`):
+            Lengths in tokens.
+        is_truncated (`np.ndarray` of shape `(P, k)`):
+            Whether each completion was cut off.
+    """
+
+    is_correct: np.ndarray
+    lengths: np.ndarray
+    is_truncated: np.ndarray
+
+
+@dataclass(frozen=True)
 class Summary:
     """What one model did on one set of problems.
 
@@ -33,22 +51,17 @@ class Summary:
     truncated_rate: float
 
 
-def summarize(
-    is_correct: np.ndarray, lengths: np.ndarray, is_truncated: np.ndarray, target_length: int | None = None
-) -> Summary:
-    """Summary of P problems with k completions each.
+def summarize(samples: GradedSamples, target_length: float | None = None) -> Summary:
+    """Summary of one model's completions.
 
     Args:
-        is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion was right.
-        lengths (`np.ndarray` of shape `(P, k)`):
-            Lengths in tokens.
-        is_truncated (`np.ndarray` of shape `(P, k)`):
-            Whether each completion was cut off.
-        target_length (`int`, *optional*):
+        samples (`GradedSamples`):
+            P problems with k completions each.
+        target_length (`float`, *optional*):
             Target in tokens, for the satisfaction rate.
     """
-    accuracy_P = is_correct.mean(axis=1)
+    accuracy_P = samples.is_correct.mean(axis=1)
+    lengths = samples.lengths
     rng = np.random.default_rng(0)
     picks = rng.integers(0, len(accuracy_P), size=(BOOTSTRAP_RESAMPLES, len(accuracy_P)))
     low, high = np.quantile(accuracy_P[picks].mean(axis=1), [0.025, 0.975])
@@ -58,5 +71,5 @@ def summarize(
         mean_tokens=float(lengths.mean()),
         p95_tokens=float(np.quantile(lengths, 0.95)),
         satisfaction_rate=float((lengths <= target_length).mean()) if target_length is not None else None,
-        truncated_rate=float(is_truncated.mean()),
+        truncated_rate=float(samples.is_truncated.mean()),
     )

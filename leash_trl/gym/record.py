@@ -7,9 +7,10 @@ from importlib.metadata import version
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from leash_trl.evaluation.evaluate import evaluate
-from leash_trl.evaluation.summary import Summary
+from leash_trl.evaluation.summary import GradedSamples, Summary, summarize
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems
+from leash_trl.length_control.targets import with_suffix
 
 
 RECORD = CHECKPOINT / "record.json"
@@ -19,24 +20,26 @@ NUM_SAMPLES = 4
 BATCH_SIZE = 512  # a model this small is limited by the number of calls
 
 
-def measure(path: str = str(CHECKPOINT), target_length: int | None = None, seed: int = 0) -> Summary:
-    """avg@4 of a gym model on the 128 held-out problems, sampled at temperature 1.
+def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "") -> GradedSamples:
+    """Four completions of a gym model for each of the 128 held-out problems, sampled at temperature 1 and graded.
 
     Args:
         path (`str`, *optional*):
             Checkpoint folder, defaults to the base model's.
-        target_length (`int`, *optional*):
-            Target in tokens, for the satisfaction rate.
         seed (`int`, *optional*, defaults to `0`):
             Seed of the sampling.
+        prompt_suffix (`str`, *optional*):
+            Appended to every problem, for methods that tell the model its target.
     """
+    problems = gym_problems("test", NUM_PROBLEMS)
+    if prompt_suffix:
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], prompt_suffix)})
     return evaluate(
         AutoModelForCausalLM.from_pretrained(path),
         AutoTokenizer.from_pretrained(path),
-        gym_problems("test", NUM_PROBLEMS),
+        problems,
         num_samples=NUM_SAMPLES,
         max_new_tokens=MAX_NEW_TOKENS,
-        target_length=target_length,
         seed=seed,
         batch_size=BATCH_SIZE,
         description="held-out problems",
@@ -45,7 +48,7 @@ def measure(path: str = str(CHECKPOINT), target_length: int | None = None, seed:
 
 def write_record() -> Summary:
     """Measures the base model and stores the result beside it."""
-    summary = measure()
+    summary = summarize(measure())
     record = {
         "made_by": "leash gym build; leash gym record",
         "versions": {package: version(package) for package in ("torch", "transformers")},

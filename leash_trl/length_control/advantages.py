@@ -13,6 +13,27 @@ def _masked_std(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
     return (squares / (counts - 1).clamp(min=1)).sqrt()
 
 
+def has_signal(shaped_rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Whether the completions of each prompt differ in reward, so that the prompt moves the policy at all.
+
+    Args:
+        shaped_rewards (`torch.Tensor` of shape `(N,)`):
+            Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
+        num_generations (`int`):
+            G, completions per prompt.
+
+    Returns:
+        `torch.Tensor` of shape `(P,)`: False where all scorable rewards are equal, or fewer than two are scorable.
+
+    Example:
+        >>> has_signal(torch.tensor([1.0, 1.0, 1.0, -1.0]), 2).tolist()
+        [False, True]
+    """
+    shaped_PG = shaped_rewards.view(-1, num_generations)
+    spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
+    return spread_P > 1e-12
+
+
 def group_advantages(
     rewards: torch.Tensor,
     num_generations: int,

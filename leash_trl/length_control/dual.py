@@ -1,7 +1,9 @@
 """The dual side of LEASH: how far the constraint is violated and how its multiplier moves. Floats in, floats out."""
 
+from collections.abc import Mapping
 
-def violation(total_length: int, count: int, target_length: int) -> float:
+
+def violation(total_length: int, count: int, target_length: float) -> float:
     r"""Constraint violation of a batch, dimensionless: positive over budget, negative under it.
 
     $$ \hat J_P = \frac{1}{BG} \sum_{b,i} \left( \frac{L(y_{b,i})}{L_t} - 1 \right) $$
@@ -13,7 +15,7 @@ def violation(total_length: int, count: int, target_length: int) -> float:
             Sum of the completion lengths of the batch in tokens.
         count (`int`):
             Number of completions, `B * G`. Must be positive.
-        target_length (`int`):
+        target_length (`float`):
             Target `L_t` in tokens.
 
     Returns:
@@ -29,6 +31,25 @@ def violation(total_length: int, count: int, target_length: int) -> float:
     if count <= 0:
         raise ValueError(f"count is {count}: the violation of an empty batch is not defined")
     return total_length / count / target_length - 1.0
+
+
+def pooled_violation(total_lengths: Mapping[float, int], counts: Mapping[float, int]) -> float:
+    r"""Constraint violation of completions with targets of their own, dimensionless: `mean(L_i / L_t,i - 1)`.
+
+    Source: Algorithm 1, line 14, with $L_t$ of each completion's prompt. Differs: the paper has one target for all.
+
+    Args:
+        total_lengths (`Mapping[float, int]`):
+            For each target in tokens, the sum of the lengths of its completions.
+        counts (`Mapping[float, int]`):
+            For each target, the number of its completions.
+
+    Example:
+        >>> pooled_violation({100.0: 400, 200.0: 200}, {100.0: 2, 200.0: 2})
+        0.25
+    """
+    total = sum(counts.values())
+    return sum(violation(total_lengths[t], counts[t], t) * counts[t] for t in sorted(counts)) / total
 
 
 def projected_ascent(lam: float, violation: float, lr: float, minimum: float, maximum: float) -> float:
@@ -56,3 +77,55 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
         0.375
     """
     return min(max(lam + lr * violation, minimum), maximum)
+
+
+def pi_multiplier(
+    violation: float,
+    integral: float,
+    gains: tuple[float, float],
+    ceiling_gain: float,
+    minimum: float,
+    maximum: float,
+) -> tuple[float, float]:
+    r"""The multiplier of a PI controller on the violation, and its integral, which does not wind up.
+
+    $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
+       I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
+
+    The ceiling $K_c e$ takes the multiplier down with the violation, to its minimum where the target is met, whatever
+    the integral has gathered on the way; but it leaves the integral as it is, for when lengths rise again. The
+    integral stands still while a bound holds the multiplier and the violation pushes it further out.
+
+    Source: ours. Conditional integration and limits on the control signal are textbook anti-windup (Astrom and
+    Hagglund, PID Controllers, section 3.5); PID on Lagrange multipliers:
+    [Stooke et al.](https://huggingface.co/papers/2007.03964). LEASH's dual step is the case $K_p = 0$,
+    $K_c = \infty$.
+
+    Args:
+        violation (`float`):
+            `e` of the batch, dimensionless.
+        integral (`float`):
+            `I`, in reward units.
+        gains (`tuple[float, float]`):
+            `K_p` and `K_i`, in reward units per unit of violation.
+        ceiling_gain (`float`):
+            `K_c`, in reward units per unit of violation; infinite for no ceiling.
+        minimum (`float`), maximum (`float`):
+            Bounds of multiplier and integral.
+
+    Returns:
+        `tuple[float, float]`: The multiplier and the next integral, both within the bounds.
+
+    Example:
+        >>> pi_multiplier(0.5, integral=0.25, gains=(0.5, 0.25), ceiling_gain=2.0, minimum=0.0, maximum=1.0)
+        (0.5, 0.375)
+        >>> pi_multiplier(0.125, integral=0.75, gains=(0.5, 0.25), ceiling_gain=2.0, minimum=0.0, maximum=1.0)
+        (0.25, 0.75)
+    """
+    proportional, integrating = gains
+    ceiling = max(minimum, min(maximum, ceiling_gain * violation)) if violation > 0 else minimum
+    wanted = proportional * violation + integral
+    pushes_outwards = (wanted > ceiling and violation > 0) or (wanted < minimum and violation < 0)
+    if not pushes_outwards:
+        integral = min(max(integral + integrating * violation, minimum), maximum)
+    return min(max(wanted, minimum), ceiling), integral

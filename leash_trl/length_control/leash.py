@@ -4,15 +4,18 @@ Paper: [Leash: Adaptive Length Penalty and Reward Shaping](https://huggingface.c
 """
 
 import math
-from typing import Any
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
-from leash_trl.length_control.dual import projected_ascent, violation
+from leash_trl.length_control.dual import pooled_violation, projected_ascent
+from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def relative_overshoot(lengths: torch.Tensor, target_length: int) -> torch.Tensor:
+def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | float) -> torch.Tensor:
     r"""How far each completion is over the target, dimensionless.
 
     $$ \Delta_i = \max\left(0, \frac{L(y_i)}{L_t} - 1\right) $$
@@ -22,7 +25,7 @@ def relative_overshoot(lengths: torch.Tensor, target_length: int) -> torch.Tenso
     Args:
         lengths (`torch.Tensor` of shape `(N,)`):
             Completion lengths in tokens.
-        target_length (`int`):
+        target_lengths (`torch.Tensor` of shape `(N,)` or `float`):
             Target `L_t` in tokens.
 
     Returns:
@@ -32,7 +35,7 @@ def relative_overshoot(lengths: torch.Tensor, target_length: int) -> torch.Tenso
         >>> relative_overshoot(torch.tensor([100, 200, 300]), 200).tolist()
         [0.0, 0.0, 0.5]
     """
-    return (lengths.double() / target_length - 1.0).clamp(min=0.0)
+    return (lengths.double() / target_lengths - 1.0).clamp(min=0.0)
 
 
 def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
@@ -40,7 +43,8 @@ def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
     return rewards.clamp(-1.0, 1.0)
 
 
-class Leash:
+@dataclass
+class Leash(LengthControl):
     r"""LEASH's reward shaping and its multiplier, moved by one dual step per policy update.
 
     $$ \tilde r_i = \mathrm{clip}(r_i - \lambda \Delta_i, -1, 1), \qquad
@@ -48,51 +52,78 @@ class Leash:
 
     On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
 
+    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
+
     Differs: where several generation batches feed one policy update, they make one dual step on their pooled mean; the
     paper has one generation batch per update.
 
     Args:
-        target_length (`int`):
-            Target `L_t` in tokens.
-        lambda_init (`float`):
+        lambda_init (`float`, *optional*, defaults to `0.1`):
             Multiplier before the first dual step.
-        lambda_lr (`float`):
+        lambda_lr (`float`, *optional*, defaults to `0.005`):
             Step size of the dual step; 0 freezes the multiplier (LEASH-C).
-        lambda_min (`float`), lambda_max (`float`):
+        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
             Bounds of the multiplier.
+
+    Raises:
+        `ValueError`: If a value is not a finite number or the bounds are out of order.
     """
 
-    name = "leash"
+    name: ClassVar[str] = "leash"
+    needs_target: ClassVar[bool] = True
 
-    def __init__(self, target_length: int, lambda_init: float, lambda_lr: float, lambda_min: float, lambda_max: float):
-        self.target_length = target_length
-        self.lam = lambda_init
-        self._lr = lambda_lr
-        self._bounds = (lambda_min, lambda_max)
-        # Exact integers, so that the pooled mean does not depend on how the completions were split over batches.
-        self._observed_length = 0
-        self._observed_count = 0
+    lambda_init: float = 0.1
+    lambda_lr: float = 0.005
+    lambda_min: float = 0.0
+    lambda_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_multiplier(self)
+        self.lam = self.lambda_init
+        # Exact integers per target, so that the violation does not depend on how completions were split over batches.
+        self._observed_lengths: Counter[float] = Counter()
+        self._observed_counts: Counter[float] = Counter()
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """Task rewards as they are, clipped: LEASH has no scale of its own beyond the clip."""
+        return clip_reward(rollouts.task_rewards)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot in reward units, non-negative."""
-        return self.lam * relative_overshoot(rollouts.lengths, self.target_length)
+        """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot before the clip, non-negative."""
+        return self.lam * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in [-1, 1]; NaN where the task reward is NaN."""
         return clip_reward(rollouts.task_rewards - self.penalty(rollouts))
 
+    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
+        """What is wrong with the scale of the task rewards; `None` if nothing is, or nothing shows."""
+        return reward_scale_problem(rollouts.task_rewards)
+
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
-        self._observed_length += int(rollouts.lengths.sum())
-        self._observed_count += len(rollouts.lengths)
+        for length, target in zip(rollouts.lengths.tolist(), rollouts.target_lengths.tolist(), strict=True):
+            self._observed_lengths[target] += length
+            self._observed_counts[target] += 1
 
-    def dual_step(self) -> None:
+    def step(self) -> None:
         """Moves the multiplier by everything observed since the last dual step; without observations it stays."""
-        if self._observed_count == 0:
+        if not self._observed_counts:
             return
-        overshoot = violation(self._observed_length, self._observed_count, self.target_length)
-        self.lam = projected_ascent(self.lam, overshoot, self._lr, *self._bounds)
-        self._observed_length = self._observed_count = 0
+        self.lam = self.next_multiplier(pooled_violation(self._observed_lengths, self._observed_counts))
+        self._forget_observations()
+
+    def next_multiplier(self, violation: float) -> float:
+        """The multiplier after a dual step."""
+        return projected_ascent(self.lam, violation, self.lambda_lr, self.lambda_min, self.lambda_max)
+
+    def _forget_observations(self) -> None:
+        self._observed_lengths.clear()
+        self._observed_counts.clear()
+
+    def statistics(self) -> dict[str, float]:
+        """The multiplier that the coming batch uses."""
+        return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold: the multiplier. JSON keeps it to the last bit."""
@@ -104,14 +135,80 @@ class Leash:
         Raises:
             `ValueError`: If `lambda` is missing, not a finite number or outside the configured bounds.
         """
-        lam = state.get("lambda")
-        minimum, maximum = self._bounds
-        if isinstance(lam, bool) or not isinstance(lam, int | float) or not math.isfinite(lam):
-            raise ValueError(f"the saved state holds lambda={lam!r}, which is not a finite number")
-        if not minimum <= lam <= maximum:
-            raise ValueError(
-                f"the saved lambda={lam} lies outside [lambda_min, lambda_max] = [{minimum}, {maximum}]; widen the "
-                "bounds to those of the run that saved it"
-            )
-        self.lam = float(lam)
-        self._observed_length = self._observed_count = 0
+        self.lam = checked_multiplier(state, self.lambda_min, self.lambda_max)
+        self._forget_observations()
+
+
+@dataclass
+class LeashC(Leash):
+    r"""LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
+
+    Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
+
+    Args:
+        lambda_init (`float`, *optional*, defaults to `0.1`):
+            The multiplier.
+        lambda_lr (`float`, *optional*, defaults to `0.0`):
+            Must be 0.
+    """
+
+    name: ClassVar[str] = "leash_c"
+
+    lambda_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lambda_lr != 0:
+            raise ValueError(f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; use length_control='leash'")
+
+
+def reward_scale_problem(task_rewards: torch.Tensor) -> str | None:
+    """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing is.
+
+    Example:
+        >>> reward_scale_problem(torch.tensor([-1.0, 1.0])) is None
+        True
+        >>> print(reward_scale_problem(torch.tensor([0.0, 1.0])))
+        wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is meant
+        for -1 and +1, as leash_trl.rewards.math_reward gives
+    """
+    scores = task_rewards[~torch.isnan(task_rewards)]
+    if (scores.abs() > 1).any():
+        return (
+            f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward is "
+            "clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"
+        )
+    if (scores == 0).any() and (scores >= 0).all():
+        return (
+            "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
+            "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
+        )
+    return None
+
+
+def check_multiplier(method: Any) -> None:
+    """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method make sense."""
+    for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
+        value = getattr(method, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise ValueError(f"{name} is {value!r}, but must be a finite number")
+    if not 0 <= method.lambda_min <= method.lambda_init <= method.lambda_max:
+        raise ValueError(
+            "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "
+            f"lambda_min={method.lambda_min}, lambda_init={method.lambda_init}, lambda_max={method.lambda_max}"
+        )
+    if method.lambda_lr < 0:
+        raise ValueError(f"lambda_lr is {method.lambda_lr}, but must be 0 (lambda frozen, LEASH-C) or positive")
+
+
+def checked_multiplier(state: dict[str, Any], minimum: float, maximum: float) -> float:
+    """The multiplier of a saved state; raises `ValueError` if it is no finite number within the bounds."""
+    lam = state.get("lambda")
+    if isinstance(lam, bool) or not isinstance(lam, int | float) or not math.isfinite(lam):
+        raise ValueError(f"the saved state holds lambda={lam!r}, which is not a finite number")
+    if not minimum <= lam <= maximum:
+        raise ValueError(
+            f"the saved lambda={lam} lies outside [lambda_min, lambda_max] = [{minimum}, {maximum}]; widen the "
+            "bounds to those of the run that saved it"
+        )
+    return float(lam)

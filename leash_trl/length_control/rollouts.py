@@ -14,23 +14,36 @@ class Rollouts:
             Weighted sum of the task rewards in reward units, float64; NaN where no reward function could score.
         lengths (`torch.Tensor` of shape `(N,)`):
             Tokens the model generated, EOS included, padding and tool output excluded.
+        target_lengths (`torch.Tensor` of shape `(N,)`):
+            Target of each completion's prompt in tokens, float64; NaN where there is none.
+        is_truncated (`torch.Tensor` of shape `(N,)`):
+            True where the completion ended without EOS.
+        questions (`torch.Tensor` of shape `(N,)`):
+            A number that stands for the prompt, int64: the same prompt has the same number in every run.
         num_generations (`int`):
             G, the number of completions per prompt.
+        max_completion_length (`int`):
+            Generation limit of this batch in tokens.
 
     Raises:
-        `ValueError`: If the two tensors differ in shape or N is not a multiple of G.
+        `ValueError`: If the tensors differ in shape or N is not a multiple of G.
     """
 
     task_rewards: torch.Tensor
     lengths: torch.Tensor
+    target_lengths: torch.Tensor
+    is_truncated: torch.Tensor
+    questions: torch.Tensor
     num_generations: int
+    max_completion_length: int
 
     def __post_init__(self) -> None:
-        if self.task_rewards.shape != self.lengths.shape or self.lengths.ndim != 1:
-            raise ValueError(
-                f"task_rewards {tuple(self.task_rewards.shape)} and lengths {tuple(self.lengths.shape)} must be one "
-                "value per completion each"
-            )
+        for name in ("task_rewards", "target_lengths", "is_truncated", "questions"):
+            if (shape := getattr(self, name).shape) != self.lengths.shape or self.lengths.ndim != 1:
+                raise ValueError(
+                    f"{name} {tuple(shape)} and lengths {tuple(self.lengths.shape)} must be one value per completion "
+                    "each"
+                )
         if len(self.lengths) % self.num_generations != 0:
             raise ValueError(
                 f"{len(self.lengths)} completions are not whole groups of num_generations={self.num_generations}"
@@ -43,8 +56,23 @@ class Rollouts:
 
     @property
     def is_correct(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where the task reward is positive (+1 on the paper's scale)."""
+        """`torch.Tensor` of shape `(N,)`: True where the task reward is positive, be its scale {0, 1} or {-1, 1}."""
         return self.task_rewards > 0
+
+    @property
+    def correctness(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: 1 where correct, 0 where not, NaN where unscorable; float64."""
+        return self.is_correct.double().masked_fill(~self.is_scorable, torch.nan)
+
+    @property
+    def solve_rates(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Share of correct among the scorable completions of each one's prompt."""
+        rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)
+        return rates_P1.expand(-1, self.num_generations).flatten()
+
+    def by_group(self, values: torch.Tensor) -> torch.Tensor:
+        """`torch.Tensor` of shape `(P, G)`: The values of `(N,)` with one row per prompt."""
+        return values.view(-1, self.num_generations)
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:
@@ -67,27 +95,3 @@ def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.
     rewards = rewards_per_func.double()
     sums = (rewards * reward_weights.double()).nansum(dim=1)
     return sums.masked_fill(torch.isnan(rewards).all(dim=1), torch.nan)
-
-
-def reward_scale_problem(task_rewards: torch.Tensor) -> str | None:
-    """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing is.
-
-    Example:
-        >>> reward_scale_problem(torch.tensor([-1.0, 1.0])) is None
-        True
-        >>> print(reward_scale_problem(torch.tensor([0.0, 1.0])))
-        wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is meant
-        for -1 and +1, as leash_trl.rewards.math_reward gives
-    """
-    scores = task_rewards[~torch.isnan(task_rewards)]
-    if (scores.abs() > 1).any():
-        return (
-            f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward is "
-            "clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"
-        )
-    if (scores == 0).any() and (scores >= 0).all():
-        return (
-            "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
-            "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
-        )
-    return None

@@ -2,8 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.dual import violation
-from leash_trl.length_control.leash import clip_reward
+from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -13,44 +12,46 @@ def _mean(values: torch.Tensor) -> float:
 
 
 def length_statistics(
-    rollouts: Rollouts, penalty: torch.Tensor, shaped_rewards: torch.Tensor, target_length: int
+    rollouts: Rollouts, base_rewards: torch.Tensor, penalty: torch.Tensor, shaped_rewards: torch.Tensor
 ) -> dict[str, float]:
     """Statistics of one generation batch under their log keys, without the `leash/` prefix.
 
     Args:
         rollouts (`Rollouts`):
             The batch, gathered over all processes.
+        base_rewards (`torch.Tensor` of shape `(N,)`):
+            Rewards before length, on the method's own scale.
         penalty (`torch.Tensor` of shape `(N,)`):
-            Penalty in reward units before the clip.
+            Penalty in reward units before any clip; negative where length earned a bonus.
         shaped_rewards (`torch.Tensor` of shape `(N,)`):
             Shaped rewards; NaN where a completion could not be scored.
-        target_length (`int`):
-            Target in tokens.
 
     Returns:
         `dict[str, float]`: Always the same keys. `mean_penalty` is what the paper's figure shows;
-        `mean_effective_penalty` is what the clip left of it. Means over no completions (none correct, say) are NaN.
+        `mean_effective_penalty` is what the clip left of it. Means over no completions (none correct, say) are NaN,
+        and so are `violation`, `satisfaction_rate` and `target_length` without a target.
     """
     lengths = rollouts.lengths.double()
+    targets = rollouts.target_lengths
     scorable, correct = rollouts.is_scorable, rollouts.is_correct
     wrong = scorable & ~correct
-    unpenalised = clip_reward(rollouts.task_rewards)
-    shaped_PG = shaped_rewards.view(-1, rollouts.num_generations)
-    spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
+    clipped = (base_rewards - penalty - shaped_rewards).abs() > 1e-12
     return {
-        "violation": violation(int(rollouts.lengths.sum()), len(lengths), target_length),
-        "satisfaction_rate": _mean(lengths <= target_length),
-        "mean_penalty": _mean(penalty),
-        "mean_effective_penalty": _mean((unpenalised - shaped_rewards)[scorable]),
+        "target_length": _mean(targets),
+        "violation": _mean(lengths / targets - 1.0),
+        "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets),
+        "mean_penalty": _mean(penalty[~torch.isnan(penalty)]),
+        "mean_effective_penalty": _mean((base_rewards - shaped_rewards)[scorable]),
         "paying_share": _mean(penalty[correct] > 0),
         "mean_length": _mean(lengths),
         "p95_length": lengths.quantile(0.95).item(),
         "max_length": lengths.max().item(),
         "mean_correct_length": _mean(lengths[correct]),
         "mean_wrong_length": _mean(lengths[wrong]),
+        "truncated_share": _mean(rollouts.is_truncated),
         "accuracy": _mean(correct[scorable]),
         "task_reward": _mean(rollouts.task_rewards[scorable]),
         "shaped_reward": _mean(shaped_rewards[scorable]),
-        "clipped_share": _mean((rollouts.task_rewards - penalty)[scorable].abs() > 1.0),
-        "zero_signal_share": _mean(spread_P <= 1e-12),
+        "clipped_share": _mean(clipped[scorable]),
+        "zero_signal_share": _mean(~has_signal(shaped_rewards, rollouts.num_generations)),
     }

@@ -1,0 +1,134 @@
+"""`leash compare`: several methods on the gym over the same seeds, then one table with intervals and one figure."""
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Arm, Run, chosen_arms, load_arms, planned_runs
+from leash_trl.cli.errors import UserError
+from leash_trl.cli.gym_run import check_claim, parse_recipe, prepare_environment, read_result, run_claim
+from leash_trl.cli.process_queue import Job, run_jobs
+
+
+LOG_FILE = "log.txt"
+# One thread a run: several runs at once fill the cores better than several threads in one.
+RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def main(argv: list[str]) -> int:
+    """Runs `leash compare` and returns the exit code: 1 if a run failed."""
+    arguments = _build_parser().parse_args(argv)
+    if arguments.jobs < 1:
+        raise UserError(f"--jobs is {arguments.jobs}, but must be 1 or more")
+
+    environment = {**os.environ, **RUN_ENVIRONMENT}
+    prepare_environment()
+    output_dir = Path(arguments.output_dir)
+    arms = chosen_arms(load_arms(arguments.config), arguments.arms, arguments.config)
+    runs = planned_runs(arms, arguments.seeds, output_dir)
+    for run in runs:
+        check_claim(run.folder, run_claim(run.arm.recipe, [], run.seed))
+    failed: dict[Run, int] = {}
+    if not arguments.table_only:
+        try:
+            failed = _train(arguments.config, arms, runs, arguments.jobs, environment, output_dir)
+        except KeyboardInterrupt:
+            print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
+            return 130
+    results = {run: result for run in runs if (result := read_result(run.folder)) is not None}
+    if results:
+        from leash_trl.cli.comparison_report import write_report
+
+        write_report(f"leash compare {shlex.join(argv)}", runs, results, output_dir)
+    elif not failed:
+        raise UserError(f"{output_dir} holds no finished run of these arms and seeds; run without --table_only")
+    for run, exit_code in failed.items():
+        print(_failure(run, exit_code), file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="leash compare",
+        description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
+        "95 % intervals over seeds and problems and writes table.md, table.csv, seeds.csv and pareto.png. The same "
+        "command again goes on where it was stopped.",
+    )
+    parser.add_argument(
+        "--config", required=True, help="comparison file with base and arms, such as recipes/gym/compare.yaml"
+    )
+    parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these arms (default: all of the file)")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        nargs="+",
+        metavar="SEED",
+        help=f"seeds of every arm (default: 0 to the arm's own `seeds` - 1, of which there are {DEFAULT_SEEDS} "
+        "unless the file says otherwise)",
+    )
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time, one core each (default: 2)")
+    parser.add_argument("--output_dir", default="runs/compare", help="folder for everything (default: runs/compare)")
+    parser.add_argument("--table_only", action="store_true", help="train nothing; table and figure of what is there")
+    return parser
+
+
+def _train(
+    config: str, arms: list[Arm], runs: list[Run], at_once: int, environment: Mapping[str, str], output_dir: Path
+) -> dict[Run, int]:
+    """Trains and scores what is not done yet; returns the runs that failed, with their exit codes."""
+    pending = [run for run in runs if read_result(run.folder) is None]
+    if not pending:
+        return {}
+    recipes = {arm: _write_recipe(arm, output_dir) for arm in arms}
+    for arm, recipe in recipes.items():
+        _check_recipe(config, arm, recipe)
+    jobs = {Job(run.name, tuple(child_command(recipes[run.arm], run)), run.folder / LOG_FILE): run for run in pending}
+    exit_codes = run_jobs(
+        list(jobs),
+        at_once,
+        environment,
+        lambda job, exit_code, seconds: _outcome(jobs[job], exit_code, seconds),
+        num_done=len(runs) - len(pending),
+    )
+    return {run: exit_codes[job] for job, run in jobs.items() if read_result(run.folder) is None}
+
+
+def child_command(recipe: Path, run: Run) -> list[str]:
+    """The command line that trains and scores one run."""
+    arguments = ["--config", str(recipe), "--seed", str(run.seed), "--output_dir", str(run.folder)]
+    return [sys.executable, "-m", "leash_trl.cli.gym_run", *arguments]
+
+
+def _write_recipe(arm: Arm, output_dir: Path) -> Path:
+    path = output_dir / arm.name / "recipe.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(arm.recipe, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _check_recipe(config: str, arm: Arm, recipe: Path) -> None:
+    """Finds an arm's mistakes before any run has started."""
+    try:
+        parse_recipe(str(recipe), ["--output_dir", str(recipe.parent)])
+    except UserError as error:
+        raise UserError(f"{config}: arm {arm.name!r}: {str(error).removeprefix(f'{recipe}: ')}") from error
+
+
+def _outcome(run: Run, exit_code: int, seconds: float) -> str:
+    result = read_result(run.folder)
+    if result is None:
+        return _failure(run, exit_code)
+    trained = result["trained"]
+    return f"{run.name}: accuracy {trained['accuracy']:.3f}, {trained['mean_tokens']:.1f} tokens, {seconds:.0f} s"
+
+
+def _failure(run: Run, exit_code: int) -> str:
+    log_file = run.folder / LOG_FILE
+    lines = [line for line in re.split(r"[\r\n]+", log_file.read_text(errors="replace")) if line.strip()]
+    return f"{run.name} failed with exit code {exit_code}, see {log_file}: {lines[-1][:200] if lines else 'empty'}"

@@ -1,0 +1,59 @@
+"""What `leash compare` says in the end: tables and figure of the finished runs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leash_trl.analysis.figures import pareto_figure
+from leash_trl.cli.comparison_plan import Arm, Run
+from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
+from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
+
+
+def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any]], output_dir: Path) -> None:
+    """Writes tables and figure of the finished runs and prints the table."""
+    by_arm: dict[Arm, list[SeedResult]] = {}
+    for run, result in results.items():
+        by_arm.setdefault(run.arm, []).append(_seed_result(run, result))
+    base = base_row(next(iter(results.values()))["base"])
+    arms = [arm for arm in dict.fromkeys(run.arm for run in runs) if arm in by_arm]
+    rows = [comparison_row(arm.label, by_arm[arm], base) for arm in arms]
+    seed_rows = [comparison_row(arm.label, [result], base) for arm in arms for result in by_arm[arm]]
+
+    missing = [run.name for run in runs if run not in results]
+    paragraphs = [
+        _headline(command, rows, by_arm[arms[0]][0]),
+        markdown_table([base, *rows]),
+        *([f"Missing: {', '.join(missing)}."] if missing else []),
+        LEGEND,
+    ]
+    text = "\n\n".join(paragraphs)
+    (output_dir / "table.md").write_text(text + "\n", encoding="utf-8")
+    (output_dir / "table.csv").write_text(csv_table([base, *rows]), encoding="utf-8")
+    (output_dir / "seeds.csv").write_text(csv_table(seed_rows), encoding="utf-8")
+    pareto_figure(rows, base).savefig(output_dir / "pareto.png", dpi=120)
+    print(f"\n{text}\n\nTables and figure are in {output_dir}.")
+
+
+def _seed_result(run: Run, result: dict[str, Any]) -> SeedResult:
+    # A method without a target is still compared with the one that the others have.
+    target = result["target_length"]
+    return SeedResult(
+        seed=run.seed,
+        is_correct=np.array(result["is_correct"], dtype=bool),
+        lengths=np.array(result["lengths"]),
+        target_length=run.arm.recipe.get("target_length") if target is None else target,
+        steps=np.array(result["steps"]),
+        mean_lengths=np.array(result["mean_length"]),
+        generated_tokens=result["generated_tokens"],
+    )
+
+
+def _headline(command: str, rows: Sequence[ComparisonRow], example: SeedResult) -> str:
+    num_problems, num_samples = example.is_correct.shape
+    targets = sorted({row.target_length for row in rows if row.target_length is not None})
+    target = f"target {' or '.join(f'{target:g}' for target in targets)} tokens" if targets else "no target"
+    problems = f"{num_problems} held-out problems, {num_samples} samples each at temperature 1"
+    return f"`{command}`: {problems}; last checkpoint; {target}."

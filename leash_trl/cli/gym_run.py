@@ -1,0 +1,171 @@
+"""One seed of a gym recipe: train, evaluate, write `result.json`. `leash demo` calls it, `leash compare` starts it.
+
+As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR [--any_field value]
+"""
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, read_state
+
+
+CLAIM_FILE = "claim.json"
+RESULT_FILE = "result.json"
+
+
+def main(argv: list[str]) -> int:
+    """Runs one seed and returns the exit code: 2 for a mistake of the user's, which is one line."""
+    parser = argparse.ArgumentParser(prog="leash_trl.cli.gym_run", description="Train and evaluate one gym run.")
+    parser.add_argument("--config", required=True, help="gym recipe")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--output_dir", required=True, help="folder of the run")
+    arguments, overrides = parser.parse_known_args(argv)
+    prepare_environment()
+    try:
+        run_seed(arguments.config, overrides, Path(arguments.output_dir), arguments.seed)
+    except UserError as error:
+        print(f"gym_run: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def prepare_environment() -> None:
+    """No network and no deprecation notes among the progress bars. To be called before torch is imported."""
+    os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
+    warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
+    """The result of one seed. What is already done is not run again, what was stopped goes on.
+
+    Raises:
+        `UserError`: If the folder holds another run, or the recipe has a mistake.
+    """
+    with user_errors():
+        recipe = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+    claim = run_claim(recipe, overrides, seed)
+    check_claim(run_dir, claim)
+    if (result := read_result(run_dir)) is not None:
+        return result
+    run_dir.mkdir(parents=True, exist_ok=True)
+    _write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
+    result = _train_and_evaluate(config, overrides, run_dir, seed)
+    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
+    _write_whole(run_dir / RESULT_FILE, "{\n" + ",\n".join(lines) + "\n}\n")
+    return result
+
+
+def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[str, Any]:
+    """What a folder is marked with: all that makes one run differ from another, as JSON gives it back."""
+    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "overrides": overrides, "seed": seed}))
+    return claim
+
+
+def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
+    """Sees to it that no run goes on with, or is taken for, another.
+
+    Raises:
+        `UserError`: If the folder holds another run.
+    """
+    claim_file = run_dir / CLAIM_FILE
+    remedy = "choose another --output_dir or remove the folder"
+    if claim_file.is_file():
+        if json.loads(claim_file.read_text(encoding="utf-8")) != claim:
+            raise UserError(f"{run_dir} holds a run of another recipe or other overrides; {remedy}")
+    elif any(run_dir.glob("checkpoint-*")) or any((run_dir / n).is_file() for n in (RESULT_FILE, TRAINER_STATE_FILE)):
+        raise UserError(f"{run_dir} holds a run without {CLAIM_FILE}, so its recipe is not known; {remedy}")
+
+
+def read_result(run_dir: Path) -> dict[str, Any] | None:
+    """The result of a finished run, or `None`."""
+    result_file = run_dir / RESULT_FILE
+    return json.loads(result_file.read_text(encoding="utf-8")) if result_file.is_file() else None
+
+
+def parse_recipe(config: str, overrides: list[str]):
+    """Script, training, model and data arguments of a gym recipe.
+
+    Raises:
+        `UserError`: If the recipe has a mistake or is not for the gym.
+    """
+    from leash_trl import gym
+    from leash_trl.cli.train import parse
+
+    with user_errors():
+        script_args, training_args, model_args, dataset_args = parse(["--config", config, *overrides])
+    if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):
+        raise UserError(f"{config} does not train on the gym; this command is for gym recipes, use leash train")
+    return script_args, training_args, model_args, dataset_args
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """After a crash the file is whole or not there."""
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
+    from leash_trl.cli.train import run_training
+    from leash_trl.evaluation.summary import summarize
+    from leash_trl.gym.record import RECORD, measure
+
+    resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
+    where = ["--output_dir", str(run_dir), "--seed", str(seed)]
+    arguments = parse_recipe(config, [*overrides, *where, *resume])
+    training_args = arguments[1]
+    # a run that was stopped after its last step has its model in the last checkpoint
+    finished = [path for path in (run_dir, run_dir / f"checkpoint-{training_args.max_steps}") if is_whole(path)]
+    if not finished:
+        run_training(*arguments)
+    model_dir = [*finished, run_dir][0]
+    samples = measure(str(model_dir), seed, _prompt_suffix(training_args, model_dir))
+    return {
+        "seed": seed,
+        "base": json.loads(RECORD.read_text(encoding="utf-8")),
+        "trained": asdict(summarize(samples, training_args.target_length)),
+        "target_length": training_args.target_length,
+        **_training_record(run_dir),
+        "is_correct": samples.is_correct.astype(int).tolist(),
+        "lengths": samples.lengths.tolist(),
+    }
+
+
+def _prompt_suffix(training_args, model_dir: Path) -> str:
+    """What the method appended to the prompts at the end of training, so that the model is asked as it was taught."""
+    method = training_args.make_length_control()
+    method.load_state_dict(read_state(model_dir)["controller"])
+    suffix: str = method.prompt_suffix(training_args.target_length)
+    return suffix
+
+
+def _training_record(run_dir: Path) -> dict[str, Any]:
+    """What the training log says that the trained model does not; `None` for what the log does not hold."""
+    import numpy as np
+
+    from leash_trl.analysis.curves import load_curves
+
+    curves = load_curves(run_dir)
+    lambdas = curves.logged("lambda")
+    generated_tokens = curves.logged("generated_tokens")
+    has_length = ~np.isnan(curves.values["mean_length"])
+    return {
+        "lambda_peak": float(lambdas.max()) if len(lambdas) else None,
+        "lambda_end": float(lambdas[-1]) if len(lambdas) else None,
+        "generated_tokens": int(generated_tokens[-1]) if len(generated_tokens) else None,
+        "steps": curves.steps[has_length].tolist(),
+        "mean_length": curves.logged("mean_length").tolist(),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,10 @@
+"""Which tokens end a completion."""
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+def eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The end tokens of a model's generation configuration, and the tokenizer's."""
+    configured = model.generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
+    return list(dict.fromkeys([tokenizer.eos_token_id, *ids]))

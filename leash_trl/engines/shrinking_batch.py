@@ -1,0 +1,170 @@
+"""Sampling with plain transformers that drops completions from the batch as they end.
+
+`generate` computes every row until the longest ends and copies the whole KV cache for every token. With the skewed
+lengths of reasoning models most of that is wasted. Here the batch shrinks, and the cache grows in place.
+"""
+
+import torch
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    PreTrainedModel,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+from transformers.cache_utils import Cache, DynamicLayer
+from trl.models import unwrap_model_for_generation
+
+from leash_trl.engines.eos import eos_token_ids
+
+
+SHRINK_SHARE = 0.125  # dropping rows copies the cache once, so a few rows at a time
+FIRST_CAPACITY = 64
+
+
+class GrowingLayer(DynamicLayer):
+    """A cache layer that writes into spare room, which doubles when it is used up."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+        """Appends the new states; returns views of all states so far."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers: list[torch.Tensor] = []
+        length = self.get_seq_length()
+        end = length + key_states.shape[-2]
+        if not self._buffers or end > self._buffers[0].shape[-2]:
+            self._grow(key_states, max(2 * end, FIRST_CAPACITY), length)
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[..., length:end, :] = states
+        self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
+        return self.keys, self.values
+
+    def _grow(self, like: torch.Tensor, capacity: int, length: int) -> None:
+        old = (self.keys, self.values)
+        self._buffers = [like.new_empty(*like.shape[:-2], capacity, like.shape[-1]) for _ in old]
+        if length:
+            for buffer, states in zip(self._buffers, old, strict=True):
+                buffer[..., :length, :] = states
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """Keeps the given rows."""
+        super().batch_select_indices(indices)
+        self._buffers = []
+
+
+def get_warpers(
+    temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
+) -> LogitsProcessorList:
+    """What turns logits into those that are sampled from, in transformers' order; without those that do nothing."""
+    warpers = LogitsProcessorList()
+    if temperature != 1.0:
+        warpers.append(TemperatureLogitsWarper(temperature))
+    if top_k > 0:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1.0:
+        warpers.append(TopPLogitsWarper(top_p))
+    if min_p:
+        warpers.append(MinPLogitsWarper(min_p))
+    return warpers
+
+
+def _left_padded(prompt_ids: list[list[int]], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, prompt_ids))
+    ids = torch.tensor([[pad_id] * (width - len(row)) + row for row in prompt_ids], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompt_ids], device=device)
+    return ids, mask
+
+
+@torch.no_grad()
+def sample_tokens(
+    model: PreTrainedModel,
+    prompt_ids: list[list[int]],
+    eos_ids: list[int],
+    pad_id: int,
+    max_new_tokens: int,
+    warpers: LogitsProcessorList,
+) -> list[list[int]]:
+    """Samples one completion for every prompt with torch's global generator.
+
+    Args:
+        model (`PreTrainedModel`):
+            Decoder to sample from.
+        prompt_ids (`list[list[int]]`):
+            Token ids of N prompts.
+        eos_ids (`list[int]`):
+            Tokens that end a completion.
+        pad_id (`int`):
+            Token that fills short prompts on the left.
+        max_new_tokens (`int`):
+            Limit in tokens.
+        warpers (`LogitsProcessorList`):
+            From [`get_warpers`].
+
+    Returns:
+        `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
+    """
+    device = model.device
+    ids, mask = _left_padded(prompt_ids, pad_id, device)
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+    eos = torch.tensor(eos_ids, device=device)
+    completions = torch.full((len(prompt_ids), max_new_tokens), pad_id, device=device)
+    lengths = torch.full((len(prompt_ids),), max_new_tokens, device=device)
+    rows = torch.arange(len(prompt_ids), device=device)
+    is_live = torch.ones_like(rows, dtype=torch.bool)
+    cache = Cache(layer_class_to_replicate=GrowingLayer)
+    for length in range(1, max_new_tokens + 1):
+        output = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        scores = warpers(ids, output.logits[:, -1].float())
+        tokens = torch.multinomial(scores.softmax(dim=-1), num_samples=1)
+        completions[rows[is_live], length - 1] = tokens[is_live, 0]
+        has_ended = is_live & torch.isin(tokens[:, 0], eos)
+        lengths[rows[has_ended]] = length
+        is_live &= ~has_ended
+        if not is_live.any():
+            break
+        ids, positions = tokens, positions[:, -1:] + 1
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+        if (~is_live).sum() > SHRINK_SHARE * len(rows):
+            cache.batch_select_indices(is_live.nonzero()[:, 0])
+            ids, positions, mask, rows = ids[is_live], positions[is_live], mask[is_live], rows[is_live]
+            is_live = is_live[is_live]
+    return [row[:length] for row, length in zip(completions.tolist(), lengths.tolist(), strict=True)]
+
+
+def shrinking_rollout(prompts: list, trainer) -> dict[str, list]:
+    """TRL's `rollout_func` over [`sample_tokens`]: the same distribution as TRL's own generation, less work.
+
+    Args:
+        prompts (`list`):
+            Prompts of one process's share of the generation batch.
+        trainer ([`~trl.GRPOTrainer`]):
+            The trainer that asks.
+
+    Raises:
+        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p.
+    """
+    if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
+        raise ValueError(
+            f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "
+            "have no effect on shrinking_rollout; leave them out, or leave rollout_func out"
+        )
+    # TRL: GRPOTrainer._tokenize_prompts applies the chat template as TRL's own generation does
+    prompt_ids = trainer._tokenize_prompts(prompts)[0]
+    with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
+        completion_ids = sample_tokens(
+            model,
+            prompt_ids,
+            eos_token_ids(model, trainer.processing_class),
+            trainer.processing_class.pad_token_id,
+            trainer.max_completion_length,
+            get_warpers(trainer.temperature, trainer.top_p, trainer.top_k, trainer.min_p),
+        )
+    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}

@@ -1,0 +1,241 @@
+"""Several methods on the same problems: one row of numbers per method, with intervals over seeds and problems."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+BOOTSTRAP_RESAMPLES = 4000
+# weights of the accuracy-efficiency score
+LENGTH_WEIGHT = 1.0
+GAIN_WEIGHT = 3.0
+LOSS_WEIGHT = 5.0
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """One trained model: its graded completions of P problems, k each, and what its training log says.
+
+    Args:
+        seed (`int`):
+            Seed of training and sampling.
+        is_correct (`np.ndarray` of shape `(P, k)`):
+            Whether each completion was right.
+        lengths (`np.ndarray` of shape `(P, k)`):
+            Lengths in tokens.
+        target_length (`float`, *optional*):
+            Target in tokens.
+        steps (`np.ndarray` of shape `(S,)`), mean_lengths (`np.ndarray` of shape `(S,)`):
+            Optimizer steps, and the mean length of their training batches in tokens.
+        generated_tokens (`int`, *optional*):
+            Tokens generated in training.
+    """
+
+    seed: int
+    is_correct: np.ndarray
+    lengths: np.ndarray
+    target_length: float | None
+    steps: np.ndarray
+    mean_lengths: np.ndarray
+    generated_tokens: int | None
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One method, or the base model, in a comparison. `None` where a number does not exist or is not known.
+
+    Args:
+        name (`str`):
+            Name of the method.
+        seeds (`tuple[int, ...]`):
+            Seeds that the row is made of; none for the base model.
+        accuracy (`float`), accuracy_interval (`tuple[float, float]`):
+            avg@k over problems and seeds, in [0, 1], and its 95 % interval.
+        mean_tokens (`float`), mean_tokens_interval (`tuple[float, float]`, *optional*), p95_tokens (`float`):
+            Completion length in tokens; the percentile is of the completions of all seeds together.
+        token_change (`float`):
+            Mean tokens relative to the base, dimensionless; negative is shorter.
+        target_length (`float`, *optional*):
+            Target in tokens.
+        satisfaction_rate (`float`, *optional*):
+            Share of completions at or under the target.
+        settling_error (`float`, *optional*):
+            Mean tokens over target, minus 1, dimensionless; negative is under the target.
+        steps_to_target (`float`, *optional*), num_reached (`int`):
+            First training step whose batch has a mean length at or under the target: the mean over the seeds that
+            reached it, and how many did.
+        generated_tokens (`float`, *optional*):
+            Tokens generated in training, mean over seeds.
+        efficiency_score (`float`):
+            Accuracy-efficiency score of the row's mean accuracy and mean tokens.
+    """
+
+    name: str
+    seeds: tuple[int, ...]
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    mean_tokens: float
+    mean_tokens_interval: tuple[float, float] | None
+    p95_tokens: float
+    token_change: float
+    target_length: float | None
+    satisfaction_rate: float | None
+    settling_error: float | None
+    steps_to_target: float | None
+    num_reached: int
+    generated_tokens: float | None
+    efficiency_score: float
+
+
+def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: float, base_tokens: float) -> float:
+    r"""Accuracy-efficiency score (AES), dimensionless; 0 is the base.
+
+    $$ \mathrm{AES} = \alpha \Delta L + \begin{cases} \beta |\Delta A| & \Delta A \ge 0 \\
+    -\gamma |\Delta A| & \Delta A < 0 \end{cases}, \qquad
+    \Delta L = \frac{L_0 - L}{L_0}, \quad \Delta A = \frac{A - A_0}{A_0}, \quad \alpha, \beta, \gamma = 1, 3, 5 $$
+
+    Tokens saved count once, accuracy gained three times, accuracy lost five times, each relative to the base.
+
+    Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that the literature uses since.
+
+    Args:
+        accuracy (`float`), tokens (`float`):
+            Accuracy and mean tokens of the model.
+        base_accuracy (`float`), base_tokens (`float`):
+            Those of the base model. Must be positive.
+
+    Example:
+        >>> round(accuracy_efficiency_score(0.9, 60.0, base_accuracy=0.8, base_tokens=100.0), 9)  # 0.4 + 3 * 0.125
+        0.775
+        >>> round(accuracy_efficiency_score(0.72, 60.0, base_accuracy=0.8, base_tokens=100.0), 9)  # 0.4 - 5 * 0.1
+        -0.1
+    """
+    length_gain = (base_tokens - tokens) / base_tokens
+    accuracy_change = (accuracy - base_accuracy) / base_accuracy
+    weight = GAIN_WEIGHT if accuracy_change >= 0 else LOSS_WEIGHT
+    return LENGTH_WEIGHT * length_gain + weight * accuracy_change
+
+
+def seeds_and_problems_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % bootstrap interval of a mean over seeds and problems, in the unit of the values.
+
+    Each resample draws seeds, then problems, the same problems for all drawn seeds, because the models answer the same
+    ones. It covers the choice of the problems, of the training seed, and of the samples behind each value. It does not
+    cover another base model, other hyper-parameters or another task. With S seeds the variance between seeds comes out
+    too small by a factor of (S-1)/S; with one seed it is not covered at all, and the interval is that over problems.
+
+    Args:
+        values (`np.ndarray` of shape `(S, P)`):
+            One value per seed and problem, such as the share of right completions.
+    """
+    num_seeds, num_problems = values.shape
+    rng = np.random.default_rng(0)
+    # how often each is drawn, as a share: the mean of a resample is a weighted mean
+    problem_weights = _resample_weights(rng, num_problems)
+    seed_weights = _resample_weights(rng, num_seeds)
+    means = ((seed_weights @ values) * problem_weights).sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _resample_weights(rng: np.random.Generator, size: int) -> np.ndarray:
+    return rng.multinomial(size, np.full(size, 1 / size), size=BOOTSTRAP_RESAMPLES) / size
+
+
+def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float) -> int | None:
+    """First training step whose batch has a mean length at or under the target, or `None` if none has.
+
+    Args:
+        steps (`np.ndarray` of shape `(S,)`):
+            Optimizer steps in order.
+        mean_lengths (`np.ndarray` of shape `(S,)`):
+            Mean lengths of their batches in tokens.
+        target_length (`float`):
+            Target in tokens.
+
+    Example:
+        >>> first_step_at_target(np.array([1, 2, 3]), np.array([60.0, 46.0, 50.0]), 46)
+        2
+    """
+    is_reached = mean_lengths <= target_length
+    return int(steps[is_reached.argmax()]) if is_reached.any() else None
+
+
+def base_row(record: dict[str, Any]) -> ComparisonRow:
+    """The base model's row, from what is stored beside it."""
+    low, high = record["accuracy_interval"]
+    return ComparisonRow(
+        name="base",
+        seeds=(),
+        accuracy=record["accuracy"],
+        accuracy_interval=(low, high),
+        mean_tokens=record["mean_tokens"],
+        mean_tokens_interval=None,
+        p95_tokens=record["p95_tokens"],
+        token_change=0.0,
+        target_length=None,
+        satisfaction_rate=None,
+        settling_error=None,
+        steps_to_target=None,
+        num_reached=0,
+        generated_tokens=None,
+        efficiency_score=0.0,
+    )
+
+
+def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow) -> ComparisonRow:
+    """One method's row, from the results of one or more seeds on the same problems.
+
+    Args:
+        name (`str`):
+            Name of the method.
+        results (`Sequence[SeedResult]`):
+            One or more seeds with the same target.
+        base (`ComparisonRow`):
+            The base model's row.
+    """
+    accuracy_SP = np.stack([result.is_correct.mean(axis=1) for result in results])
+    tokens_SP = np.stack([result.lengths.mean(axis=1) for result in results])
+    lengths = np.stack([result.lengths for result in results])
+    accuracy, mean_tokens = float(accuracy_SP.mean()), float(tokens_SP.mean())
+    target = results[0].target_length
+    steps_to_target = _steps_to_target(results)
+    generated = [result.generated_tokens for result in results if result.generated_tokens is not None]
+    return ComparisonRow(
+        name=name,
+        seeds=tuple(result.seed for result in results),
+        accuracy=accuracy,
+        accuracy_interval=seeds_and_problems_interval(accuracy_SP),
+        mean_tokens=mean_tokens,
+        mean_tokens_interval=seeds_and_problems_interval(tokens_SP),
+        p95_tokens=float(np.quantile(lengths, 0.95)),
+        token_change=mean_tokens / base.mean_tokens - 1,
+        target_length=target,
+        satisfaction_rate=float((lengths <= target).mean()) if target is not None else None,
+        settling_error=mean_tokens / target - 1 if target is not None else None,
+        steps_to_target=float(np.mean(steps_to_target)) if steps_to_target else None,
+        num_reached=len(steps_to_target),
+        generated_tokens=float(np.mean(generated)) if generated else None,
+        efficiency_score=accuracy_efficiency_score(accuracy, mean_tokens, base.accuracy, base.mean_tokens),
+    )
+
+
+def _steps_to_target(results: Sequence[SeedResult]) -> list[int]:
+    """One number for each seed that reached the target."""
+    steps = [
+        first_step_at_target(result.steps, result.mean_lengths, result.target_length)
+        for result in results
+        if result.target_length is not None
+    ]
+    return [step for step in steps if step is not None]
+
+
+def pareto_front(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """The rows that no other beats in tokens without losing accuracy or in accuracy without more tokens, by tokens."""
+    front: list[ComparisonRow] = []
+    for row in sorted(rows, key=lambda row: (row.mean_tokens, -row.accuracy)):
+        if not front or row.accuracy > front[-1].accuracy:
+            front.append(row)
+    return front

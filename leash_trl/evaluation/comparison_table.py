@@ -1,0 +1,88 @@
+"""Rows of a comparison as Markdown to read and as CSV to compute with."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import fields
+
+from leash_trl.evaluation.comparison import ComparisonRow
+
+
+HEADINGS = (
+    "method",
+    "seeds",
+    "accuracy [95 %]",
+    "tokens [95 %]",
+    "p95",
+    "change",
+    "satisfied",
+    "settling error",
+    "steps to target",
+    "tokens in training",
+    "AES",
+)
+LEGEND = (
+    "[95 %]: bootstrap interval over seeds and problems; over problems only where there is one seed. "
+    "change: tokens against base. satisfied: share of completions at or under the target. "
+    "settling error: tokens / target - 1. steps to target: first training batch with its mean at or under the target, "
+    "mean over the seeds that got there. AES: accuracy-efficiency score, 0 is the base."
+)
+
+
+def markdown_table(rows: Sequence[ComparisonRow]) -> str:
+    """A table to read: rounded, intervals in brackets, empty where a number does not exist."""
+    alignment = ["---", *["---:"] * (len(HEADINGS) - 1)]
+    lines = [HEADINGS, alignment, *(_cells(row) for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def _cells(row: ComparisonRow) -> list[str]:
+    return [
+        row.name,
+        str(len(row.seeds)) if row.seeds else "",
+        f"{row.accuracy:.3f} {_interval(row.accuracy_interval, 3)}".strip(),
+        f"{row.mean_tokens:.1f} {_interval(row.mean_tokens_interval, 1)}".strip(),
+        f"{row.p95_tokens:.0f}",
+        f"{row.token_change:+.1%}" if row.seeds else "",
+        "" if row.satisfaction_rate is None else f"{row.satisfaction_rate:.3f}",
+        "" if row.settling_error is None else f"{row.settling_error:+.1%}",
+        _steps(row),
+        "" if row.generated_tokens is None else f"{row.generated_tokens / 1e6:.2f} M",
+        f"{row.efficiency_score:+.2f}" if row.seeds else "",
+    ]
+
+
+def _interval(interval: tuple[float, float] | None, digits: int) -> str:
+    return "" if interval is None else f"[{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]"
+
+
+def _steps(row: ComparisonRow) -> str:
+    if row.target_length is None:
+        return ""
+    if row.steps_to_target is None:
+        return "never"
+    share = "" if row.num_reached == len(row.seeds) else f" ({row.num_reached} of {len(row.seeds)})"
+    return f"{row.steps_to_target:.0f}{share}"
+
+
+def csv_table(rows: Sequence[ComparisonRow]) -> str:
+    """All columns in full precision, an interval in two; empty where a number does not exist."""
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    names = [field.name for field in fields(ComparisonRow)]
+    writer.writerow([column for name in names for column in _columns(name)])
+    for row in rows:
+        writer.writerow([value for name in names for value in _values(name, getattr(row, name))])
+    return output.getvalue()
+
+
+def _columns(name: str) -> list[str]:
+    return [f"{name}_low", f"{name}_high"] if name.endswith("_interval") else [name]
+
+
+def _values(name: str, value: object) -> list[object]:
+    if name.endswith("_interval"):
+        return list(value) if isinstance(value, tuple) else ["", ""]
+    if isinstance(value, tuple):
+        return [" ".join(map(str, value))]
+    return ["" if value is None else value]

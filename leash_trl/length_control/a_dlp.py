@@ -1,0 +1,95 @@
+"""A-DLP: a price per token that rises while accuracy is above a reference and falls while it is below.
+
+Paper: [Thinking Fast and Right](https://huggingface.co/papers/2505.18298).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from leash_trl.length_control.dual import projected_ascent
+from leash_trl.length_control.leash import checked_multiplier
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+@dataclass
+class ADLP(LengthControl):
+    r"""A-DLP: correctness (0 or 1) less a price per token, for right and wrong answers alike.
+
+    $$ r_i = c_i - \lambda_t L_i, \qquad
+       \lambda_{t+1} = \max(0, \lambda_t + \eta \cdot (\text{acc}_t - \text{acc}_{\text{ref}})) $$
+
+    At the script's price a right answer of 1000 tokens is worth as much as an empty wrong one.
+
+    Source: the [release](https://github.com/JinyanSu1/A-DLP) of
+    [Thinking Fast and Right](https://huggingface.co/papers/2505.18298); defaults are those of `scripts/train.sh`.
+
+    Differs: the release moves the multiplier before the policy update, here it moves after it. Both shape a batch with
+    the multiplier from before it.
+
+    Args:
+        lambda_init (`float`, *optional*, defaults to `0.001`):
+            Price in reward units per token before the first step.
+        lambda_lr (`float`, *optional*, defaults to `0.001`):
+            Step size $\eta$ per unit of accuracy; 0 freezes the price.
+        accuracy_reference (`float`, *optional*, defaults to `0.62`):
+            $\text{acc}_{\text{ref}}$, a constant in [0, 1].
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+
+    name: ClassVar[str] = "a_dlp"
+
+    lambda_init: float = 0.001
+    lambda_lr: float = 0.001
+    accuracy_reference: float = 0.62
+
+    def __post_init__(self) -> None:
+        for name in ("lambda_init", "lambda_lr"):
+            if not 0 <= (value := getattr(self, name)) < math.inf:
+                raise ValueError(f"{name} is {value}, but must be 0 or positive")
+        if not 0 <= self.accuracy_reference <= 1:
+            raise ValueError(f"accuracy_reference is {self.accuracy_reference}, but must lie in [0, 1]")
+        self.lam = float(self.lambda_init)
+        self._forget_observations()
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards, not bounded below; NaN where unscorable."""
+        return self.base_rewards(rollouts) - self.lam * rollouts.lengths.double()
+
+    def observe(self, rollouts: Rollouts) -> None:
+        """Counts right and scorable completions for the next step."""
+        self._correct += int(rollouts.is_correct.sum())
+        self._scorable += int(rollouts.is_scorable.sum())
+
+    def step(self) -> None:
+        """Moves the multiplier by the accuracy since the last step; where nothing was scorable it stays."""
+        if self._scorable == 0:
+            return
+        surplus = self._correct / self._scorable - self.accuracy_reference
+        self.lam = projected_ascent(self.lam, surplus, self.lambda_lr, 0.0, math.inf)
+        self._forget_observations()
+
+    def _forget_observations(self) -> None:
+        self._correct = self._scorable = 0
+
+    def statistics(self) -> dict[str, float]:
+        """The multiplier that the coming batch uses, in reward units per token."""
+        return {"lambda": self.lam}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold: the multiplier."""
+        return {"lambda": self.lam}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over a saved multiplier.
+
+        Raises:
+            `ValueError`: If `lambda` is missing, not a finite number or negative.
+        """
+        self.lam = checked_multiplier(state, 0.0, math.inf)
+        self._forget_observations()

@@ -1,0 +1,102 @@
+"""DAPO's two answers to overlong completions: the soft punishment and the filter.
+
+Paper: [DAPO: An Open-Source LLM Reinforcement Learning System at Scale](https://huggingface.co/papers/2503.14476).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def soft_overlong_punishment(lengths: torch.Tensor, max_length: int, cache_length: int) -> torch.Tensor:
+    r"""Punishment of every completion, in reward units, in [-1, 0].
+
+    $$ R_{\text{length}}(y) = \begin{cases}
+       0 & |y| \le L_{\max} - L_{\text{cache}} \\
+       \frac{(L_{\max} - L_{\text{cache}}) - |y|}{L_{\text{cache}}} & L_{\max} - L_{\text{cache}} < |y| \le L_{\max} \\
+       -1 & L_{\max} < |y| \end{cases} $$
+
+    Source: Eq. (13) of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case, which cannot
+    occur where generation stops at $L_{\max}$.
+
+    Args:
+        lengths (`torch.Tensor` of shape `(N,)`):
+            Completion lengths in tokens.
+        max_length (`int`):
+            $L_{\max}$ in tokens.
+        cache_length (`int`):
+            $L_{\text{cache}}$, the stretch below it over which the punishment grows, in tokens.
+
+    Returns:
+        `torch.Tensor` of shape `(N,)`: Punishments in float64.
+
+    Example:
+        >>> soft_overlong_punishment(torch.tensor([80, 90, 100, 101]), max_length=100, cache_length=20).tolist()
+        [0.0, -0.5, -1.0, -1.0]
+    """
+    return ((max_length - cache_length - lengths.double()) / cache_length).clamp(-1.0, 0.0)
+
+
+@dataclass
+class DapoOverlong(LengthControl):
+    """DAPO: correctness, 1 or -1, plus the soft overlong punishment, for right and wrong answers alike.
+
+    Source: section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476), see [`soft_overlong_punishment`].
+
+    Args:
+        cache_length (`int`, *optional*, defaults to `4096`):
+            Stretch below the maximum over which the punishment grows, in tokens. `None` is a fifth of the maximum,
+            the paper's 4096 of 20480, for shorter limits.
+        max_length (`int`, *optional*):
+            Length of the full punishment in tokens; by default the generation limit.
+        mask_truncated (`bool`, *optional*, defaults to `False`):
+            Overlong filtering: truncated completions are left out of the loss. They stay in the group's mean.
+
+    Raises:
+        `ValueError`: If the lengths are not positive or `cache_length` is not below the maximum.
+    """
+
+    name: ClassVar[str] = "dapo_overlong"
+
+    cache_length: int | None = 4096
+    max_length: int | None = None
+    mask_truncated: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("cache_length", 1), ("max_length", 2)):
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} is {value}, but must be at least {least} tokens, or None")
+        if self.max_length is not None:
+            self._cache_below(self.max_length)
+
+    def _cache_below(self, max_length: int) -> int:
+        if self.cache_length is None:
+            return max(1, max_length // 5)
+        if self.cache_length >= max_length:
+            raise ValueError(
+                f"cache_length is {self.cache_length}, but must be below the maximum of {max_length} tokens; lower it "
+                "or set it to None, a fifth of the maximum"
+            )
+        return self.cache_length
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: 1 where right, -1 where wrong; NaN where unscorable."""
+        return 2.0 * rollouts.correctness - 1.0
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable.
+
+        Raises:
+            `ValueError`: If `cache_length` is not below the generation limit.
+        """
+        max_length = rollouts.max_completion_length if self.max_length is None else self.max_length
+        punishment = soft_overlong_punishment(rollouts.lengths, max_length, self._cache_below(max_length))
+        return self.base_rewards(rollouts) + punishment
+
+    def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
+        """`torch.Tensor` of shape `(N,)`, *optional*: False where truncated, with `mask_truncated`."""
+        return ~rollouts.is_truncated if self.mask_truncated else None

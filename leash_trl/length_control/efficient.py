@@ -1,0 +1,88 @@
+"""The length reward of Arora and Zanette: right answers compete with the other right answers of their prompt.
+
+Paper: [Training Language Models to Reason Efficiently](https://huggingface.co/papers/2502.04463).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+STD_EPSILON = 1e-7
+
+
+def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    r"""Place of every completion among the right answers of its prompt, dimensionless, in (0, 1); 0.5 at their mean.
+
+    $$ \sigma(z_i), \qquad z_i = \frac{L_i - \text{mean}}{\text{std} + 10^{-7}} $$
+
+    Mean and population standard deviation are over the right answers only. 0.5 where there is just one.
+
+    Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
+    [Arora and Zanette](https://huggingface.co/papers/2502.04463).
+
+    Args:
+        is_correct (`torch.Tensor` of shape `(P, G)`):
+            Whether each completion is right, a row per prompt.
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Completion lengths in tokens.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Places in float64; for wrong answers they mean nothing.
+
+    Example:
+        >>> relative_lengths(torch.tensor([[True, True, True]]), torch.tensor([[70, 70, 70]])).tolist()
+        [[0.5, 0.5, 0.5]]
+    """
+    lengths = lengths.double()
+    counts = is_correct.sum(dim=1, keepdim=True).clamp(min=1)
+    means = lengths.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
+    variances = ((lengths - means) ** 2).where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
+    return ((lengths - means) / (variances.sqrt() + STD_EPSILON)).sigmoid()
+
+
+@dataclass
+class Efficient(LengthControl):
+    r"""Arora and Zanette: a right answer earns 1 less a price for its place among the right ones, a wrong one 0.
+
+    $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)) $$
+
+    Source: [Arora and Zanette](https://huggingface.co/papers/2502.04463), see [`relative_lengths`].
+
+    Differs: the release measures answers re-tokenised without special tokens; here lengths are the generated tokens.
+
+    Args:
+        alpha (`float`, *optional*, defaults to `0.1`):
+            Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; 0.1 is that of the released script.
+        requires_eos (`bool`, *optional*, defaults to `True`):
+            A right answer without an end counts as wrong and is left out of mean and standard deviation.
+
+    Raises:
+        `ValueError`: If `alpha` is out of range.
+    """
+
+    name: ClassVar[str] = "efficient"
+
+    alpha: float = 0.1
+    requires_eos: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < 1:
+            raise ValueError(f"alpha is {self.alpha}, but must lie in [0, 1), so that right answers beat wrong ones")
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: 1 where right (and ended), 0 where not; NaN where unscorable."""
+        correctness = rollouts.correctness
+        if not self.requires_eos:
+            return correctness
+        return correctness.masked_fill(rollouts.is_truncated & rollouts.is_scorable, 0.0)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
+        rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
+        places_PG = relative_lengths(by_group(rewards > 0), by_group(rollouts.lengths))
+        return rewards * (1.0 - self.alpha * places_PG.flatten())

@@ -1,0 +1,77 @@
+"""GRLC: group-relative length control, a zero-sum contest for brevity among the completions of a prompt.
+
+Report: [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
+    r"""How short each completion is within its group, dimensionless, with mean 0 over the group.
+
+    $$ \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
+
+    Serves the lengths of thinking, answer and whole completion alike.
+
+    Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
+
+    Differs: the report does not say what holds in a group of equal lengths; here it is 0.
+
+    Args:
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Lengths in tokens, float; NaN where a completion is left out of its group.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Weights in float64, in [-1, 1].
+
+    Example:
+        >>> centred_weights(torch.tensor([[500.0, 1500.0]])).tolist()
+        [[0.5, -0.5]]
+    """
+    lengths_PG = lengths.double()
+    shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
+    weights_PG = 1.0 - (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
+    return weights_PG - weights_PG.nanmean(dim=1, keepdim=True)
+
+
+@dataclass
+class GRLC(LengthControl):
+    r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, right or wrong.
+
+    $$ r'_i = r_i + \lambda \tilde w_i $$
+
+    Wrong answers feel their length as correct ones do, and all lengths of a group sum to no reward.
+
+    Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848), see [`centred_weights`].
+
+    Differs: the report weighs the thinking and the answer apart, 0.5 each; only their sum is visible here, and nearly
+    all of it is thinking, so it has the weight of the thinking. The bonus for the shortest of the best is left out,
+    its size not being published.
+
+    Args:
+        weight (`float`, *optional*, defaults to `0.5`):
+            Weight $\lambda$ in reward units.
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+
+    name: ClassVar[str] = "grlc"
+
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""
+        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
+        return self.base_rewards(rollouts) + self.weight * centred_weights(rollouts.by_group(lengths)).flatten()

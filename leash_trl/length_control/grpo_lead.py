@@ -1,0 +1,143 @@
+"""GRPO-LEAD: length reward by z-score among the correct answers, advantages weighted by difficulty.
+
+Paper: [GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach](https://huggingface.co/papers/2504.09696).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float) -> torch.Tensor:
+    r"""Reward of each completion if it is correct, in reward units, positive; 1 at the mean correct length.
+
+    $$ \exp(-\alpha z_i), \qquad z_i = \frac{L_i - \mu}{\sigma + 10^{-6}} $$
+
+    Mean and sample standard deviation (n - 1) are those of the prompt's correct answers. 1 where only one is correct.
+
+    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the length-regularised reward.
+
+    Args:
+        is_correct (`torch.Tensor` of shape `(P, G)`):
+            Whether each completion is right, a row per prompt.
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Completion lengths in tokens.
+        alpha (`float`):
+            Strength, dimensionless.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Factors in float64; 1 where the completion is not correct.
+
+    Example:
+        >>> length_factors(torch.tensor([[True, False]]), torch.tensor([[100, 300]]), 0.05).tolist()
+        [[1.0, 1.0]]
+    """
+    counts_P1 = is_correct.sum(dim=1, keepdim=True)
+    lengths_PG = lengths.double()
+    means_P1 = lengths_PG.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts_P1.clamp(min=1)
+    centred_PG = (lengths_PG - means_P1).where(is_correct, 0.0)
+    std_P1 = ((centred_PG**2).sum(dim=1, keepdim=True) / (counts_P1 - 1).clamp(min=1)).sqrt()
+    return torch.exp(-alpha * centred_PG / (std_P1 + 1e-6))
+
+
+def difficulty_weights(
+    solve_rates: torch.Tensor, minimum: float, maximum: float, midpoint: float, steepness: float
+) -> torch.Tensor:
+    r"""Weights that fall with the solve rate, dimensionless, between `minimum` and `maximum`.
+
+    $$ w(\rho) = A + \frac{B - A}{1 + \exp(k (\rho - \rho_0))} $$
+
+    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the difficulty-aware advantage.
+
+    Example:
+        >>> difficulty_weights(torch.tensor([0.75]), 0.5, 1.5, 0.75, 10.0).tolist()
+        [1.0]
+    """
+    return minimum + (maximum - minimum) / (1.0 + torch.exp(steepness * (solve_rates - midpoint)))
+
+
+@dataclass
+class GRPOLead(LengthControl):
+    r"""GRPO-LEAD: correct answers earn `exp(-alpha z)`, wrong ones -1; hard prompts pull harder.
+
+    $$ A'_i = \begin{cases} A_i \, w(\rho) & A_i > 0 \\ A_i \, w(1 - \rho) & A_i \le 0 \end{cases} $$
+
+    A right answer to a hard prompt weighs more, a wrong answer to an easy prompt too. The advantage $A_i$ is always
+    divided by the group's standard deviation; `scale_rewards` has no say.
+
+    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), see [`length_factors`] and [`difficulty_weights`].
+
+    Differs: the authors' release gives 0 to answers without a final answer and -2 to repetitive ones; here both are
+    wrong, -1, as in the paper.
+
+    Args:
+        alpha (`float`, *optional*, defaults to `0.05`):
+            Strength of the length reward, dimensionless.
+        gate (`int`, *optional*):
+            No length reward for prompts whose three shortest completions have at most this mean length in tokens;
+            4000 in the authors' release, not in the paper.
+        weight_min (`float`, *optional*, defaults to `0.4`), weight_max (`float`, *optional*, defaults to `1.5`):
+            Weights $A$ and $B$ of the easiest and the hardest prompt.
+        weight_midpoint (`float`, *optional*, defaults to `0.75`):
+            Solve rate $\rho_0$ of the mean weight.
+        weight_steepness (`float`, *optional*, defaults to `10.0`):
+            Steepness $k$ of the step there.
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+
+    name: ClassVar[str] = "grpo_lead"
+
+    alpha: float = 0.05
+    gate: int | None = None
+    weight_min: float = 0.4
+    weight_max: float = 1.5
+    weight_midpoint: float = 0.75
+    weight_steepness: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha < math.inf:
+            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        if self.gate is not None and self.gate <= 0:
+            raise ValueError(f"gate is {self.gate}, but must be a positive number of tokens, or None for no gate")
+        if not 0 <= self.weight_min <= self.weight_max:
+            raise ValueError(
+                f"the weights need 0 <= weight_min <= weight_max, but are weight_min={self.weight_min}, "
+                f"weight_max={self.weight_max}"
+            )
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong, NaN where unscorable."""
+        return 2.0 * rollouts.correctness - 1.0
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: `exp(-alpha z)` where correct, -1 where wrong, NaN where unscorable."""
+        lengths_PG = rollouts.by_group(rollouts.lengths)
+        factors_PG = length_factors(rollouts.by_group(rollouts.is_correct), lengths_PG, self.alpha)
+        if self.gate is not None:
+            scorable_PG = lengths_PG.double().where(rollouts.by_group(rollouts.is_scorable), torch.nan)
+            shortest_P1 = scorable_PG.sort(dim=1).values[:, :3].nanmean(dim=1, keepdim=True)
+            factors_PG = factors_PG.where(shortest_P1 > self.gate, 1.0)
+        return self.base_rewards(rollouts) * factors_PG.flatten()
+
+    def advantages(
+        self,
+        shaped_rewards: torch.Tensor,
+        rollouts: Rollouts,
+        scale_rewards: Literal["group", "batch", "none"],
+        epsilon: float,
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Standardised advantages, weighted by difficulty; 0 where unscorable."""
+        advantages = group_advantages(shaped_rewards, rollouts.num_generations, "group", epsilon)
+        rates = torch.where(advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
+        weights = difficulty_weights(
+            rates, self.weight_min, self.weight_max, self.weight_midpoint, self.weight_steepness
+        )
+        return (advantages * weights).nan_to_num(nan=0.0)

@@ -1,0 +1,120 @@
+"""HAPO: every question remembers its shortest correct answer, and new answers are measured by it.
+
+Paper: [HAPO: History-Aware Policy Optimization](https://huggingface.co/papers/2505.11225).
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def length_rewards(
+    is_correct: torch.Tensor, lengths: torch.Tensor, shortest: torch.Tensor, minimum: float
+) -> torch.Tensor:
+    r"""Length reward of every completion in reward units, in [-1, 1].
+
+    $$ f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
+       r_i = \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases} $$
+
+    0 at the remembered length $h$, and 0 without one. A wrong answer pays only if it is longer.
+
+    Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
+
+    Args:
+        is_correct (`torch.Tensor` of shape `(N,)`):
+            Whether each completion is right.
+        lengths (`torch.Tensor` of shape `(N,)`):
+            Completion lengths in tokens.
+        shortest (`torch.Tensor` of shape `(N,)`):
+            Shortest correct length so far, $h$, of each one's question in tokens; NaN where there is none.
+        minimum (`float`):
+            Lower bound $c$ for correct answers, above -1 so that they stay better than wrong ones.
+
+    Returns:
+        `torch.Tensor` of shape `(N,)`: Length rewards in float64.
+
+    Example:
+        >>> length_rewards(torch.tensor([True, False]), torch.tensor([300, 300]), torch.tensor([100, 100]), -0.7)
+        tensor([-0.7000, -1.0000], dtype=torch.float64)
+    """
+    waves = torch.cos((math.pi / 2 * lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
+    rewards = torch.where(is_correct, waves.clamp(min=minimum), waves.clamp(max=0.0))
+    return rewards.where(~torch.isnan(shortest), 0.0)
+
+
+@dataclass
+class HAPO(LengthControl):
+    r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer ever seen for the question.
+
+    $$ r'_i = r_i + w f_i, \qquad h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
+
+    Wrong answers pay only when longer than that answer. The first pass over the data has no history and is plain
+    GRPO, so the method needs several epochs.
+
+    Source: [HAPO](https://huggingface.co/papers/2505.11225), see [`length_rewards`].
+
+    Args:
+        weight (`float`, *optional*, defaults to `1.0`):
+            Weight $w$ of the length reward, dimensionless.
+        correct_minimum (`float`, *optional*, defaults to `-0.7`):
+            Lower bound $c$ of the length reward of correct answers, in [-1, 0].
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+
+    name: ClassVar[str] = "hapo"
+
+    weight: float = 1.0
+    correct_minimum: float = -0.7
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        if not -1 <= self.correct_minimum <= 0:
+            raise ValueError(f"correct_minimum is {self.correct_minimum}, but must lie in [-1, 0]")
+        self.shortest: dict[int, int] = {}
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""
+        known = [self.shortest.get(question, math.nan) for question in rollouts.questions.tolist()]
+        shortest = torch.tensor(known, dtype=torch.float64)
+        rewards = length_rewards(rollouts.is_correct, rollouts.lengths, shortest, self.correct_minimum)
+        return self.base_rewards(rollouts) + self.weight * rewards
+
+    def observe(self, rollouts: Rollouts) -> None:
+        """Remembers the correct lengths of a training batch, for the next time its questions come up."""
+        is_correct = rollouts.is_correct
+        lengths, questions = rollouts.lengths[is_correct].tolist(), rollouts.questions[is_correct].tolist()
+        for question, length in zip(questions, lengths, strict=True):
+            self.shortest[question] = min(self.shortest.get(question, length), length)
+
+    def statistics(self) -> dict[str, float]:
+        """How many questions have a history."""
+        return {"questions_with_history": float(len(self.shortest))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Shortest correct length of every question in tokens; JSON keys are strings."""
+        return {"shortest": {str(question): length for question, length in self.shortest.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over the saved lengths.
+
+        Raises:
+            `ValueError`: If `shortest` is no table from question numbers to lengths in tokens.
+        """
+        saved = state.get("shortest")
+        if not isinstance(saved, dict):
+            raise ValueError(f"the saved state holds shortest={saved!r}, which is no table of lengths by question")
+        for question, length in saved.items():
+            if not str(question).isdecimal() or isinstance(length, bool) or not isinstance(length, int) or length < 0:
+                raise ValueError(
+                    f"the saved state holds length {length!r} for question {question!r}, but needs a number of tokens "
+                    "for a question number"
+                )
+        self.shortest = {int(question): length for question, length in saved.items()}

@@ -1,0 +1,98 @@
+"""The length reward of Kimi k1.5.
+
+Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingface.co/papers/2501.12599).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    r"""Length reward of every completion, in reward units, in [-0.5, 0.5].
+
+    $$ \lambda_i = 0.5 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}}, \qquad
+       r_i = \begin{cases} \lambda_i & \text{correct} \\ \min(0, \lambda_i) & \text{wrong} \end{cases} $$
+
+    Minimum and maximum are those of all completions of the prompt, right and wrong. 0 where they are equal.
+
+    Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599).
+
+    Args:
+        is_correct (`torch.Tensor` of shape `(P, G)`):
+            Whether each completion is right, a row per prompt.
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Completion lengths in tokens.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Length rewards in float64.
+
+    Example:
+        >>> length_reward(torch.tensor([[True, True, False]]), torch.tensor([[100, 300, 200]])).tolist()
+        [[0.5, -0.5, 0.0]]
+    """
+    lengths = lengths.double()
+    shortest, longest = lengths.amin(dim=1, keepdim=True), lengths.amax(dim=1, keepdim=True)
+    lam = 0.5 - (lengths - shortest) / (longest - shortest).clamp(min=1.0)
+    rewards = torch.where(is_correct, lam, lam.clamp(max=0.0))
+    return rewards.where(longest > shortest, 0.0)
+
+
+@dataclass
+class Kimi(LengthControl):
+    r"""Kimi k1.5: correct answers (1, wrong 0) earn or pay by their place between the group's shortest and longest.
+
+    Wrong answers pay too, but only in the longer half of the range.
+
+    Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
+
+    Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no
+    warm-up unless asked for.
+
+    Args:
+        weight (`float`, *optional*, defaults to `0.4`):
+            Weight of the length reward, dimensionless.
+        warmup_steps (`int`, *optional*, defaults to `0`):
+            Policy updates before the length reward is switched on.
+    """
+
+    name: ClassVar[str] = "kimi"
+
+    weight: float = 0.4
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        if self.weight < 0:
+            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        self.steps_done = 0
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
+        if self.steps_done < self.warmup_steps:
+            return self.base_rewards(rollouts)
+        by_group = rollouts.by_group
+        rewards_PG = length_reward(by_group(rollouts.is_correct), by_group(rollouts.lengths))
+        return self.base_rewards(rollouts) + self.weight * rewards_PG.flatten()
+
+    def step(self) -> None:
+        """Counts policy updates, for the warm-up."""
+        self.steps_done += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        """Policy updates done."""
+        return {"steps_done": self.steps_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over the number of policy updates done.
+
+        Raises:
+            `ValueError`: If it is missing or not a whole number from 0 on.
+        """
+        steps_done = state.get("steps_done")
+        if type(steps_done) is not int or steps_done < 0:
+            raise ValueError(f"the saved state holds steps_done={steps_done!r}, which is not a whole number from 0 on")
+        self.steps_done = steps_done

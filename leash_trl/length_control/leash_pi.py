@@ -1,0 +1,96 @@
+"""LEASH-PI, ours: LEASH's penalty with a multiplier that is gone when the target is met.
+
+LEASH's multiplier is an integral of the violation: it rises all the way down to the target, and takes as long to come
+down while lengths go on falling. Here a ceiling in proportion to the violation takes it down in time.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from leash_trl.length_control.dual import pi_multiplier
+from leash_trl.length_control.leash import Leash, checked_multiplier
+
+
+@dataclass
+class LeashPI(Leash):
+    r"""LEASH's shaped reward with a PI controller for the multiplier.
+
+    $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
+       I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
+
+    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Use it with `advantage_epsilon: 0.05`, or with
+    `scale_rewards: batch` or `none`: dividing by the group's standard deviation alone cancels lambda in groups whose
+    answers are all correct, so that however small it is, it pushes at full strength.
+
+    Source: ours, see [`pi_multiplier`].
+
+    Args:
+        lambda_init (`float`, *optional*, defaults to `0.1`):
+            Integral, and multiplier of the first batch.
+        lambda_lr (`float`, *optional*, defaults to `0.005`):
+            $K_i$, gain of the integral; LEASH's step size.
+        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
+            Bounds of the multiplier and of the integral.
+        proportional_gain (`float`, *optional*, defaults to `0.1`):
+            $K_p$.
+        ceiling_gain (`float`, *optional*, defaults to `2.0`):
+            $K_c$: the multiplier is at most this times the violation, so with 2 at most 0.2 at 10 % over the target.
+        smoothing (`float`, *optional*, defaults to `0.5`):
+            Weight of the past in the running mean of the violation, in [0, 1).
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+
+    name: ClassVar[str] = "leash_pi"
+
+    proportional_gain: float = 0.1
+    ceiling_gain: float = 2.0
+    smoothing: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.proportional_gain < math.inf:
+            raise ValueError(f"proportional_gain is {self.proportional_gain}, but must be 0 or positive")
+        if not self.ceiling_gain > 0:
+            raise ValueError(f"ceiling_gain is {self.ceiling_gain}, but must be positive, or infinite for no ceiling")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"smoothing is {self.smoothing}, but must be at least 0 and below 1")
+        self._integral = float(self.lambda_init)
+        self._violation: float | None = None
+
+    def next_multiplier(self, violation: float) -> float:
+        """The multiplier after a step; the integral and the smoothed violation move with it."""
+        past = violation if self._violation is None else self._violation
+        self._violation = self.smoothing * past + (1.0 - self.smoothing) * violation
+        lam, self._integral = pi_multiplier(
+            self._violation,
+            self._integral,
+            (self.proportional_gain, self.lambda_lr),
+            self.ceiling_gain,
+            self.lambda_min,
+            self.lambda_max,
+        )
+        return lam
+
+    def statistics(self) -> dict[str, float]:
+        """The multiplier that the coming batch uses, and the integral in it."""
+        return {"lambda": self.lam, "integral": self._integral}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"lambda": self.lam, "integral": self._integral, "violation": self._violation}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over a saved state.
+
+        Raises:
+            `ValueError`: If a value is missing or out of range.
+        """
+        super().load_state_dict(state)
+        self._integral = checked_multiplier({"lambda": state.get("integral")}, self.lambda_min, self.lambda_max)
+        violation = state.get("violation")
+        if violation is not None and (type(violation) not in (int, float) or not math.isfinite(violation)):
+            raise ValueError(f"the saved state holds violation={violation!r}, which is not a finite number")
+        self._violation = violation

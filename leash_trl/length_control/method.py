@@ -1,0 +1,96 @@
+"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves.
+
+A method of your own is one file with a subclass of `LengthControl` and one line in `methods.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+
+from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.rollouts import Rollouts
+
+
+@dataclass
+class LengthControl:
+    """A method; only `shape` must be written, everything else has a default that leaves plain GRPO as it is.
+
+    A subclass is a dataclass whose fields are the method's hyper-parameters with the paper's values as defaults; they
+    are what `length_control_kwargs` sets. What changes during training are attributes made in `__post_init__`.
+
+    For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
+    `step` after the policy update. Evaluation calls `shape` only, so `shape` must not change anything. Every process
+    sees the same rollouts, those of all processes.
+    """
+
+    name: ClassVar[str]
+    needs_target: ClassVar[bool] = False
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
+        return rollouts.correctness
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
+        raise NotImplementedError
+
+    def penalty(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: What length cost each completion in reward units; a bonus is negative."""
+        return self.base_rewards(rollouts) - self.shape(rollouts)
+
+    def advantages(
+        self,
+        shaped_rewards: torch.Tensor,
+        rollouts: Rollouts,
+        scale_rewards: Literal["group", "batch", "none"],
+        epsilon: float,
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
+        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon)
+
+    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
+        """What is wrong with the scale of the task rewards; `None` for methods with a scale of their own."""
+        return None
+
+    def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
+        """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to be left out of the loss."""
+        return None
+
+    def observe(self, rollouts: Rollouts) -> None:
+        """Takes in a training batch; several may come before one `step`."""
+
+    def step(self) -> None:
+        """Moves the state, once per policy update, by what was observed since the last step."""
+
+    def statistics(self) -> dict[str, float]:
+        """The state as numbers to log, under keys without the `leash/` prefix."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must hold, as JSON can keep it."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over a saved state, or raises `ValueError` if it is damaged."""
+
+    def target_for(self, question: int, target_length: float | None) -> float | None:
+        """The target of a prompt that has none of its own in the data set, in tokens."""
+        return target_length
+
+    def prompt_suffix(self, target_length: float | None) -> str:
+        """What is appended to the prompt, so that the model can read its target."""
+        return ""
+
+    @property
+    def generation_cap(self) -> int | None:
+        """Generation limit of the next batch in tokens, or `None` for `max_completion_length`."""
+        return None
+
+    @property
+    def num_monitor_prompts(self) -> int:
+        """How many training prompts to sample for `monitor` before the next training batch."""
+        return 0
+
+    def monitor(self, rollouts: Rollouts) -> None:
+        """Takes in the completions that `num_monitor_prompts` asked for; they are not trained on."""

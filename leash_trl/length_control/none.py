@@ -1,0 +1,24 @@
+"""No length control: plain GRPO, the arm that every claim is compared with."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+@dataclass
+class NoControl(LengthControl):
+    """Task rewards as they are."""
+
+    name: ClassVar[str] = "none"
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """The task rewards."""
+        return rollouts.task_rewards
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: The task rewards."""
+        return rollouts.task_rewards

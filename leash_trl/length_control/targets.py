@@ -1,0 +1,98 @@
+"""Where a prompt's target comes from, and how the prompt tells it to the model. No tensors."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+
+TARGET_COLUMN = "target_length"
+
+
+def scheduled_target(
+    schedule: Literal["constant", "linear", "staged"],
+    milestones: Mapping[int, float],
+    target_length: float,
+    step: int,
+) -> float:
+    """The target at a policy update, in tokens.
+
+    Args:
+        schedule (`str`):
+            `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone reached,
+            `"linear"` the straight line between milestones.
+        milestones (`Mapping[int, float]`):
+            Target in tokens by number of policy updates done. The first value holds before the first milestone.
+        target_length (`float`):
+            Target of the constant schedule, and of the others from the last milestone on.
+        step (`int`):
+            Policy updates done.
+
+    Example:
+        >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
+        [100.0, 75.0, 50, 50]
+        >>> [scheduled_target("staged", {0: 100, 10: 50}, 50, step) for step in (0, 9, 10)]
+        [100, 100, 50]
+    """
+    if schedule == "constant":
+        return target_length
+    steps = sorted(milestones)
+    reached = [milestone for milestone in steps if milestone <= step]
+    if not reached:
+        return milestones[steps[0]]
+    if len(reached) == len(steps):
+        return target_length
+    start, end = reached[-1], steps[len(reached)]
+    if schedule == "staged":
+        return milestones[start]
+    share = (step - start) / (end - start)
+    return milestones[start] + share * (milestones[end] - milestones[start])
+
+
+def own_target(row: Mapping[str, Any]) -> float | None:
+    """The target that a data set row brings along in column `target_length`, in tokens; `None` if it brings none.
+
+    Raises:
+        `ValueError`: If the value is not a positive number.
+    """
+    target = row.get(TARGET_COLUMN)
+    if target is None or (isinstance(target, float) and math.isnan(target)):
+        return None
+    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target < math.inf:
+        raise ValueError(
+            f"a row of the data set has {TARGET_COLUMN}={target!r}, but it must be a positive number of tokens, or "
+            "None for the configured target"
+        )
+    return target
+
+
+def question_number(prompt: Any) -> int:
+    """A number in [0, 2**63) that stands for a prompt, the same in every process and every run.
+
+    Args:
+        prompt (`str` or `list[dict]`):
+            Prompt as the data set has it.
+    """
+    text = json.dumps(prompt, sort_keys=True, default=repr)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def with_suffix(prompt: Any, suffix: str) -> Any:
+    """The prompt with `suffix` at its end, or at the end of its last message; a copy, the original is left alone.
+
+    Raises:
+        `ValueError`: If the last message is not text.
+
+    Example:
+        >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
+        [{'role': 'user', 'content': '2 + 2? Think for 9 tokens.'}]
+    """
+    if not suffix:
+        return prompt
+    if isinstance(prompt, str):
+        return prompt + suffix
+    *before, last = prompt
+    if not isinstance(last["content"], str):
+        raise ValueError("this length control writes the target into the prompt, whose last message must be text")
+    return [*before, {**last, "content": last["content"] + suffix}]

@@ -1,0 +1,110 @@
+"""ThinkPrune: no length term at all; generation is cut ever shorter, and only what was said by then is graded.
+
+Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.co/papers/2504.01296).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def limit_at(stages: Mapping[int, int], step: int) -> int:
+    """Generation limit at a policy update, in tokens: that of the last stage reached.
+
+    Source: the run scripts of [ThinkPrune](https://github.com/UCSB-NLP-Chang/ThinkPrune).
+
+    Args:
+        stages (`Mapping[int, int]`):
+            Generation limit in tokens by the number of policy updates from which on it holds; one of them is 0.
+        step (`int`):
+            Policy updates done.
+
+    Example:
+        >>> [limit_at({0: 4000, 180: 3000}, step) for step in (0, 179, 180, 999)]
+        [4000, 4000, 3000, 3000]
+    """
+    return stages[max(start for start in stages if start <= step)]
+
+
+@dataclass
+class ThinkPrune(LengthControl):
+    """ThinkPrune: 1 for a right answer within the generation limit, 0 otherwise; the limit falls from stage to stage.
+
+    A completion that is cut at the limit still earns 1 if its answer is right: the grader sees the text up to there.
+
+    Source: [ThinkPrune](https://huggingface.co/papers/2504.01296) and its
+    [release](https://github.com/UCSB-NLP-Chang/ThinkPrune).
+
+    Differs: the release tells the model its limit in the system prompt; here it is the last sentence of the prompt.
+    The paper's iterative schedule goes on to 2000 tokens. When is not published, so that the default stops at 3000;
+    `{0: 4000, 180: 3000, 360: 2000}` would be one with stages of equal length.
+
+    Args:
+        stages (`dict[int, int]`, *optional*, defaults to `{0: 4000, 180: 3000}`):
+            Generation limit in tokens by the number of policy updates from which on it holds. `{0: 4000}` is
+            ThinkPrune in one stage. A limit above `max_completion_length` has no effect.
+        suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
+            What is appended to each prompt, `{limit}` standing for the limit; `""` appends nothing.
+
+    Raises:
+        `ValueError`: If a stage or the suffix makes no sense.
+    """
+
+    name: ClassVar[str] = "thinkprune"
+
+    stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
+    suffix: str = " The output should be within {limit} tokens."
+
+    def __post_init__(self) -> None:
+        problem = f"stages is {self.stages!r}, but must map policy updates, the first 0, to limits in tokens, "
+        try:
+            # JSON and the command line have strings for keys
+            self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(problem + "such as {0: 4000, 180: 3000}") from error
+        if min(self.stages, default=-1) != 0 or min(self.stages.values()) < 1:
+            raise ValueError(problem + "such as {0: 4000, 180: 3000}")
+        if self.suffix and "{limit}" not in self.suffix:
+            raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
+        self.steps_done = 0
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Correctness, 0 or 1, of the text as it was cut; NaN where unscorable."""
+        return self.base_rewards(rollouts)
+
+    @property
+    def generation_cap(self) -> int:
+        """Generation limit of the current stage in tokens."""
+        return limit_at(self.stages, self.steps_done)
+
+    def prompt_suffix(self, target_length: float | None) -> str:
+        """The limit of the current stage in words; the target plays no part."""
+        return self.suffix.replace("{limit}", str(self.generation_cap))
+
+    def step(self) -> None:
+        """Counts policy updates, for the stages."""
+        self.steps_done += 1
+
+    def statistics(self) -> dict[str, float]:
+        """The limit of the coming batch, in tokens."""
+        return {"generation_cap": float(self.generation_cap)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Policy updates done."""
+        return {"steps_done": self.steps_done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Takes over the number of policy updates done.
+
+        Raises:
+            `ValueError`: If it is missing or not a whole number from 0 on.
+        """
+        steps_done = state.get("steps_done")
+        if type(steps_done) is not int or steps_done < 0:
+            raise ValueError(f"the saved state holds steps_done={steps_done!r}, which is not a whole number from 0 on")
+        self.steps_done = steps_done

@@ -1,0 +1,491 @@
+"""`leash compare`: its file, its runs, its numbers, its table and its figure."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from leash_trl.cli import compare, process_queue
+from leash_trl.cli.comparison_plan import load_arms, planned_runs
+from leash_trl.cli.gym_run import run_claim
+from leash_trl.cli.main import main
+from leash_trl.evaluation.comparison import (
+    SeedResult,
+    accuracy_efficiency_score,
+    base_row,
+    comparison_row,
+    first_step_at_target,
+    pareto_front,
+    seeds_and_problems_interval,
+)
+from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
+
+
+RECORD = {"accuracy": 0.8, "accuracy_interval": [0.75, 0.85], "mean_tokens": 100.0, "p95_tokens": 170.0}
+BASE = base_row(RECORD)
+
+
+def seed_result(seed=0, is_correct=((1, 1), (1, 0)), lengths=((40, 50), (30, 60)), **changes):
+    defaults = {
+        "target_length": 46,
+        "steps": np.array([1, 2, 3]),
+        "mean_lengths": np.array([90.0, 46.0, 44.0]),
+        "generated_tokens": 1000,
+    }
+    matrices = {"is_correct": np.array(is_correct, dtype=bool), "lengths": np.array(lengths)}
+    return SeedResult(seed=seed, **{**matrices, **defaults, **changes})
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "tokens", "expected"),
+    [
+        (0.8, 100.0, 0.0),  # the base itself
+        (0.8, 60.0, 0.4),  # 1 * 0.4
+        (0.9, 60.0, 0.775),  # 1 * 0.4 + 3 * 0.125
+        (0.7, 60.0, -0.225),  # 1 * 0.4 - 5 * 0.125
+        (0.7, 120.0, -0.825),  # 1 * -0.2 - 5 * 0.125
+    ],
+)
+def test_efficiency_score_by_hand(accuracy, tokens, expected):
+    assert accuracy_efficiency_score(accuracy, tokens, 0.8, 100.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("mean_lengths", "expected"), [([60, 46, 50], 20), ([40, 60, 60], 10), ([60, 50, 46.1], None), ([], None)]
+)
+def test_steps_to_target_by_hand(mean_lengths, expected):
+    steps = np.array([10, 20, 30][: len(mean_lengths)])
+    assert first_step_at_target(steps, np.array(mean_lengths), 46) == expected
+
+
+def test_row_by_hand():
+    other = seed_result(1, is_correct=((1, 1), (0, 0)), lengths=((46, 47), (46, 81)), generated_tokens=3000)
+    row = comparison_row("leash", [seed_result(), other], BASE)
+    assert row.seeds == (0, 1)
+    assert row.accuracy == 5 / 8
+    assert row.mean_tokens == (180 + 220) / 8
+    # 30 40 46 46 47 50 60 81 at place 0.95 * 7 = 6.65
+    assert row.p95_tokens == pytest.approx(60 + 0.65 * 21)
+    assert row.token_change == pytest.approx(-0.5)
+    assert row.satisfaction_rate == 4 / 8
+    assert row.settling_error == pytest.approx(50 / 46 - 1)
+    assert row.generated_tokens == 2000
+    assert row.efficiency_score == pytest.approx(0.5 - 5 * (0.8 - 0.625) / 0.8)
+
+
+def test_steps_to_target_are_of_the_seeds_that_got_there():
+    results = [
+        seed_result(0),
+        seed_result(1, mean_lengths=np.array([90.0, 80.0, 46.0])),
+        seed_result(2, mean_lengths=np.array([90.0, 80.0, 70.0])),
+    ]
+    row = comparison_row("leash", results, BASE)
+    assert (row.steps_to_target, row.num_reached) == (2.5, 2)
+
+
+def test_without_target_and_token_count_their_numbers_are_absent():
+    row = comparison_row("none", [seed_result(target_length=None, generated_tokens=None)], BASE)
+    absent = (row.satisfaction_rate, row.settling_error, row.steps_to_target, row.generated_tokens)
+    assert absent == (None, None, None, None)
+
+
+# --- intervals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def values():
+    return np.random.default_rng(1).random((4, 60))
+
+
+def test_interval_holds_the_mean_and_shrinks_with_more_problems(values):
+    low, high = seeds_and_problems_interval(values)
+    assert low < values.mean() < high
+    many = np.tile(values, 16)
+    assert np.diff(seeds_and_problems_interval(many)) < 0.5 * (high - low)
+
+
+def test_with_equal_seeds_the_interval_is_that_over_problems(values):
+    one_seed = values[:1]
+    interval = seeds_and_problems_interval(np.repeat(one_seed, 5, axis=0))
+    assert interval == pytest.approx(seeds_and_problems_interval(one_seed))
+    rng = np.random.default_rng(2)
+    means = one_seed[0][rng.integers(0, 60, size=(20000, 60))].mean(axis=1)
+    assert interval == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
+
+
+def test_with_one_problem_the_interval_is_that_over_seeds():
+    # two seeds, 0 and 1: resamples have the mean 0, 0.5 or 1, a quarter, a half and a quarter of them
+    assert seeds_and_problems_interval(np.array([[0.0], [1.0]])) == (0.0, 1.0)
+    # eight seeds: mean 0.5, standard error sqrt(0.25 / 8) = 0.177
+    low, high = seeds_and_problems_interval(np.arange(8)[:, None] % 2.0)
+    assert (low, high) == (0.125, 0.875)
+
+
+def test_spread_between_seeds_is_not_hidden_by_many_problems():
+    # every seed is all right or all wrong; resampling problems alone would give an interval of width 0
+    low, high = seeds_and_problems_interval(np.repeat([[0.0], [1.0], [1.0]], 500, axis=1))
+    assert high - low > 0.6
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_markdown_by_hand():
+    reached_once = [seed_result(0), seed_result(1, mean_lengths=np.array([90.0, 80.0, 70.0]))]
+    never = [seed_result(mean_lengths=np.array([90.0, 80.0, 70.0]))]
+    rows = [BASE, comparison_row("leash", reached_once, BASE), comparison_row("kimi", never, BASE)]
+    head, _, base, leash, kimi = (
+        [cell.strip() for cell in line.strip("|").split("|")] for line in markdown_table(rows).splitlines()
+    )
+    assert tuple(head) == HEADINGS
+    assert base[:5] == ["base", "", "0.800 [0.750, 0.850]", "100.0", "170"]
+    assert base[5:] == [""] * 6
+    assert leash[:2] == ["leash", "2"]
+    assert leash[5:] == ["-55.0%", "0.500", "-2.2%", "2 (1 of 2)", "0.00 M", "+0.24"]
+    assert kimi[8] == "never"
+
+
+def test_csv_has_every_column_in_full_precision():
+    row = comparison_row("a, b", [seed_result(), seed_result(3)], BASE)
+    base, read = csv.DictReader(csv_table([BASE, row]).splitlines())
+    assert base["satisfaction_rate"] == base["mean_tokens_interval_low"] == ""
+    assert (read["name"], read["seeds"]) == ("a, b", "0 3")
+    assert float(read["settling_error"]) == row.settling_error
+    assert (float(read["accuracy_interval_low"]), float(read["accuracy_interval_high"])) == row.accuracy_interval
+
+
+# --- figure ----------------------------------------------------------------------------------------------------------
+
+
+def row_at(name, tokens, accuracy):
+    row = comparison_row(name, [seed_result()], BASE)
+    ends = {
+        "accuracy_interval": (accuracy - 0.03, accuracy + 0.03),
+        "mean_tokens_interval": (tokens - 1, tokens + 1),
+    }
+    return dataclasses.replace(row, mean_tokens=tokens, accuracy=accuracy, **ends)
+
+
+def test_pareto_front_by_hand():
+    rows = {
+        name: row_at(name, *place)
+        for name, place in {"a": (40, 0.8), "b": (50, 0.9), "c": (60, 0.85), "d": (40, 0.7), "e": (90, 0.9)}.items()
+    }
+    assert pareto_front(list(rows.values())) == [rows["a"], rows["b"]]
+
+
+def test_labels_of_a_crowded_figure_cover_neither_each_other_nor_markers():
+    from leash_trl.analysis.figures import pareto_figure
+
+    rng = np.random.default_rng(0)
+    crowded = [row_at(f"method_{i}", rng.normal(44, 2.5), rng.normal(0.893, 0.012)) for i in range(14)]
+    rows = crowded + [row_at(f"other_{i}", rng.uniform(60, 120), rng.uniform(0.85, 0.92)) for i in range(10)]
+    figure = pareto_figure(rows, BASE)
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    texts = [text for text in axis.texts if text.get_text()]
+    assert sorted(text.get_text() for text in texts) == sorted([row.name for row in rows] + ["base"])
+    boxes = [text.get_window_extent() for text in texts]
+    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+    markers = axis.transData.transform([(row.mean_tokens, row.accuracy) for row in rows])
+    assert not [box for box in boxes for x, y in markers if box.contains(x, y)]
+    frame = axis.get_window_extent()
+    assert all(frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1) for box in boxes)
+    assert figure.get_figwidth() * figure.dpi == 1200
+
+
+def test_figure_of_one_method():
+    from leash_trl.analysis.figures import pareto_figure
+
+    figure = pareto_figure([row_at("leash", 45.0, 0.9)], BASE)
+    assert {text.get_text() for text in figure.axes[0].texts} == {"leash", "base"}
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+FIELDS = {
+    "model_name_or_path": "gym",
+    "dataset_name": "gym",
+    "target_length": 46,
+    "per_device_train_batch_size": 16,
+    "max_completion_length": 64,
+    "max_steps": 2,
+    "logging_steps": 1,
+    "save_steps": 2,
+    "bf16": False,
+    "use_cpu": True,
+    "gradient_checkpointing": False,
+}
+ARMS = {"leash": {"seeds": 2, "lambda_lr": 0.02}, "frozen": {"seeds": 1, "label": "LEASH-C", "lambda_lr": 0.0}}
+
+
+@pytest.fixture
+def write_config(tmp_path):
+    def write(content=None, **changes):
+        path = tmp_path / "compare.yaml"
+        content = {"base": FIELDS, "arms": ARMS, **changes} if content is None else content
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content, sort_keys=False))
+        return str(path)
+
+    return write
+
+
+def test_arms_are_base_with_their_own_fields(write_config):
+    leash, frozen = load_arms(write_config())
+    assert (leash.name, leash.label, leash.num_seeds) == ("leash", "leash", 2)
+    assert (frozen.name, frozen.label, frozen.num_seeds) == ("frozen", "LEASH-C", 1)
+    assert frozen.recipe == {**FIELDS, "lambda_lr": 0.0}
+
+
+def test_every_arms_first_seed_comes_before_any_second(write_config):
+    arms = load_arms(write_config())
+    order = [(run.arm.name, run.seed) for run in planned_runs(arms, None, Path("out"))]
+    assert order == [("leash", 0), ("frozen", 0), ("leash", 1)]
+    order = [(run.arm.name, run.seed) for run in planned_runs(arms, [7, 3], Path("out"))]
+    assert order == [("leash", 7), ("frozen", 7), ("leash", 3), ("frozen", 3)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "message"),
+    [
+        ({"content": "base: [1"}, [], "is not valid YAML"),
+        ({"content": "- 1"}, [], "must hold a YAML mapping with the keys base and arms"),
+        ({"content": {"base": FIELDS}}, [], "arms is missing or empty"),
+        ({"seeds": 3}, [], "unknown key 'seeds'; a comparison has base"),
+        ({"arms": {"leash": None}}, [], "arm 'leash' has no fields; write what differs"),
+        ({"arms": {"leash": {"seeds": 0}}}, [], "arm 'leash': seeds is 0, but must be"),
+        ({"arms": {"a/b": {"lambda_lr": 0.1}}}, [], "arm 'a/b' cannot name a folder"),
+        ({}, ["--arms", "leash", "lehs"], "has no arm 'lehs'; it has leash, frozen"),
+        ({}, ["--jobs", "0"], "--jobs is 0"),
+        ({}, ["--table_only"], "holds no finished run"),
+        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean 'lambda_lr'?"),
+        ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "arm 'x': lambda_lr"),
+        ({"base": {**FIELDS, "model_name_or_path": "a/b", "dataset_name": "c/d"}}, [], "does not train on the gym"),
+    ],
+)
+def test_mistakes_are_one_line_and_nothing_is_run(changes, more, message, write_config, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(compare, "child_command", lambda recipe, run: pytest.fail("a run was started"))
+    command = ["compare", "--config", write_config(**changes), "--output_dir", str(tmp_path / "out"), *more]
+    assert main(command) == 2
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert message in error[0]
+
+
+def test_help_is_light():
+    code = "import sys, leash_trl.cli.compare; print(' '.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "transformers", "trl", "numpy", "matplotlib"} & set(loaded)
+
+
+# --- runs ------------------------------------------------------------------------------------------------------------
+
+RESULT = {
+    "base": RECORD,
+    "trained": {"accuracy": 0.75, "mean_tokens": 45.0},
+    "target_length": 46,
+    "generated_tokens": 1000,
+    "steps": [1, 2],
+    "mean_length": [90.0, 46.0],
+    "is_correct": [[1, 1], [1, 0]],
+    "lengths": [[40, 50], [30, 60]],
+}
+CHILD = """
+import os, pathlib, sys
+folder, result = pathlib.Path(sys.argv[1]), sys.argv[2]
+with open(folder.parent.parent / "started.txt", "a") as file:
+    file.write(f"{folder.parent.name}/{folder.name}\\n")
+print("threads:", os.environ["OMP_NUM_THREADS"], flush=True)
+if result == "fail":
+    sys.exit("no luck today")
+(folder / "result.json").write_text(result)
+"""
+
+
+@pytest.fixture
+def comparison(write_config, tmp_path, monkeypatch):
+    """A comparison whose runs only claim their folder and write a result; `fails` names runs that write none."""
+
+    def run(*more, fails=()):
+        def child_command(recipe, run):
+            run.folder.mkdir(parents=True, exist_ok=True)
+            claim = run_claim(yaml.safe_load(recipe.read_text()), [], run.seed)
+            (run.folder / "claim.json").write_text(json.dumps(claim))
+            is_failing = (run.arm.name, run.seed) in fails
+            result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT})
+            return [sys.executable, "-c", CHILD, str(run.folder), result]
+
+        monkeypatch.setattr(compare, "child_command", child_command)
+        return main(["compare", "--config", write_config(), "--output_dir", str(tmp_path / "out"), *more])
+
+    return run
+
+
+def test_runs_are_in_order_and_the_table_is_written(comparison, tmp_path, capsys):
+    assert comparison("--jobs", "1") == 0
+    out = tmp_path / "out"
+    assert (out / "started.txt").read_text().split() == ["leash/seed-0", "frozen/seed-0", "leash/seed-1"]
+    assert (out / "leash" / "seed-0" / "log.txt").read_text() == "threads: 1\n"
+    assert yaml.safe_load((out / "frozen" / "recipe.yaml").read_text()) == {**FIELDS, "lambda_lr": 0.0}
+    text = (out / "table.md").read_text()
+    assert text in capsys.readouterr().out
+    head = text.splitlines()[0]
+    for word in (
+        "leash compare --config",
+        "2 held-out problems, 2 samples each",
+        "last checkpoint",
+        "target 46 tokens",
+    ):
+        assert word in head
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == ["base", "leash", "LEASH-C"]
+    rows, seeds = (list(csv.DictReader((out / name).read_text().splitlines())) for name in ("table.csv", "seeds.csv"))
+    assert [row["seeds"] for row in rows] == ["", "0 1", "0"]
+    assert [(row["name"], row["seeds"]) for row in seeds] == [("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
+    assert (out / "pareto.png").stat().st_size > 10_000
+
+
+def test_a_finished_run_is_not_run_again(comparison, tmp_path):
+    assert comparison("--arms", "leash", "--seeds", "0") == 0
+    assert comparison() == 0
+    assert comparison() == 0
+    started = (tmp_path / "out" / "started.txt").read_text().split()
+    assert started[0] == "leash/seed-0"
+    assert sorted(started) == ["frozen/seed-0", "leash/seed-0", "leash/seed-1"]
+
+
+def test_a_failed_run_stops_no_other_and_is_named(comparison, tmp_path, capsys):
+    assert comparison("--jobs", "1", fails=[("leash", 0)]) == 1
+    captured = capsys.readouterr()
+    log_file = tmp_path / "out" / "leash" / "seed-0" / "log.txt"
+    assert f"leash seed 0 failed with exit code 1, see {log_file}: no luck today" in captured.err
+    assert "Missing: leash seed 0." in captured.out
+    assert comparison() == 0
+    assert "Missing" not in capsys.readouterr().out
+
+
+def test_where_every_run_fails_there_is_no_table_but_every_name(comparison, capsys):
+    assert comparison("--arms", "frozen", fails=[("frozen", 0)]) == 1
+    assert "frozen seed 0 failed" in capsys.readouterr().err
+
+
+def test_table_only_takes_what_is_there(comparison, tmp_path, capsys):
+    assert comparison("--arms", "leash", "--seeds", "1") == 0
+    assert comparison("--table_only") == 0
+    assert "Missing: leash seed 0, frozen seed 0." in capsys.readouterr().out
+    assert (tmp_path / "out" / "started.txt").read_text().split() == ["leash/seed-1"]
+
+
+def test_as_many_run_at_once_as_asked_for(tmp_path):
+    code = f"""
+import os, pathlib, time
+here = pathlib.Path("{tmp_path}") / f"{{os.getpid()}}.running"
+here.touch()
+time.sleep(1.0)
+print(len(list(here.parent.glob("*.running"))))
+here.unlink()
+"""
+    jobs = [process_queue.Job(name, (sys.executable, "-c", code), tmp_path / name) for name in "abcde"]
+    assert set(process_queue.run_jobs(jobs, 2, os.environ, lambda *ended: "").values()) == {0}
+    at_once = [int(job.log_file.read_text()) for job in jobs]
+    assert max(at_once) == 2
+
+
+def test_a_folder_with_another_run_is_an_error(comparison, tmp_path, capsys):
+    folder = tmp_path / "out" / "leash" / "seed-1"
+    folder.mkdir(parents=True)
+    (folder / "claim.json").write_text(json.dumps({"recipe": {"max_steps": 9}, "overrides": [], "seed": 1}))
+    assert comparison() == 2
+    assert f"{folder} holds a run of another recipe" in capsys.readouterr().err
+    (folder / "claim.json").unlink()
+    (folder / "result.json").write_text(json.dumps(RESULT))
+    assert comparison() == 2
+    assert "without claim.json, so its recipe is not known" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "started.txt").exists()
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_the_comparison_stops_its_runs(sent, tmp_path):
+    code = f"""
+import os, pathlib
+from leash_trl.cli.process_queue import Job, run_jobs
+command = ("{sys.executable}", "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+jobs = [Job(name, command, pathlib.Path("{tmp_path}") / name) for name in ("a", "b", "c")]
+run_jobs(jobs, 2, os.environ, lambda *ended: "")
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    logs = [tmp_path / "a", tmp_path / "b"]
+    deadline = time.monotonic() + 30
+    while not all(log.is_file() and log.read_text().endswith("\n") for log in logs):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(sent)
+    assert "KeyboardInterrupt" in process.communicate(timeout=30)[1]
+    for log in logs:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(log.read_text()), 0)
+    assert not (tmp_path / "c").exists()
+
+
+def test_ctrl_c_is_no_traceback(comparison, monkeypatch, capsys):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, "run_jobs", interrupted)
+    assert comparison() == 130
+    assert "the same command goes on from here" in capsys.readouterr().err
+
+
+def test_a_child_that_will_not_stop_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_queue, "STOP_SECONDS", 0.3)
+    code = "import signal as s, time; s.signal(s.SIGTERM, s.SIG_IGN); print('ready', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process_queue._stop([process])
+        assert process.poll() == -signal.SIGKILL
+
+
+def test_a_model_is_asked_as_it_was_taught(make_args, tmp_path):
+    from leash_trl.cli.gym_run import _prompt_suffix
+    from leash_trl.controller_state import write_state
+
+    parameters = {"stages": {0: 20, 10: 15}, "suffix": " {limit} at most"}
+    args = make_args(length_control="thinkprune", length_control_kwargs=parameters, lambda_lr=None)
+    write_state(tmp_path, {"controller": {"steps_done": 10}})
+    assert _prompt_suffix(args, tmp_path) == " 15 at most"
+    write_state(tmp_path, {"controller": make_args().make_length_control().state_dict()})
+    assert _prompt_suffix(make_args(), tmp_path) == ""
+
+
+@pytest.mark.slow
+def test_two_arms_from_file_to_table(write_config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}
+    config = write_config(arms=arms)
+    command = ["compare", "--config", config, "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
+    assert main(command) == 0
+    text = capsys.readouterr().out
+    assert "128 held-out problems, 4 samples each" in text
+    assert "Missing" not in text
+    results = [json.loads((tmp_path / "out" / arm / "seed-0" / "result.json").read_text()) for arm in arms]
+    assert np.shape(results[0]["is_correct"]) == np.shape(results[0]["lengths"]) == (128, 4)
+    assert np.mean(results[0]["lengths"]) == pytest.approx(results[0]["trained"]["mean_tokens"])
+    assert results[0]["steps"] == [1, 2]
+    assert 0 < results[0]["generated_tokens"] <= 2 * 16 * 64
+    assert results[0]["lambda_end"] > 0
+    assert results[1]["lambda_end"] is None
+    before = (tmp_path / "out" / "leash" / "seed-0" / "result.json").stat().st_mtime
+    assert main(command) == 0
+    assert (tmp_path / "out" / "leash" / "seed-0" / "result.json").stat().st_mtime == before

@@ -1,0 +1,114 @@
+"""DLER: reference vectors and by hand."""
+
+import pytest
+import torch
+
+from leash_trl.length_control.dler import DLER, difficulty_limits, standardised, truncation_rewards
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-9)
+
+
+def test_golden_paper_reward(golden, make_rollouts):
+    vector = golden("dler_reward_paper")
+    correct, lengths = vector["inputs"]["correct"], vector["inputs"]["length"]
+    limit = vector["params"]["limit"]
+    rewards = truncation_rewards(torch.tensor(correct).double(), torch.tensor(lengths) <= limit)
+    close(rewards, vector["expected"])
+    close(DLER().shape(make_rollouts(correct, lengths, target=float(limit))), vector["expected"])
+
+
+def test_golden_release_reward(golden, make_rollouts):
+    vector = golden("dler_reward_code")
+    finished = vector["inputs"]["finish_reason_stop"]
+    factor = vector["params"]["stop_properly_penalty"]
+    scores = torch.tensor(vector["inputs"]["score"]).double()
+    close(truncation_rewards(scores, torch.tensor(finished), factor), vector["expected"])
+    rollouts = make_rollouts(vector["inputs"]["score"], [10] * 4, target=10.0, truncated=[not f for f in finished])
+    close(DLER(variant="release").shape(rollouts), vector["expected"])
+
+
+def rewards_as_rollouts(vector, make_rollouts):
+    inputs = vector["inputs"]
+    lengths = inputs.get("length", [1] * len(inputs["reward"]))
+    return make_rollouts(inputs["reward"], lengths, target=5000.0, num_generations=inputs["group"].count(0))
+
+
+def test_golden_paper_advantages(golden, make_rollouts):
+    vector = golden("dler_batch_norm_paper")
+    rollouts = rewards_as_rollouts(vector, make_rollouts)
+    close(DLER().advantages(rollouts.task_rewards, rollouts, "none", 1e-12), vector["expected"])
+
+
+def test_golden_release_advantages(golden, make_rollouts):
+    vector = golden("dler_batch_norm_code")
+    rollouts = rewards_as_rollouts(vector, make_rollouts)
+    boosts = 0.1 * rollouts.task_rewards
+    advantages = DLER(variant="release").advantages(rollouts.task_rewards, rollouts, "none", vector["params"]["eps"])
+    close(advantages - boosts, vector["expected"])
+
+
+def test_golden_release_boost(golden, make_rollouts):
+    vector = golden("dler_correct_boost_code")
+    scores = torch.tensor(vector["inputs"]["score"]).double()
+    rollouts = make_rollouts(vector["inputs"]["score"], [10, 20, 30], target=100.0)
+    boosted = DLER(variant="release").advantages(scores, rollouts, "none", 1e-8)
+    plain = standardised(scores - scores.mean(), rollouts.lengths, 1, 1e-8)
+    gained = torch.tensor(vector["expected"]).double() - torch.tensor(vector["inputs"]["advantage"]).double()
+    close(boosted - plain, gained.tolist())
+
+
+def test_golden_difficulty_limits(golden):
+    vector = golden("da_dler_limit")
+    rates, params = torch.tensor(vector["inputs"]["group_accuracy"]), vector["params"]
+    limits = torch.full_like(rates, params["hard_limit"]).double()
+    close(difficulty_limits(rates, limits, params["easy_limit"], params["threshold"]), vector["expected"])
+
+
+def test_easy_prompts_have_the_easy_limit(make_rollouts):
+    # first prompt: 2 of 3 within 100, easy, so that 60 is over 50; second: 1 of 3 within 100, the full limit
+    rollouts = make_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], target=100.0, num_generations=3)
+    assert DLER(easy_limit=50).shape(rollouts).tolist() == [0, 1, 0, 1, 0, 0]
+    assert DLER().shape(rollouts).tolist() == [1, 1, 0, 1, 0, 0]
+
+
+def test_the_easy_limit_never_widens_a_target(make_rollouts):
+    rollouts = make_rollouts([1, 1, 1], [20, 30, 40], target=30.0)
+    assert DLER(easy_limit=50).limits(rollouts).tolist() == [30.0, 30.0, 30.0]
+
+
+def test_a_right_answer_without_an_end_counts_for_nothing(make_rollouts):
+    rollouts = make_rollouts([1, 1], [10, 10], target=20.0, truncated=[True, False])
+    assert DLER().shape(rollouts).tolist() == [0, 1]
+
+
+def test_advantages_are_standardised_over_the_batch_by_hand(make_rollouts):
+    # centred (0.5, -0.5, 0, 0), population std sqrt(0.5 / 4)
+    rollouts = make_rollouts([1, 0, 1, 1], [5, 5, 5, 5], target=10.0, num_generations=2)
+    shaped = DLER().shape(rollouts)
+    for scale_rewards in ("group", "batch", "none"):
+        close(DLER().advantages(shaped, rollouts, scale_rewards, 0.0), [2**0.5, -(2**0.5), 0.0, 0.0])
+
+
+@pytest.mark.parametrize("variant", ["paper", "release"])
+def test_an_unscorable_completion_is_not_counted(make_rollouts, variant):
+    method, nan = DLER(variant=variant), float("nan")
+    whole = make_rollouts([1, 0, 1, 0], [5, 15, 25, 35], target=100.0)
+    holed = make_rollouts([1, 0, 1, 0, nan], [5, 15, 25, 35, 45], target=100.0)
+    advantages = method.advantages(method.shape(holed), holed, "group", 1e-8)
+    close(advantages[:4], method.advantages(method.shape(whole), whole, "group", 1e-8).tolist())
+    assert advantages[4] == 0
+
+
+def test_generation_is_cut_only_on_request():
+    assert DLER().generation_cap is None
+    assert DLER(generation_limit=4000).generation_cap == 4000
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"variant": "code"}, {"easy_limit": 0}, {"generation_limit": -1}, {"easy_threshold": 1.5}]
+)
+def test_impossible_values_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        DLER(**wrong)

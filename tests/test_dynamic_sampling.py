@@ -1,0 +1,159 @@
+"""Dynamic sampling: dead groups give way to fresh prompts, and everything generated counts."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leash_trl.dynamic_sampling import (
+    PromptStream,
+    groups_per_process,
+    local_rows,
+    merged_batch,
+    merged_rollouts,
+    replacements,
+    wasted_share,
+)
+
+
+def test_prompt_stream_goes_through_the_data_set_in_another_order_every_pass():
+    stream = PromptStream(list(range(5)), seed=0)
+    passes = [stream.draw(5) for _ in range(3)]
+    assert all(sorted(one) == list(range(5)) for one in passes)
+    assert len({tuple(one) for one in passes}) > 1
+    assert PromptStream(list(range(5)), seed=0).draw(15) == [row for one in passes for row in one]
+
+
+def test_prompt_stream_goes_on_where_it_was():
+    stream, resumed = PromptStream(list(range(7)), seed=3), PromptStream(list(range(7)), seed=3)
+    stream.draw(10)
+    resumed.num_drawn = stream.num_drawn
+    assert resumed.draw(4) == stream.draw(4)
+
+
+def test_a_streamed_data_set_is_an_error(problems):
+    with pytest.raises(ValueError, match="dataset_streaming: false"):
+        PromptStream(problems.to_iterable_dataset(), seed=0)
+
+
+@given(
+    st.lists(st.booleans(), min_size=6, max_size=6), st.sampled_from([1, 2, 3]), st.lists(st.booleans(), min_size=6)
+)
+def test_every_dead_group_a_process_can_replace_is_replaced_by_its_own(alive, processes, fresh_alive):
+    has_signal = torch.tensor(alive)
+    share = groups_per_process(has_signal, processes)
+    fresh = torch.tensor((fresh_alive * 6)[: share * processes], dtype=torch.bool)
+    sources = replacements(has_signal, fresh, processes)
+    per_process = 6 // processes
+    for process in range(processes):
+        own = range(process * per_process, (process + 1) * per_process)
+        own_fresh = {6 + f for f in range(process * share, (process + 1) * share) if fresh[f]}
+        used = [sources[g] for g in own if sources[g] != g]
+        assert set(used) <= own_fresh
+        assert len(set(used)) == len(used) == min(len(own_fresh), sum(not alive[g] for g in own))
+        assert all(sources[g] == g for g in own if alive[g])
+        # what a process takes from its own two batches is what `sources` says about all of them
+        old_rows = [f"{g}" for g in own]
+        fresh_rows = [f"{6 + f}" for f in range(process * share, (process + 1) * share)]
+        rows = local_rows(sources, 6, share, process, processes, num_generations=1)
+        assert [(old_rows + fresh_rows)[row] for row in rows.tolist()] == [str(sources[g]) for g in own]
+
+
+def test_merged_batch_pads_prompts_on_the_left_and_completions_on_the_right():
+    old = {
+        "prompt_ids": torch.tensor([[5, 6]]),
+        "completion_ids": torch.tensor([[7, 8, 9]]),
+        "tool_mask": torch.tensor([[1, 0, 1]]),
+        "advantages": torch.tensor([0.0]),
+        "num_items_in_batch": torch.tensor(3),
+    }
+    fresh = {
+        "prompt_ids": torch.tensor([[1, 2, 3], [0, 2, 3]]),
+        "completion_ids": torch.tensor([[4, 4], [5, 5]]),
+        "tool_mask": torch.tensor([[1, 1], [0, 0]]),
+        "advantages": torch.tensor([1.0, 2.0]),
+        "num_items_in_batch": torch.tensor(4),
+    }
+    merged = merged_batch(old, fresh, torch.tensor([2, 0]), pad_token_id=99)
+    assert merged["prompt_ids"].tolist() == [[0, 2, 3], [99, 5, 6]]
+    assert merged["completion_ids"].tolist() == [[5, 5, 99], [7, 8, 9]]
+    assert merged["tool_mask"].tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert merged["advantages"].tolist() == [2.0, 0.0]
+
+
+def test_what_cannot_be_replaced_is_an_error():
+    with pytest.raises(ValueError, match="pixel_values"):
+        merged_batch({"pixel_values": torch.zeros(1)}, {"pixel_values": torch.zeros(1)}, torch.tensor([0]), 0)
+
+
+def test_merged_rollouts_take_whole_rows(make_rollouts):
+    merged = merged_rollouts(
+        make_rollouts([1, -1], [10, 20], num_generations=1),
+        make_rollouts([0.5, 0.25], [30, 40], num_generations=1),
+        torch.tensor([3, 1]),
+    )
+    assert merged.lengths.tolist() == [40, 20]
+    assert merged.task_rewards.tolist() == [0.25, -1]
+
+
+def test_wasted_share_by_hand():
+    assert wasted_share(num_generated=10, num_kept=8) == pytest.approx(0.2)
+
+
+def mostly_dead_reward(prompts, completion_ids, **kwargs):
+    """All completions of most prompts are right; one prompt in four has signal."""
+    rewards = []
+    for prompt, ids in zip(prompts, completion_ids, strict=True):
+        is_dead = sum(map(ord, prompt[0]["content"])) % 4 != 0
+        rewards.append(1.0 if is_dead or sum(ids) % 2 else -1.0)
+    return rewards
+
+
+def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer):
+    fields = {"lambda_init": 0.0, "lambda_lr": 0.1, "max_steps": 4, "per_device_train_batch_size": 16}
+    trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **fields)
+    observed, kept = [], []
+    observe, score = trainer.length_control.observe, trainer._generate_and_score_completions
+
+    def spy_observe(rollouts):
+        observed.append(len(rollouts.lengths))
+        observe(rollouts)
+
+    def spy_score(inputs):
+        output = score(inputs)
+        kept.append(output)
+        return output
+
+    trainer.length_control.observe, trainer._generate_and_score_completions = spy_observe, spy_score
+    trainer.train()
+    plain = make_trainer(mostly_dead_reward, **fields)
+    plain.train()
+
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    assert sum(observed) > 4 * 16
+    wasted = [row["leash/wasted_share"] for row in rows]
+    assert sum(16 / (1 - share) for share in wasted) == pytest.approx(sum(observed))
+    for output in kept:
+        assert output["completion_ids"].shape[0] == output["prompt_ids"].shape[0] == 16
+        assert output["num_items_in_batch"] == output["completion_mask"].sum()
+        # a row's mask and ids belong together: nothing but padding is masked
+        width = output["completion_mask"].sum(dim=1)
+        assert all((output["completion_ids"][i, w:] == 0).all() for i, w in enumerate(width.tolist()))
+    alive = [sum(bool(group.any()) for group in output["advantages"].view(-1, 4)) for output in kept]
+    plain_dead = [row["leash/zero_signal_share"] for row in plain.state.log_history if "loss" in row]
+    assert sum(alive) / (4 * 4) > 1 - sum(plain_dead) / 4 + 0.2
+
+
+def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
+    fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    whole = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "whole"), **fields)
+    whole.train()
+    resumed = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "resumed"), **fields)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    for key in ("loss", "leash/lambda", "leash/generated_tokens", "leash/wasted_share"):
+        ours, theirs = (
+            [row.get(key) for row in t.state.log_history if "loss" in row and row["step"] > 2]
+            for t in (resumed, whole)
+        )
+        assert ours == theirs
+    assert whole._prompt_stream.num_drawn > 0

@@ -1,0 +1,76 @@
+"""HAPO: reference vectors and by hand.
+
+The vectors come from a secondary description; `utils.py` of the authors' release (HCY123902/HAPO at ed545909) has the
+same reward.
+"""
+
+import json
+import math
+
+import pytest
+import torch
+
+from leash_trl.length_control.hapo import HAPO, length_rewards
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["hapo_with_history", "hapo_no_history"])
+def test_unverified_golden_reward(golden, make_rollouts, name):
+    vector = golden(name)
+    params, inputs = vector["params"], vector["inputs"]
+    method = HAPO(params["w"], params["clip"])
+    if params["h"] is not None:
+        method.observe(make_rollouts([1], [params["h"]]))
+    close(method.shape(make_rollouts(inputs["correct"], inputs["length"])), vector["expected"])
+    assert HAPO() == HAPO(params["w"], params["clip"])
+
+
+def test_unverified_golden_history(golden, make_rollouts):
+    vector = golden("hapo_state")
+    for h, lengths, expected in zip(*vector["inputs"].values(), vector["expected"], strict=True):
+        method = HAPO()
+        if h is not None:
+            method.load_state_dict({"shortest": {"0": h}})
+        method.observe(make_rollouts([1] * len(lengths) + [0, float("nan")], [*lengths, 5, 6]))
+        assert method.shortest == {0: expected}
+
+
+def test_by_hand_two_groups(make_rollouts):
+    # history 100 for question 7 only: cos(pi / 4), then cos(3 pi / 4) = -0.707 for a wrong answer
+    method = HAPO()
+    method.observe(make_rollouts([1], [100], questions=[7]))
+    rollouts = make_rollouts([1, -1, 1, -1], [50, 150, 50, 150], num_generations=2, questions=[7, 7, 8, 8])
+    close(method.shape(rollouts), [1 + math.sqrt(0.5), -math.sqrt(0.5), 1.0, 0.0])
+
+
+def test_any_right_answer_beats_any_wrong_one():
+    lengths, shortest = torch.tensor([100_000, 1]), torch.tensor([100.0, 100.0])
+    right = 1 + length_rewards(torch.tensor([True, True]), lengths, shortest, -0.7)
+    wrong = length_rewards(torch.tensor([False, False]), lengths, shortest, -0.7)
+    assert right.min() > wrong.max()
+
+
+def test_history_survives_json(make_rollouts):
+    method, restored = HAPO(), HAPO()
+    method.observe(make_rollouts([1, 1], [70, 50], num_generations=1, questions=[2**62, 3]))
+    restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
+    assert restored.shortest == {2**62: 70, 3: 50}
+    assert restored.statistics() == {"questions_with_history": 2.0}
+
+
+@pytest.mark.parametrize(
+    "state", [{}, {"shortest": [1]}, {"shortest": {"x": 1}}, {"shortest": {"1": None}}, {"shortest": {"1": -5}}]
+)
+def test_a_damaged_history_is_refused(state):
+    with pytest.raises(ValueError, match="the saved state holds"):
+        HAPO().load_state_dict(state)
+
+
+def test_impossible_values_are_refused_by_name():
+    with pytest.raises(ValueError, match="weight is -1"):
+        HAPO(weight=-1.0)
+    with pytest.raises(ValueError, match=r"correct_minimum is 0\.5"):
+        HAPO(correct_minimum=0.5)

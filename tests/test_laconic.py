@@ -1,0 +1,77 @@
+"""LACONIC: reference vectors and by hand. The vectors come from the README of the release, not from its code."""
+
+import json
+
+import pytest
+import torch
+
+from leash_trl.length_control.laconic import Laconic, shaped_rewards
+from leash_trl.length_control.leash import Leash, relative_overshoot
+
+
+def test_unverified_golden_reward(golden):
+    vector = golden("laconic_reward")
+    correct, lengths = torch.tensor(vector["inputs"]["correct"]), torch.tensor(vector["inputs"]["length"])
+    penalties = vector["params"]["lam"] * relative_overshoot(lengths, vector["params"]["budget"])
+    expected = torch.tensor(vector["expected"], dtype=torch.float64)
+    torch.testing.assert_close(shaped_rewards(correct.double(), penalties), expected, rtol=1e-6, atol=1e-12)
+
+
+def test_unverified_golden_reward_through_the_method(golden, make_rollouts):
+    vector = golden("laconic_reward")
+    rollouts = make_rollouts(
+        vector["inputs"]["correct"], vector["inputs"]["length"], target=float(vector["params"]["budget"])
+    )
+    shaped = Laconic(lambda_init=vector["params"]["lam"], lambda_max=1.0).shape(rollouts)
+    torch.testing.assert_close(shaped, torch.tensor(vector["expected"], dtype=torch.float64), rtol=1e-6, atol=1e-12)
+
+
+def test_unverified_golden_dual_step(golden, make_rollouts):
+    vector = golden("laconic_dual")
+    params, inputs = vector["params"], vector["inputs"]
+    for lam, mean_length, expected in zip(inputs["lam"], inputs["mean_length"], vector["expected"], strict=True):
+        method = Laconic(lam, params["eta"], params["lambda_min"], params["lambda_max"])
+        method.observe(make_rollouts([0, 1], [mean_length - 10, mean_length + 10], target=float(params["budget"])))
+        method.step()
+        assert method.lam == pytest.approx(expected, rel=1e-6, abs=1e-12)
+
+
+def test_unverified_golden_wrong_long_answers_pay_here_and_not_in_leash(golden, make_rollouts):
+    vector = golden("laconic_vs_leash")
+    lam, target, length = vector["params"]["lam"], float(vector["params"]["target"]), vector["inputs"]["length"]
+    rollouts = make_rollouts([-1], [length], target=target)
+    assert Laconic(lam, lambda_max=1.0).shape(rollouts).item() == pytest.approx(vector["expected"]["laconic_0_1"])
+    assert Leash(lam).shape(rollouts).item() == pytest.approx(vector["expected"]["leash_pm1"])
+
+
+def test_by_hand_two_groups_with_targets_of_their_own(make_rollouts):
+    # overshoot (150 / 100 - 1, 0, 300 / 200 - 1, 400 / 200 - 1) = (0.5, 0, 0.5, 1) at 0.1 each
+    rollouts = make_rollouts(
+        [1, 1, -1, 1], [150, 100, 300, 400], target=[100.0, 100.0, 200.0, 200.0], num_generations=2
+    )
+    shaped = Laconic(lambda_init=0.1).shape(rollouts)
+    torch.testing.assert_close(shaped, torch.tensor([0.95, 1.0, -0.05, 0.9], dtype=torch.float64))
+
+
+def test_there_is_no_clip_below(make_rollouts):
+    method = Laconic(lambda_init=1.0, lambda_max=1.0)
+    assert method.shape(make_rollouts([0], [1000], target=100.0)).tolist() == [-9.0]
+
+
+def test_it_has_a_scale_of_its_own(make_rollouts):
+    assert Laconic().reward_scale_problem(make_rollouts([0, 5], [1, 1], target=1.0)) is None
+
+
+def test_state_survives_json(make_rollouts):
+    method, restored = Laconic(), Laconic()
+    method.observe(make_rollouts([1, 0], [300, 400], target=100.0))
+    method.step()
+    restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
+    assert restored.lam == method.lam == 0.005  # 0 + 0.002 * (350 / 100 - 1)
+
+
+def test_bounds_out_of_order_are_refused():
+    with pytest.raises(ValueError, match=r"lambda_max=0\.1"):
+        Laconic(lambda_init=0.2)
+    with pytest.raises(ValueError, match="outside"):
+        Laconic().load_state_dict({"lambda": 0.2})

@@ -1,0 +1,197 @@
+"""LASER-D and LASER-DE: golden vectors, and when and from what the targets are chosen."""
+
+import json
+
+import pytest
+import torch
+
+from leash_trl.length_control.laser_d import LaserD, LaserDE
+
+
+def with_targets(method, params):
+    method.targets = [params["targets"][name] for name in ("hard", "medium", "easy")]
+    return method
+
+
+def shaped(method_class, vector, make_rollouts):
+    scores, params = vector["inputs"]["score"], vector["params"]
+    batch = make_rollouts(
+        [1.0 if score == 1 else 0.0 for score in scores],
+        vector["inputs"]["length"],
+        target=2048.0,
+        truncated=[score == -1 for score in scores],
+    )
+    return with_targets(method_class(alpha=params["alpha"]), params).shape(batch).tolist()
+
+
+@pytest.mark.parametrize("name", ["laser_d_group_easy", "laser_d_group_medium", "laser_d_group_hard"])
+def test_golden_vectors_of_laser_d(golden, make_rollouts, name):
+    assert shaped(LaserD, golden(name), make_rollouts) == pytest.approx(golden(name)["expected"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["laser_de_group", "laser_de_group_easy", "laser_de_group_hard"])
+def test_golden_vectors_of_laser_de_without_the_guard_that_never_fires(golden, make_rollouts, name):
+    vector = golden(name)
+    repetitive = vector["inputs"]["repetitive"]
+    # the vector's note: a repetitive wrong answer beyond the target has the bonus in the release as well
+    expected = [0.0 if rep else value for rep, value in zip(repetitive, vector["expected"], strict=True)]
+    assert shaped(LaserDE, vector, make_rollouts) == pytest.approx(expected, rel=1e-6)
+
+
+def window_batch(make_rollouts):
+    """An easy prompt, a medium and a hard one, three completions each."""
+    return make_rollouts(
+        [1, 1, 1, 1, 1, 0, 0, 0, 0], [150, 250, 350, 240, 440, 640, 500, 700, 900], target=100.0, num_generations=3
+    )
+
+
+def test_targets_before_the_first_choice_are_those_of_the_batch_itself(make_rollouts):
+    method = LaserD(interval=100, upper_bound=600)
+    batch = window_batch(make_rollouts)
+    # |C_d| = 1, 1, 2 of 3: monitored, the first is easy and half of it lies under 300 (2 of 3); the second is medium
+    # and the third hard, both need every response under 600, so both fall back on the longest, 900.
+    # Shaped, the second (2/3) is easy as well.
+    assert method.adaptive_targets(batch).tolist() == [300.0] * 6 + [900.0] * 3
+    assert method.shape(batch).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
+    assert method.targets is None
+    assert method.statistics() == {}
+
+
+def test_window_chooses_every_refresh_steps_and_starts_anew(make_rollouts):
+    method = LaserD(interval=100, upper_bound=1000, refresh_steps=2)
+    for _ in range(2):
+        assert method.targets is None
+        method.observe(window_batch(make_rollouts))
+        method.step()
+    assert method.targets == [900, 700, 300]
+    assert method.statistics() == {"target_hard": 900.0, "target_medium": 700.0, "target_easy": 300.0}
+    assert method.state_dict()["window"] == [[], [], []]
+    method.observe(make_rollouts([1, 1, 1], [10, 20, 30], target=100.0))
+    method.step()
+    assert method.targets == [900, 700, 300]
+    method.step()
+    assert method.targets == [None, None, 100]
+    assert method.statistics() == {"target_hard": 30.0, "target_medium": 30.0, "target_easy": 100.0}
+
+
+def test_window_stays_due_until_something_was_observed(make_rollouts):
+    method = LaserD(interval=100, upper_bound=1000, refresh_steps=1)
+    method.step()
+    assert method.targets is None
+    method.observe(window_batch(make_rollouts))
+    method.step()
+    assert method.targets == [900, 700, 300]
+
+
+def test_window_pools_batches_and_takes_the_lowest_target(make_rollouts):
+    method = LaserD(interval=100, upper_bound=1000, refresh_steps=1)
+    method.observe(make_rollouts([1, 1, 1], [50, 350, 360], target=[300.0, 250.0, 250.0]))
+    method.observe(make_rollouts([1, 1, 1], [55, 351, 361], target=400.0))
+    method.step()
+    # easy, |C_d| = 2: the first candidate of 250, 350, 450, ... with half of the six responses under it
+    assert method.targets == [None, None, 350]
+
+
+def test_fallback_is_the_longest_response_of_the_batch_at_hand(make_rollouts):
+    method = LaserDE()
+    method.targets = [None, 40, 40]
+    batch = make_rollouts([0, 0, 0, 1, 1, 1], [90, 70, 60, 95, 30, 40], target=100.0, num_generations=3)
+    assert method.adaptive_targets(batch).tolist() == [95] * 3 + [40] * 3
+    assert method.shape(batch).tolist() == [-0.5, -0.5, -0.5, 1.0, 1.5, 1.5]
+
+
+def test_unscorable_completions_are_nan_and_leave_the_others_alone(make_rollouts):
+    nan = float("nan")
+    for method in (LaserD(), LaserDE()):
+        method.targets = [30, 20, 10]
+        rewards = method.shape(
+            make_rollouts([1, nan, 1, nan, nan, nan], [10, 99, 11, 1, 2, 3], target=5.0, num_generations=3)
+        )
+        assert rewards[[0, 2]].tolist() == [1.5, 1.0]
+        assert rewards[[1, 3, 4, 5]].isnan().all()
+
+
+def test_shape_changes_nothing(make_rollouts):
+    method = LaserD()
+    before = method.state_dict()
+    method.shape(window_batch(make_rollouts))
+    assert method.state_dict() == before
+
+
+def test_monitor_asks_before_training_and_every_refresh_steps(make_rollouts):
+    method = LaserD(refresh_from="rollouts", refresh_steps=2, interval=100, upper_bound=1000)
+    asked = []
+    for _ in range(5):
+        asked.append(method.num_monitor_prompts)
+        if asked[-1]:
+            method.monitor(window_batch(make_rollouts))
+        method.observe(make_rollouts([1, 1, 1], [1, 2, 3], target=100.0))
+        method.step()
+    assert asked == [500, 0, 500, 0, 500]
+    assert method.targets == [900, 700, 300]
+    assert method.state_dict()["window"] == [[], [], []]
+    assert LaserD().num_monitor_prompts == 0
+
+
+def test_the_release_rounds_to_longer_targets(make_rollouts):
+    # of K = 2, an easy prompt has two right answers rounded up and one rounded down: half or all must be under
+    batch = make_rollouts([1, 1, 1, 1], [100, 200, 300, 400], target=100.0, num_generations=2)
+    paper, release = (
+        LaserD(rounding=rounding, interval=100, upper_bound=1000).adaptive_targets(batch)[0].item()
+        for rounding in ("paper", "release")
+    )
+    assert (paper, release) == (200, 400)
+
+
+def test_state_survives_json_in_the_middle_of_a_window(make_rollouts):
+    method, copy = (LaserD(interval=100, upper_bound=1000, refresh_steps=2) for _ in range(2))
+    method.observe(window_batch(make_rollouts))
+    method.step()
+    copy.load_state_dict(json.loads(json.dumps(method.state_dict())))
+    for one in (method, copy):
+        one.observe(make_rollouts([1, 1, 1], [10, 20, 30], target=100.0))
+        one.step()
+    assert copy.state_dict() == method.state_dict()
+    # five of the six easy lengths are under 300, four under 200, three under 100: half are enough
+    assert copy.targets == [900, 700, 100]
+    torch.testing.assert_close(copy.shape(window_batch(make_rollouts)), method.shape(window_batch(make_rollouts)))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"targets": [1, 2]}, "targets="),
+        ({"targets": [1, 2, "3"]}, "targets="),
+        ({"targets": [1, 2, -3]}, "targets="),
+        ({"window": [[], []]}, "window"),
+        ({"window": [[], [], [1.5]]}, "window"),
+        ({"window": None}, "window"),
+        ({"steps_since_refresh": None}, "steps_since_refresh"),
+        ({"window": [[5], [], []], "lower_bound": 0}, "lower_bound"),
+    ],
+)
+def test_damaged_state_is_refused(damage, message):
+    state = {**LaserD().state_dict(), **damage}
+    with pytest.raises(ValueError, match=message):
+        LaserD().load_state_dict(state)
+
+
+def test_empty_state_is_refused():
+    with pytest.raises(ValueError, match="targets="):
+        LaserD().load_state_dict({})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"alpha": -1}, "alpha is -1"),
+        ({"refresh_steps": 0}, "refresh_steps is 0"),
+        ({"interval": 1.5}, "interval is 1.5"),
+        ({"expected_correct": True}, "expected_correct is True"),
+        ({"refresh_from": "disk"}, "refresh_from is 'disk'"),
+        ({"rounding": "up"}, "rounding is 'up'"),
+    ],
+)
+def test_senseless_parameters_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        LaserDE(**kwargs)

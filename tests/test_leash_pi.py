@@ -1,0 +1,135 @@
+"""Our controller: by hand, in closed form on a toy plant, and against LEASH's on the same plant."""
+
+import itertools
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leash_trl.length_control.dual import pi_multiplier, projected_ascent
+from leash_trl.length_control.leash_pi import LeashPI
+
+
+def pi(violation, integral, gains=(0.5, 0.1), ceiling=math.inf):
+    return pi_multiplier(violation, integral, gains, ceiling, 0.0, 1.0)
+
+
+def test_pi_by_hand():
+    # 0.5 * 0.4 + 0.1 = 0.3; the integral moves by 0.1 * 0.4
+    assert pi(0.4, 0.1) == (pytest.approx(0.3), pytest.approx(0.14))
+
+
+@pytest.mark.parametrize(
+    ("violation", "integral", "lam", "expected"),
+    [
+        (3.0, 0.2, 1.0, 0.2),  # on the upper bound and still over the target: the integral stands still
+        (-1.0, 0.2, 0.0, 0.2),  # on the lower bound and still under it
+    ],
+)
+def test_the_integral_does_not_wind_up(violation, integral, lam, expected):
+    assert pi(violation, integral) == (pytest.approx(lam), pytest.approx(expected))
+
+
+def test_the_ceiling_holds_the_multiplier_and_the_integral_stands_still():
+    assert pi(0.1, 0.8, ceiling=2.0) == (pytest.approx(0.2), pytest.approx(0.8))
+    assert pi(0.0, 0.8, ceiling=2.0) == (0.0, pytest.approx(0.8))
+    assert pi(-0.1, 0.8, ceiling=2.0) == (0.0, pytest.approx(0.79))  # under the target it comes down
+
+
+@given(st.floats(-1, 50), st.floats(0, 1), st.floats(0, 0.1))
+def test_leash_is_the_case_without_proportional_gain_and_ceiling(violation, lam, lr):
+    _, integral = pi_multiplier(violation, lam, (0.0, lr), math.inf, 0.0, 1.0)
+    assert integral == projected_ascent(lam, violation, lr, 0.0, 1.0)
+
+
+@given(st.floats(-1, 50), st.floats(0, 1), st.floats(0, 5), st.floats(0, 5), st.floats(0.01, 5))
+def test_multiplier_and_integral_stay_within_the_bounds(violation, integral, p, i, ceiling):
+    lam, after = pi(violation, integral, (p, i), ceiling)
+    assert 0 <= lam <= min(1, max(0, ceiling * violation))
+    assert 0 <= after <= 1
+
+
+def plant(length, lam, speed=0.2, drift=0.0):
+    """A policy whose length shrinks in proportion to lambda, and grows on its own by `drift`."""
+    return length * (1.0 + drift - speed * lam)
+
+
+def settle(next_lambda, length, target, steps, **kwargs):
+    lengths, lam = [length], 0.1
+    for _ in range(steps):
+        lengths.append(plant(lengths[-1], lam, **kwargs))
+        lam = next_lambda(lam, lengths[-1] / target - 1.0)
+    return lengths
+
+
+def ours(**fields):
+    method = LeashPI(smoothing=0.0, lambda_lr=0.02, **fields)
+    return lambda lam, violation: method.next_multiplier(violation)
+
+
+def leash(lam, violation):
+    return projected_ascent(lam, violation, 0.02, 0.0, 1.0)
+
+
+def test_on_the_toy_plant_the_length_converges_to_the_target_without_overshoot():
+    lengths = settle(ours(), 250.0, 100, steps=300)
+    assert min(lengths) >= 100
+    assert lengths[-1] == pytest.approx(100, abs=1e-6)
+    # near the target the ceiling rules: e' = (1 + e)(1 - 0.2 * 2 e) - 1, so e shrinks by 1 - 0.4 = 0.6 a step
+    errors = [length / 100 - 1 for length in lengths]
+    tail = [(a, b) for a, b in itertools.pairwise(errors) if a < 1e-4 and b > 1e-9]
+    assert len(tail) > 5
+    assert all(b / a == pytest.approx(0.6, abs=1e-3) for a, b in tail)
+
+
+def test_the_offset_that_drift_leaves_is_that_of_the_ceiling():
+    # at rest drift = speed * lam, so lam = 0.05 and e = lam / K_c: 2.5 % over the target with 2, 1.25 % with 4
+    for ceiling, rest in ((2.0, 102.5), (4.0, 101.25)):
+        lengths = settle(ours(ceiling_gain=ceiling), 250.0, 100, steps=2000, drift=0.01)
+        assert lengths[-1] == pytest.approx(rest, abs=0.01)
+
+
+def test_leash_on_the_same_plant_overshoots_and_is_no_faster():
+    controlled, uncontrolled = settle(ours(), 250.0, 100, steps=400), settle(leash, 250.0, 100, steps=400)
+    assert min(uncontrolled) < 60
+    first = [next(i for i, length in enumerate(run) if length <= 110) for run in (controlled, uncontrolled)]
+    assert first[0] <= first[1] + 1
+
+
+def test_lengths_that_rise_again_meet_the_integral_at_once():
+    method = LeashPI(smoothing=0.0, lambda_lr=0.02)
+    for violation in [1.0] * 30 + [0.0] * 5:
+        lam = method.next_multiplier(violation)
+    assert lam == 0
+    assert method.next_multiplier(0.3) == pytest.approx(0.6)  # the ceiling, not a climb from nothing
+
+
+def test_state_round_trip_gives_the_same_next_multiplier():
+    one, other = LeashPI(), LeashPI()
+    for violation in (1.5, 0.9, 0.4):
+        one.lam = one.next_multiplier(violation)
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    assert other.statistics() == one.statistics()
+    assert other.next_multiplier(0.1) == one.next_multiplier(0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"proportional_gain": -1}, "proportional_gain is -1"),
+        ({"ceiling_gain": 0.0}, "ceiling_gain is 0.0"),
+        ({"smoothing": 1.0}, "smoothing is 1.0"),
+        ({"lambda_init": 2.0}, "lambda_init=2.0"),
+    ],
+)
+def test_bad_values_are_errors(fields, message):
+    with pytest.raises(ValueError, match=message):
+        LeashPI(**fields)
+
+
+@pytest.mark.parametrize("state", [{"lambda": 0.1}, {"lambda": 0.1, "integral": 0.1, "violation": "much"}])
+def test_a_damaged_state_is_an_error(state):
+    with pytest.raises(ValueError, match="not a finite number"):
+        LeashPI().load_state_dict(state)

@@ -1,0 +1,215 @@
+"""What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages, monitor runs."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.targets import question_number
+
+
+@dataclass
+class Probe(LengthControl):
+    """A method of an outsider that uses every seam and keeps what it is shown."""
+
+    name: ClassVar[str] = "probe"
+
+    cap: int = 24
+    monitored: int = 0
+    suffix: str = ""
+
+    def __post_init__(self):
+        self.seen, self.monitor_batches, self.calls, self.steps = [], [], [], 0
+
+    def shape(self, rollouts):
+        return rollouts.correctness
+
+    def observe(self, rollouts):
+        self.calls.append("observe")
+        self.seen.append(rollouts)
+
+    def step(self):
+        self.calls.append("step")
+        self.steps += 1
+
+    def statistics(self):
+        return {"steps": self.steps}
+
+    @property
+    def generation_cap(self):
+        return self.cap - 4 * self.steps
+
+    def is_trained_on(self, rollouts):
+        self.calls.append("is_trained_on")
+        return ~rollouts.is_truncated
+
+    def advantages(self, shaped_rewards, rollouts, scale_rewards, epsilon):
+        self.calls.append("advantages")
+        return torch.arange(len(shaped_rewards), dtype=torch.float64)
+
+    def target_for(self, question, target_length):
+        return 10 + question % 5
+
+    def prompt_suffix(self, target_length):
+        return self.suffix and f"{self.suffix}{target_length:.0f}"
+
+    @property
+    def num_monitor_prompts(self):
+        return self.monitored if self.steps % 2 == 0 else 0
+
+    def monitor(self, rollouts):
+        self.monitor_batches.append(rollouts)
+
+    def state_dict(self):
+        return {"steps": self.steps}
+
+    def load_state_dict(self, state):
+        self.steps = state["steps"]
+
+
+@pytest.fixture
+def make_probe(make_trainer, monkeypatch):
+    monkeypatch.setitem(METHODS, "probe", Probe)
+
+    def make(kwargs=None, **overrides):
+        return make_trainer(length_control="probe", lambda_lr=None, length_control_kwargs=kwargs, **overrides)
+
+    return make
+
+
+def test_a_method_needs_no_more_than_its_shape(make_trainer, monkeypatch):
+    @dataclass
+    class Minimal(LengthControl):
+        name: ClassVar[str] = "minimal"
+
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) - rollouts.lengths / 1000
+
+    monkeypatch.setitem(METHODS, "minimal", Minimal)
+    trainer = make_trainer(length_control="minimal", lambda_lr=None, target_length=None)
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["leash/mean_penalty"] == pytest.approx(row["leash/mean_length"] / 1000)
+    assert "leash/violation" not in row or row["leash/violation"] is None
+
+
+def test_the_cap_ends_generation_and_moves_with_the_state(make_probe):
+    trainer = make_probe(max_steps=3, per_device_train_batch_size=16)
+    trainer.train()
+    limits = [rollouts.max_completion_length for rollouts in trainer.length_control.seen]
+    assert limits == [24, 20, 16]
+    for rollouts, limit in zip(trainer.length_control.seen, limits, strict=True):
+        assert rollouts.lengths.max() == limit
+        assert (rollouts.is_truncated <= (rollouts.lengths == limit)).all()
+    assert any(rollouts.is_truncated.any() for rollouts in trainer.length_control.seen)
+
+
+def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):
+    trainer = make_probe({"cap": 12}, max_steps=1, per_device_train_batch_size=16)
+    trainer.train()
+    (rollouts,), batch = trainer.length_control.seen, trainer._buffered_inputs[0]
+    assert rollouts.is_truncated.any()
+    assert batch["completion_mask"].sum() == rollouts.lengths[~rollouts.is_truncated].sum()
+    assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
+
+
+def test_a_method_is_asked_in_the_documented_order(make_probe):
+    trainer = make_probe(max_steps=2)
+    trainer.train()
+    assert trainer.length_control.calls == ["advantages", "is_trained_on", "observe", "step"] * 2
+
+
+def test_the_methods_advantages_are_trained_on(make_probe):
+    trainer = make_probe(max_steps=1)
+    trainer.train()
+    assert sorted(trainer._buffered_inputs[0]["advantages"].tolist()) == list(range(8))
+
+
+def test_a_prompt_draws_its_target_and_reads_it(make_probe, tokenizer):
+    trainer = make_probe({"suffix": " + "}, max_steps=2)
+    trainer.train()
+    for rollouts in trainer.length_control.seen:
+        assert rollouts.target_lengths.tolist() == [10 + q % 5 for q in rollouts.questions.tolist()]
+        assert len(set(rollouts.by_group(rollouts.questions)[0].tolist())) == 1
+    suffixed = list(trainer._logs["prompt"])
+    targets = trainer.length_control.seen[-1].target_lengths.tolist()
+    assert [prompt[0]["content"].split(" + ")[-1] for prompt in suffixed] == [f"{t:.0f}" for t in targets]
+    plain = {question_number(prompt) for prompt in trainer.train_dataset["prompt"]}
+    assert {int(q) for rollouts in trainer.length_control.seen for q in rollouts.questions} <= plain
+
+
+def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems):
+    column = [8 if i % 2 else None for i in range(len(problems))]
+    own = {question_number(p): t for p, t in zip(problems["prompt"], column, strict=True)}
+    trainer = make_trainer(
+        dataset=problems.add_column("target_length", column),
+        target_schedule="linear",
+        target_milestones={0: 24, 2: 12},
+        max_steps=3,
+    )
+    seen = []
+    observe = trainer.length_control.observe
+    trainer.length_control.observe = lambda rollouts: (seen.append(rollouts), observe(rollouts))
+    trainer.train()
+    for scale, rollouts in zip((2.0, 1.5, 1.0), seen, strict=True):
+        expected = [scale * (own[q] or 12) for q in rollouts.questions.tolist()]
+        assert rollouts.target_lengths.tolist() == expected
+    logged = [row["leash/target_length"] for row in trainer.state.log_history if "loss" in row]
+    assert logged == pytest.approx([r.target_lengths.mean().item() for r in seen])
+
+
+def test_a_bad_target_in_the_data_is_an_error(make_trainer, problems):
+    trainer = make_trainer(dataset=problems.add_column("target_length", [-1] * len(problems)))
+    with pytest.raises(ValueError, match="target_length=-1"):
+        trainer.train()
+
+
+def test_monitor_rollouts_come_before_the_batch_and_leave_no_trace(make_probe):
+    def keys(trainer):
+        return [set(row) for row in trainer.state.log_history if "loss" in row]
+
+    trainer = make_probe({"monitored": 5}, max_steps=3)
+    trainer.train()
+    plain = make_probe(max_steps=3)
+    plain.train()
+    assert [len(rollouts.lengths) for rollouts in trainer.length_control.monitor_batches] == [20, 20]
+    assert len(trainer.length_control.seen) == 3
+    assert keys(trainer) == keys(plain)
+    assert len(trainer._logs["prompt"]) == len(plain._logs["prompt"])
+    last = [row for row in trainer.state.log_history if "loss" in row][-1]
+    monitored = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.monitor_batches)
+    trained_on = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.seen)
+    assert last["leash/generated_tokens"] == monitored + trained_on
+
+
+def test_evaluation_moves_nothing(make_probe, problems):
+    trainer = make_probe({"monitored": 5}, eval_dataset=problems.select(range(8)), eval_strategy="steps")
+    trainer.evaluate()
+    assert not trainer.length_control.seen
+    assert not trainer.length_control.monitor_batches
+    assert trainer._generated_tokens == 0
+
+
+def test_every_method_knows_its_name():
+    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+
+
+def test_the_state_of_any_method_is_in_its_checkpoints(make_probe, tmp_path):
+    trainer = make_probe(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    resumed = make_probe(max_steps=2, output_dir=str(tmp_path / "resumed"))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
+    assert resumed.length_control.steps == 2
+    assert resumed._generated_tokens == trainer._generated_tokens
+
+
+def test_a_checkpoint_of_another_method_is_an_error(make_trainer, make_probe, tmp_path):
+    make_probe(max_steps=1, save_strategy="steps", save_steps=1).train()
+    leash = make_trainer(max_steps=2, output_dir=str(tmp_path / "leash"))
+    assert isinstance(leash.length_control, Leash)
+    with pytest.raises(ValueError, match="saved by length control 'probe', this is 'leash'"):
+        leash.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))

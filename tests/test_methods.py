@@ -1,0 +1,338 @@
+"""What holds for every method in `METHODS`, by itself for each new one; what differs stands in the table below."""
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.rollouts import Rollouts
+
+
+LIMIT = 200
+EPSILON = 1e-8
+SCALES = ("group", "batch", "none")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is particular to a method, with hyper-parameters that fit lengths of 1 to 200 and targets of 50 and 80.
+
+    `base`: rewards of a right and a wrong answer before length; None where the task rewards are taken as they are.
+    `bounds`: of the shaped rewards. `wrong`: what its own length does to the shaped reward of a wrong answer; where it
+    may gain, longer is not always worse. `right_never_gains` is False where a right answer can be too short.
+    `sees_unscorable`: the length of an unscorable completion is in the statistics of the others.
+    """
+
+    base: tuple[float, float] | None
+    bounds: tuple[float, float]
+    wrong: Literal["unmoved", "pays", "may gain"]
+    settings: dict[str, Any] | None = None
+    right_never_gains: bool = True
+    sees_unscorable: bool = False
+    zero_mean: bool = True
+    breaks_ties_by_order: bool = False
+
+
+# For targets by difficulty to be met within LIMIT.
+LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
+
+# A name may come again with a colon and its variant.
+FACTS = {
+    "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
+    "leash_c": Facts(None, (-1, 1), "unmoved"),
+    "leash_pi": Facts(None, (-1, 1), "unmoved"),
+    # at most lambda_max = 0.1 times 200 / 50 - 1
+    "laconic": Facts((1, 0), (-0.3, 1), "pays", {"lambda_init": 0.05}),
+    # two-sided: too short is as wrong as too long
+    "l1_exact": Facts((1, 0), (-0.75, 1), "may gain", {"alpha": 0.005}, right_never_gains=False),
+    "l1_max": Facts((1, 0), (0, 1), "unmoved", {"alpha": 0.005}),
+    # what it does to lengths, it does by cutting generation
+    "thinkprune": Facts((1, 0), (0, 1), "unmoved"),
+    "laser": Facts((1, -0.5), (-1, 1.5), "unmoved"),
+    # the longest response of the batch stands in for targets that no candidate meets
+    "laser_d": Facts((1, -0.5), (-1, 1.5), "unmoved", LASER_D, sees_unscorable=True),
+    # a bonus for long wrong answers
+    "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
+    # range of all lengths of the prompt
+    "kimi": Facts((1, 0), (-0.2, 1.2), "pays", sees_unscorable=True),
+    "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
+    "efficient": Facts((1, 0), (0, 1), "unmoved"),
+    "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
+    "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
+    # wrong answers feel it in the advantage, by being dropped
+    "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
+    "gfpo:drop": Facts(None, (-1, 1), "unmoved", {"drop_unkept": True}, breaks_ties_by_order=True),
+    "dler": Facts((1, 0), (0, 1), "unmoved"),
+    "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
+    # right answers have 0.1 added after standardisation, which is over tokens
+    "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
+    # the longer a wrong answer, the more it earns
+    "cosine": Facts((2, -10), (-10, 2), "may gain"),
+    # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
+    "grpo_lead": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", zero_mean=False),
+    "grpo_lead:gate": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", {"gate": 60}, zero_mean=False),
+    "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
+    "prime_rl:june": Facts((1, 0), (-0.25, 1), "pays", {"variant": "june"}),
+    "prime_rl:june_gated": Facts(
+        (1, 0),
+        (0, 1),
+        "unmoved",
+        {"variant": "june", "gate_by_correctness": True, "length_weighted_baseline": True},
+        zero_mean=False,  # over tokens instead
+    ),
+    "prime_rl:april": Facts((1, 0), (0, 2), "unmoved", {"variant": "april"}),
+    "gr3": Facts((1, 0), (0, 1), "unmoved"),
+    "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
+    "hapo": Facts((1, 0), (-1, 2), "pays"),
+    "none": Facts(None, (-1, 1), "unmoved"),
+}
+
+
+def method_named(name: str) -> LengthControl:
+    return METHODS[name.split(":")[0]](**(FACTS[name].settings or {}))
+
+
+def warm(method: LengthControl) -> LengthControl:
+    """The method after two policy updates on batches whose questions come again."""
+    for lengths in ([60, 20, 90, 180, 70, 30, 120, 160], [50, 200, 80, 90, 150, 60, 40, 100]):
+        method.observe(rollouts([1, -1, 1, -1, 1, 1, -1, 1], lengths, [50.0] * 4 + [80.0] * 4, 4))
+        method.step()
+    return method
+
+
+def rollouts(rewards, lengths, targets, num_generations) -> Rollouts:
+    lengths_N = torch.tensor(lengths)
+    return Rollouts(
+        task_rewards=torch.tensor(rewards, dtype=torch.float64),
+        lengths=lengths_N,
+        target_lengths=torch.tensor(targets, dtype=torch.float64),
+        is_truncated=lengths_N == LIMIT,
+        questions=torch.arange(len(lengths)) // num_generations,
+        num_generations=num_generations,
+        max_completion_length=LIMIT,
+    )
+
+
+@st.composite
+def batches(draw, rewards=(1.0, -1.0, 1.0, -1.0, math.nan)) -> Rollouts:
+    size, prompts = draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    count = size * prompts
+    targets = draw(st.lists(st.sampled_from([50.0, 80.0]), min_size=prompts, max_size=prompts))
+    return rollouts(
+        draw(st.lists(st.sampled_from(rewards), min_size=count, max_size=count)),
+        draw(st.lists(st.integers(1, LIMIT), min_size=count, max_size=count)),
+        [target for target in targets for _ in range(size)],
+        size,
+    )
+
+
+def reordered(batch: Rollouts, order: torch.Tensor) -> Rollouts:
+    tensors = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return replace(batch, **{k: v[order] for k, v in tensors.items() if isinstance(v, torch.Tensor)})
+
+
+def pairs(batch: Rollouts, is_chosen: torch.Tensor):
+    """Indices of all chosen completions of one prompt, the shorter first."""
+    for group in torch.arange(len(batch.lengths)).split(batch.num_generations):
+        chosen = [i for i in group.tolist() if is_chosen[i]]
+        yield from ((i, j) for i in chosen for j in chosen if batch.lengths[i] < batch.lengths[j])
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-7, equal_nan=True)
+
+
+def for_every_method(test: Callable) -> Callable:
+    return pytest.mark.parametrize("name", FACTS)(settings(max_examples=12, deadline=None, derandomize=True)(test))
+
+
+def test_the_table_has_every_method_and_no_other():
+    assert {name.split(":")[0] for name in FACTS} == set(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_has_the_name_it_is_listed_under(name):
+    assert METHODS[name].name == name
+    assert METHODS[name]().name == name
+
+
+@for_every_method
+@given(batch=batches(), data=st.data())
+def test_permuting_the_completions_of_a_prompt_permutes_rewards_and_advantages(name, batch, data):
+    if FACTS[name].breaks_ties_by_order:
+        assume(all(len(set(row)) == len(row) for row in batch.by_group(batch.lengths).tolist()))
+    size = batch.num_generations
+    within = data.draw(st.permutations(range(size)))
+    order = torch.tensor([start + i for start in range(0, len(batch.lengths), size) for i in within])
+    assert_equivariant(name, batch, order)
+
+
+@for_every_method
+@given(batch=batches(), data=st.data())
+def test_permuting_prompts_permutes_rewards_and_advantages(name, batch, data):
+    size = batch.num_generations
+    prompts = data.draw(st.permutations(range(len(batch.lengths) // size)))
+    assert_equivariant(name, batch, torch.tensor([prompt * size + i for prompt in prompts for i in range(size)]))
+
+
+def assert_equivariant(name: str, batch: Rollouts, order: torch.Tensor) -> None:
+    method, moved = warm(method_named(name)), reordered(batch, order)
+    shaped = method.shape(batch)
+    same(method.shape(moved), shaped[order])
+    for scale in SCALES:
+        advantages = method.advantages(shaped, batch, scale, EPSILON)
+        same(method.advantages(shaped[order], moved, scale, EPSILON), advantages[order])
+
+
+@for_every_method
+@given(batch=batches())
+def test_rewards_and_advantages_are_float64_finite_and_bounded_and_unscorable_completions_have_none(name, batch):
+    method, (low, high) = warm(method_named(name)), FACTS[name].bounds
+    shaped, scorable = method.shape(batch), batch.is_scorable
+    assert shaped.dtype == torch.float64
+    assert torch.equal(torch.isnan(shaped), ~scorable)
+    assert torch.equal(torch.isnan(method.base_rewards(batch)), ~scorable)
+    assert (shaped[scorable] >= low - 1e-9).all()
+    assert (shaped[scorable] <= high + 1e-9).all()
+    for scale in SCALES:
+        advantages = method.advantages(shaped, batch, scale, EPSILON)
+        assert advantages.dtype == torch.float64
+        assert advantages.isfinite().all()
+        assert (advantages[~scorable] == 0).all()
+        if FACTS[name].zero_mean:
+            same(batch.by_group(advantages).sum(dim=1), torch.zeros(len(shaped) // batch.num_generations).double())
+
+
+@for_every_method
+@given(batch=batches(), other_length=st.integers(1, LIMIT))
+def test_the_length_of_an_unscorable_completion_changes_nothing_for_the_others(name, batch, other_length):
+    if FACTS[name].sees_unscorable:
+        return
+    method = warm(method_named(name))
+    other = replace(batch, lengths=batch.lengths.where(batch.is_scorable, other_length))
+    shaped = method.shape(batch)
+    same(method.shape(other), shaped)
+    for scale in SCALES:
+        same(method.advantages(shaped, other, scale, EPSILON), method.advantages(shaped, batch, scale, EPSILON))
+
+
+@for_every_method
+@given(batch=batches())
+def test_a_longer_right_answer_never_earns_more_unless_it_can_be_too_short(name, batch):
+    if not FACTS[name].right_never_gains:
+        return
+    shaped = warm(method_named(name)).shape(batch)
+    for shorter, longer in pairs(batch, batch.is_correct):
+        assert shaped[longer] <= shaped[shorter] + 1e-12
+
+
+@for_every_method
+@given(batch=batches())
+def test_wrong_answers_feel_their_length_only_where_the_table_says_so(name, batch):
+    shaped = warm(method_named(name)).shape(batch)
+    is_wrong = batch.is_scorable & ~batch.is_correct & ~batch.is_truncated
+    for shorter, longer in pairs(batch, is_wrong):
+        if FACTS[name].wrong == "unmoved":
+            assert shaped[longer] == shaped[shorter]
+        elif FACTS[name].wrong == "pays":
+            assert shaped[longer] <= shaped[shorter] + 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].wrong != "unmoved"])
+def test_wrong_answers_do_feel_it_where_the_table_says_so(name):
+    batch = rollouts([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4)
+    shaped = warm(method_named(name)).shape(batch)
+    assert (shaped[2] < shaped[1]) if FACTS[name].wrong == "pays" else (shaped[2] != shaped[1])
+
+
+def test_some_method_gains_from_a_long_wrong_answer_only_where_the_table_says_so():
+    batch = rollouts([1, -1, -1, 1], [40, 20, 150, 60], [50.0] * 4, 4)
+    shaped = {name: warm(method_named(name)).shape(batch) for name in FACTS}
+    assert {name for name in FACTS if shaped[name][2] > shaped[name][1]} == {"laser_de", "cosine"}
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
+def test_a_method_with_a_scale_of_its_own_takes_task_rewards_of_either_scale(name):
+    method, nan = method_named(name), math.nan
+    first = rollouts([1, 0, 0, 1, nan, 0], [10, 20, 30, 40, 50, 60], [50.0] * 6, 3)
+    second = replace(first, task_rewards=2 * first.task_rewards - 1)
+    right, wrong = FACTS[name].base
+    same(method.base_rewards(first), torch.tensor([right, wrong, wrong, right, nan, wrong], dtype=torch.float64))
+    same(method.base_rewards(second), method.base_rewards(first))
+    same(method.shape(second), method.shape(first))
+    assert method.reward_scale_problem(first) is None
+    assert method.reward_scale_problem(second) is None
+
+
+@for_every_method
+@given(batch=batches())
+def test_looking_at_a_batch_moves_nothing(name, batch):
+    method = warm(method_named(name))
+    before, saved = copy.deepcopy(vars(method)), json.dumps(method.state_dict())
+    shaped = method.shape(batch)
+    method.penalty(batch)
+    method.advantages(shaped, batch, "group", EPSILON)
+    method.is_trained_on(batch)
+    method.statistics()
+    assert vars(method) == before
+    assert json.dumps(method.state_dict()) == saved
+    assert torch.equal(method.shape(batch).nan_to_num(7.0), shaped.nan_to_num(7.0))
+
+
+@for_every_method
+@given(batch=batches())
+def test_a_method_restored_from_json_goes_on_as_the_saved_one_does(name, batch):
+    method, restored = warm(method_named(name)), method_named(name)
+    restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
+    for _ in range(2):
+        assert torch.equal(restored.shape(batch).nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
+        assert restored.generation_cap == method.generation_cap
+        for each in (method, restored):
+            each.observe(batch)
+            each.step()
+        assert restored.state_dict() == method.state_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if METHODS[name.split(":")[0]]().state_dict()])
+def test_an_empty_saved_state_is_refused(name):
+    with pytest.raises(ValueError, match="saved state"):
+        method_named(name).load_state_dict({})
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_two_instances_share_nothing(name):
+    first, second = method_named(name), method_named(name)
+    before = copy.deepcopy(vars(second))
+    warm(first)
+    assert vars(second) == before
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_batch_that_nothing_could_score_is_survived(name):
+    method, nan = warm(method_named(name)), math.nan
+    batch = rollouts([nan] * 4, [10, 20, 30, LIMIT], [50.0] * 4, 2)
+    shaped = method.shape(batch)
+    assert shaped.isnan().all()
+    assert (method.advantages(shaped, batch, "group", EPSILON) == 0).all()
+    method.observe(batch)
+    method.step()
+    assert all(math.isfinite(value) for value in method.statistics().values())
+
+
+def test_the_advantage_of_gfpo_is_where_a_wrong_answer_feels_its_length():
+    method, batch = method_named("gfpo"), rollouts([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4)
+    assert (method.advantages(method.shape(batch), batch, "group", EPSILON) != 0).tolist() == [
+        True,
+        True,
+        False,
+        False,
+    ]

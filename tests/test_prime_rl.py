@@ -1,0 +1,80 @@
+"""prime-rl's penalties: reference vectors and by hand."""
+
+import pytest
+import torch
+
+from leash_trl.length_control.prime_rl import PrimeRL, efficiency_bonuses
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
+
+
+def advantages_of(method, rollouts, scale_rewards="none"):
+    return method.advantages(method.shape(rollouts), rollouts, scale_rewards, 1e-8)
+
+
+def test_golden_head_whose_constant_input_and_turn_terms_cancel(golden, make_rollouts):
+    vector = golden("prime_rl_linear_now")
+    inputs = vector["inputs"]
+    assert len(set(inputs["input_tokens"])) == len(set(inputs["turns"])) == 1
+    method = PrimeRL(weight=vector["params"]["num_output_tokens_weight"])
+    rollouts = make_rollouts(inputs["reward"], inputs["output_tokens"])
+    for scale_rewards in ("group", "batch", "none"):
+        close(advantages_of(method, rollouts, scale_rewards), vector["expected"])
+
+
+@pytest.mark.parametrize("ending", ["plain", "gated", "length_weighted_baseline", "gated_lwb"])
+def test_golden_june(golden, make_rollouts, ending):
+    vector = golden(f"prime_rl_june_{ending}")
+    params = vector["params"]
+    method = PrimeRL("june", params["coef"], params["gate_by_correctness"], params["length_weighted_baseline"])
+    rollouts = make_rollouts(vector["inputs"]["reward"], vector["inputs"]["length"], limit=params["max_seq_len"])
+    close(advantages_of(method, rollouts), vector["expected"])
+
+
+def test_golden_april(golden, make_rollouts):
+    vector = golden("prime_rl_efficiency_bonus")
+    rollouts = make_rollouts(vector["inputs"]["reward"], vector["inputs"]["length"])
+    close(advantages_of(PrimeRL("april"), rollouts), vector["expected"])
+
+
+def test_by_hand_two_groups(make_rollouts):
+    # mean rewards 0.5 and 1, longest 200 and 50: 0.25 * 0.5 * (0.5, 1) and 0.25 * 1 * (1, 0.2)
+    rollouts = make_rollouts([1, -1, 1, 1], [100, 200, 50, 10], num_generations=2)
+    close(PrimeRL().shape(rollouts), [0.9375, -0.125, 0.75, 0.95])
+
+
+def test_a_prompt_that_nobody_solved_pays_nothing(make_rollouts):
+    assert PrimeRL().shape(make_rollouts([0, 0], [100, 200])).tolist() == [0, 0]
+
+
+def test_the_gate_spares_wrong_answers(make_rollouts):
+    rollouts = make_rollouts([1, 0], [100, 200], limit=400)
+    close(PrimeRL("june").shape(rollouts), [1 - 0.25 * 0.5 * 0.25, -0.25 * 0.5 * 0.5])
+    close(PrimeRL("june", gate_by_correctness=True).shape(rollouts), [1 - 0.25 * 0.5 * 0.25, 0.0])
+
+
+def test_the_bonus_goes_to_the_best_only():
+    bonuses = efficiency_bonuses(torch.tensor([[1.0, 1.0, 0.5, 0.0]]), torch.tensor([[10, 30, 1, 1]]))
+    assert bonuses.tolist() == [[0.5, 0.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "method", [PrimeRL(), PrimeRL("june", 0.25, True, True), PrimeRL("april")], ids=["head", "june", "april"]
+)
+def test_an_unscorable_completion_is_not_counted(make_rollouts, method):
+    whole = make_rollouts([1, 0, 1], [10, 20, 40])
+    holed = make_rollouts([1, 0, float("nan"), 1], [10, 20, 9000, 40])
+    kept = torch.tensor([0, 1, 3])
+    advantages = advantages_of(method, holed)
+    close(advantages[kept], advantages_of(method, whole).tolist())
+    assert advantages[2] == 0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"variant": "may"}, {"weight": -1.0}, {"gate_by_correctness": True}, {"length_weighted_baseline": True}]
+)
+def test_impossible_values_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        PrimeRL(**wrong)

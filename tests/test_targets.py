@@ -1,0 +1,57 @@
+"""Where targets come from: schedule, data set, method."""
+
+import pytest
+
+from leash_trl.length_control.targets import own_target, question_number, scheduled_target, with_suffix
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "expected"),
+    [
+        ("constant", 0, 40),
+        ("linear", 0, 100),
+        ("linear", 5, 80),  # half way from 100 to 60
+        ("linear", 15, 50),  # half way from 60 to 40
+        ("linear", 99, 40),
+        ("staged", 9, 100),
+        ("staged", 10, 60),
+        ("staged", 20, 40),
+    ],
+)
+def test_schedules_by_hand(schedule, step, expected):
+    assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == expected
+
+
+def test_before_the_first_milestone_its_value_holds():
+    assert scheduled_target("linear", {10: 80, 20: 40}, 40, step=3) == 80
+
+
+@pytest.mark.parametrize("bad", [0, -3, "46", True, float("inf")])
+def test_a_bad_target_of_a_row_is_an_error(bad):
+    with pytest.raises(ValueError, match="target_length="):
+        own_target({"target_length": bad})
+
+
+@pytest.mark.parametrize("missing", [{}, {"target_length": None}, {"target_length": float("nan")}])
+def test_a_row_may_have_no_target(missing):
+    assert own_target(missing) is None
+
+
+def test_a_question_has_one_number_whatever_the_order_of_its_keys():
+    one = question_number([{"role": "user", "content": "2 + 2?"}])
+    assert one == question_number([{"content": "2 + 2?", "role": "user"}])
+    assert one != question_number([{"role": "user", "content": "2 + 3?"}])
+    assert 0 <= one < 2**63
+
+
+def test_suffix_leaves_the_original_alone():
+    prompt = [{"role": "system", "content": "Be good."}, {"role": "user", "content": "2 + 2?"}]
+    assert with_suffix(prompt, " Now.")[1]["content"] == "2 + 2? Now."
+    assert prompt[1]["content"] == "2 + 2?"
+    assert with_suffix("2 + 2?", " Now.") == "2 + 2? Now."
+    assert with_suffix(prompt, "") is prompt
+
+
+def test_a_suffix_needs_text():
+    with pytest.raises(ValueError, match="must be text"):
+        with_suffix([{"role": "user", "content": [{"type": "image"}]}], " Now.")

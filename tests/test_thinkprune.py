@@ -1,0 +1,102 @@
+"""ThinkPrune: what is graded is the text up to the limit, and the limit falls by stages."""
+
+import json
+
+import pytest
+
+from leash_trl.length_control.thinkprune import ThinkPrune
+
+
+def cut_and_grade(method, make_rollouts, answer_ends, lengths, correct):
+    """Shaped rewards after generation stopped at the method's limit and the grader saw the text up to there."""
+    cap = method.generation_cap
+    seen = [right and end is not None and end <= cap for end, right in zip(answer_ends, correct, strict=True)]
+    batch = make_rollouts(
+        [float(right) for right in seen],
+        [min(length, cap) for length in lengths],
+        truncated=[length > cap for length in lengths],
+        limit=cap,
+    )
+    return method.shape(batch).tolist()
+
+
+@pytest.mark.parametrize("name", ["thinkprune_4000", "thinkprune_3000"])
+def test_golden_vectors_of_one_stage(golden, make_rollouts, name):
+    vector = golden(name)
+    ends, lengths, correct = (
+        vector["inputs"][key] for key in ("boxed_answer_end", "untruncated_length", "answer_correct")
+    )
+    method = ThinkPrune(stages={0: vector["params"]["limit"]})
+    assert cut_and_grade(method, make_rollouts, ends, lengths, correct) == vector["expected"]
+
+
+def test_golden_vector_of_the_stages(golden, make_rollouts):
+    vector = golden("thinkprune_stage_schedule")
+    lengths, correct = vector["inputs"]["length"], vector["inputs"]["correct"]
+    method = ThinkPrune(stages=dict(enumerate(vector["params"]["limits"])))
+    for expected in vector["expected"]:
+        assert cut_and_grade(method, make_rollouts, lengths, lengths, correct) == expected
+        method.step()
+
+
+def test_right_answer_that_was_cut_earns_1_and_wrong_ones_0_at_any_length(make_rollouts):
+    batch = make_rollouts(
+        [1.0, -1.0, -1.0, 1.0, float("nan"), 1.0],
+        [4000, 9, 4000, 50, 60, 70],
+        truncated=[True, False, True, False, False, False],
+        num_generations=3,
+    )
+    rewards = ThinkPrune().shape(batch)
+    assert rewards[[0, 1, 2, 3, 5]].tolist() == [1, 0, 0, 1, 1]
+    assert rewards[4].isnan()
+    assert ThinkPrune().penalty(batch)[[0, 1, 2, 3, 5]].tolist() == [0] * 5
+
+
+def test_limit_and_prompt_follow_the_stages():
+    method = ThinkPrune(stages={"2": "2000", "0": "4000"})  # as JSON and the command line have them
+    seen = []
+    for _ in range(4):
+        seen.append((method.generation_cap, method.prompt_suffix(None), method.statistics()["generation_cap"]))
+        method.step()
+    early, late = [(n, f" The output should be within {n} tokens.", float(n)) for n in (4000, 2000)]
+    assert seen == [early, early, late, late]
+    assert ThinkPrune(suffix="").prompt_suffix(512.0) == ""
+
+
+def test_default_stages_begin_at_4000_and_fall_to_3000_after_180_steps():
+    method = ThinkPrune()
+    for _ in range(179):
+        method.step()
+    assert method.generation_cap == 4000
+    method.step()
+    assert method.generation_cap == 3000
+
+
+def test_defaults_are_not_shared_between_methods():
+    ThinkPrune().stages[0] = 1
+    assert ThinkPrune().stages == {0: 4000, 180: 3000}
+
+
+def test_state_survives_json():
+    method, copy = ThinkPrune(stages={0: 40, 1: 30}), ThinkPrune(stages={0: 40, 1: 30})
+    method.step()
+    copy.load_state_dict(json.loads(json.dumps(method.state_dict())))
+    assert copy.generation_cap == 30
+    assert copy.state_dict() == method.state_dict()
+
+
+@pytest.mark.parametrize("state", [{}, {"steps_done": -1}, {"steps_done": 1.5}, {"steps_done": True}])
+def test_damaged_state_is_refused(state):
+    with pytest.raises(ValueError, match="steps_done="):
+        ThinkPrune().load_state_dict(state)
+
+
+@pytest.mark.parametrize("stages", [{}, {1: 4000}, {0: 0}, {-1: 5, 0: 4}, {"a": 4}, {0: None}, [4000]])
+def test_senseless_stages_are_refused(stages):
+    with pytest.raises(ValueError, match="stages is"):
+        ThinkPrune(stages=stages)
+
+
+def test_suffix_without_the_limit_is_refused():
+    with pytest.raises(ValueError, match="suffix is"):
+        ThinkPrune(suffix=" Be brief.")
