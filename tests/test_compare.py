@@ -24,8 +24,10 @@ from leash_trl.evaluation.comparison import (
     base_row,
     comparison_row,
     first_step_at_target,
+    overshoot,
     pareto_front,
     seeds_and_problems_interval,
+    settling_error,
 )
 from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
 
@@ -70,6 +72,13 @@ def test_steps_to_target_by_hand(mean_lengths, expected):
     assert first_step_at_target(steps, np.array(mean_lengths), 46) == expected
 
 
+def test_settling_is_of_the_last_quarter_and_overshoot_of_a_running_mean():
+    lengths = np.array([100.0] * 20 + [40.0] * 10 + [46.0, 50.0] * 5)
+    assert settling_error(lengths, 50) == pytest.approx(48 / 50 - 1)
+    assert overshoot(lengths, 50) == pytest.approx(0.2)
+    assert overshoot(lengths, 30) == 0
+
+
 def test_row_by_hand():
     other = seed_result(1, is_correct=((1, 1), (0, 0)), lengths=((46, 47), (46, 81)), generated_tokens=3000)
     row = comparison_row("leash", [seed_result(), other], BASE)
@@ -80,7 +89,8 @@ def test_row_by_hand():
     assert row.p95_tokens == pytest.approx(60 + 0.65 * 21)
     assert row.token_change == pytest.approx(-0.5)
     assert row.satisfaction_rate == 4 / 8
-    assert row.settling_error == pytest.approx(50 / 46 - 1)
+    assert row.settling_error == pytest.approx(44 / 46 - 1)
+    assert row.overshoot == 0  # the mean of all three batches is 60
     assert row.generated_tokens == 2000
     assert row.efficiency_score == pytest.approx(0.5 - 5 * (0.8 - 0.625) / 0.8)
 
@@ -151,7 +161,7 @@ def test_markdown_by_hand():
     )
     assert tuple(head) == HEADINGS
     assert base[:5] == ["base", "", "0.800 [0.750, 0.850]", "100.0", "170"]
-    assert base[5:] == [""] * 6
+    assert base[5:] == [""] * 7
     assert leash[:2] == ["leash", "2"]
     assert leash[5:] == ["-55.0%", "0.500", "-2.2%", "2 (1 of 2)", "0.00 M", "+0.24"]
     assert kimi[8] == "never"

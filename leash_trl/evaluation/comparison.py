@@ -1,6 +1,6 @@
 """Several methods on the same problems: one row of numbers per method, with intervals over seeds and problems."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,11 @@ class ComparisonRow:
         satisfaction_rate (`float`, *optional*):
             Share of completions at or under the target.
         settling_error (`float`, *optional*):
-            Mean tokens over target, minus 1, dimensionless; negative is under the target.
+            Where training batches settled: mean length of the last quarter of them over the target, minus 1,
+            dimensionless; mean over seeds. Training problems are a little longer than held-out ones.
+        overshoot (`float`, *optional*):
+            How far below the target the running mean over ten training batches went at most, as a share of the
+            target; 0 if it never did. Mean over seeds.
         steps_to_target (`float`, *optional*), num_reached (`int`):
             First training step whose batch has a mean length at or under the target: the mean over the seeds that
             reached it, and how many did.
@@ -83,6 +87,7 @@ class ComparisonRow:
     target_length: float | None
     satisfaction_rate: float | None
     settling_error: float | None
+    overshoot: float | None
     steps_to_target: float | None
     num_reached: int
     generated_tokens: float | None
@@ -163,6 +168,43 @@ def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_len
     return int(steps[is_reached.argmax()]) if is_reached.any() else None
 
 
+def settling_error(mean_lengths: np.ndarray, target_length: float) -> float:
+    """Mean length of the last quarter of the training batches over the target, minus 1, dimensionless.
+
+    Args:
+        mean_lengths (`np.ndarray` of shape `(S,)`):
+            Mean lengths of the training batches in tokens, in order.
+        target_length (`float`):
+            Target in tokens.
+
+    Example:
+        >>> settling_error(np.array([100.0, 80.0, 60.0, 45.0]), 50)
+        -0.1
+    """
+    last_quarter = mean_lengths[-max(1, len(mean_lengths) // 4) :]
+    return float(last_quarter.mean() / target_length) - 1.0
+
+
+def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float:
+    """How far the running mean of training batches went below the target at most, as a share of the target.
+
+    Args:
+        mean_lengths (`np.ndarray` of shape `(S,)`):
+            Mean lengths of the training batches in tokens, in order.
+        target_length (`float`):
+            Target in tokens.
+        window (`int`, *optional*, defaults to `10`):
+            Batches in the running mean; single batches are noise.
+
+    Example:
+        >>> overshoot(np.array([100.0, 40.0, 44.0, 60.0]), 50, window=2)
+        0.16
+    """
+    window = min(window, len(mean_lengths))
+    running = np.convolve(mean_lengths, np.full(window, 1 / window), mode="valid")
+    return max(0.0, 1.0 - float(running.min() / target_length))
+
+
 def base_row(record: dict[str, Any]) -> ComparisonRow:
     """The base model's row, from what is stored beside it."""
     low, high = record["accuracy_interval"]
@@ -178,6 +220,7 @@ def base_row(record: dict[str, Any]) -> ComparisonRow:
         target_length=None,
         satisfaction_rate=None,
         settling_error=None,
+        overshoot=None,
         steps_to_target=None,
         num_reached=0,
         generated_tokens=None,
@@ -214,12 +257,22 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
         token_change=mean_tokens / base.mean_tokens - 1,
         target_length=target,
         satisfaction_rate=float((lengths <= target).mean()) if target is not None else None,
-        settling_error=mean_tokens / target - 1 if target is not None else None,
+        settling_error=_mean_over_seeds(settling_error, results),
+        overshoot=_mean_over_seeds(overshoot, results),
         steps_to_target=float(np.mean(steps_to_target)) if steps_to_target else None,
         num_reached=len(steps_to_target),
         generated_tokens=float(np.mean(generated)) if generated else None,
         efficiency_score=accuracy_efficiency_score(accuracy, mean_tokens, base.accuracy, base.mean_tokens),
     )
+
+
+def _mean_over_seeds(measure: Callable[[np.ndarray, float], float], results: Sequence[SeedResult]) -> float | None:
+    values = [
+        measure(result.mean_lengths, result.target_length)
+        for result in results
+        if result.target_length is not None and len(result.mean_lengths)
+    ]
+    return float(np.mean(values)) if values else None
 
 
 def _steps_to_target(results: Sequence[SeedResult]) -> list[int]:

@@ -16,7 +16,8 @@ HEADINGS = (
     "p95",
     "change",
     "satisfied",
-    "settling error",
+    "settled at",
+    "overshoot",
     "steps to target",
     "tokens in training",
     "AES",
@@ -24,8 +25,10 @@ HEADINGS = (
 LEGEND = (
     "[95 %]: bootstrap interval over seeds and problems; over problems only where there is one seed. "
     "change: tokens against base. satisfied: share of completions at or under the target. "
-    "settling error: tokens / target - 1. steps to target: first training batch with its mean at or under the target, "
-    "mean over the seeds that got there. AES: accuracy-efficiency score, 0 is the base."
+    "settled at: the last quarter of the training batches against the target. overshoot: how far the running mean of "
+    "ten training batches went below it. steps to target: first training batch with its mean at or under the target, "
+    "mean over the seeds that got there (from the start where generation is cut there). AES: accuracy-efficiency "
+    "score, 0 is the base."
 )
 
 
@@ -46,6 +49,7 @@ def _cells(row: ComparisonRow) -> list[str]:
         f"{row.token_change:+.1%}" if row.seeds else "",
         "" if row.satisfaction_rate is None else f"{row.satisfaction_rate:.3f}",
         "" if row.settling_error is None else f"{row.settling_error:+.1%}",
+        "" if row.overshoot is None else f"{row.overshoot:.1%}",
         _steps(row),
         "" if row.generated_tokens is None else f"{row.generated_tokens / 1e6:.2f} M",
         f"{row.efficiency_score:+.2f}" if row.seeds else "",

@@ -19,7 +19,7 @@ class LeashPI(Leash):
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
 
-    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Use it with `advantage_epsilon: 0.05`, or with
+    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Use it with `advantage_epsilon: 0.1`, or with
     `scale_rewards: batch` or `none`: dividing by the group's standard deviation alone cancels lambda in groups whose
     answers are all correct, so that however small it is, it pushes at full strength.
 
@@ -34,8 +34,8 @@ class LeashPI(Leash):
             Bounds of the multiplier and of the integral.
         proportional_gain (`float`, *optional*, defaults to `0.1`):
             $K_p$.
-        ceiling_gain (`float`, *optional*, defaults to `2.0`):
-            $K_c$: the multiplier is at most this times the violation, so with 2 at most 0.2 at 10 % over the target.
+        ceiling_gain (`float`, *optional*, defaults to `4.0`):
+            $K_c$: the multiplier is at most this times the violation, so with 4 at most 0.4 at 10 % over the target.
         smoothing (`float`, *optional*, defaults to `0.5`):
             Weight of the past in the running mean of the violation, in [0, 1).
 
@@ -46,7 +46,7 @@ class LeashPI(Leash):
     name: ClassVar[str] = "leash_pi"
 
     proportional_gain: float = 0.1
-    ceiling_gain: float = 2.0
+    ceiling_gain: float = 4.0
     smoothing: float = 0.5
 
     def __post_init__(self) -> None:
