@@ -1,7 +1,7 @@
 """Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves show up."""
 
 import torch
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from leash_trl.length_control.method import LengthControl
@@ -39,6 +39,15 @@ class EpochShuffleCallback(TrainerCallback):
         self.sampler.generator.manual_seed(self.sampler.seed)
         for _ in range(int(state.epoch or 0)):
             torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+
+
+def group_tensorboard_curves(trainer: Trainer) -> None:
+    """Puts `LeashTensorBoardCallback` in the place of transformers' own; a subclass is the user's own business."""
+    for callback in trainer.callback_handler.callbacks:
+        if type(callback) is TensorBoardCallback:
+            trainer.remove_callback(callback)
+            trainer.add_callback(LeashTensorBoardCallback(callback.tb_writer))
+            return
 
 
 class LeashTensorBoardCallback(TensorBoardCallback):

@@ -5,6 +5,7 @@ What each round does is decided from the rewards of all processes, so every proc
 
 import dataclasses
 from collections.abc import Mapping, Sized
+from typing import Any
 
 import torch
 
@@ -34,22 +35,22 @@ class PromptStream:
             Data set with a length and rows by index.
         seed (`int`):
             Seed of the order.
-
-    Raises:
-        `ValueError`: If the data set is a stream.
     """
 
-    def __init__(self, dataset, seed: int):
-        if not isinstance(dataset, Sized):
-            raise ValueError(
-                "dynamic_sampling_rounds and monitor rollouts draw training prompts at random, which a streamed data "
-                "set does not allow; load it with dataset_streaming: false"
-            )
+    def __init__(self, dataset: Any, seed: int):
         self._dataset = dataset
         self._seed = seed
         self._order: list[int] = []
         self._pass = -1
         self.num_drawn = 0
+
+    def check(self) -> None:
+        """Raises `ValueError` if the data set is a stream, which has no rows by index."""
+        if not isinstance(self._dataset, Sized):
+            raise ValueError(
+                "dynamic_sampling_rounds and monitor rollouts draw training prompts at random, which a streamed data "
+                "set does not allow; load it with dataset_streaming: false"
+            )
 
     def draw(self, count: int) -> list[dict]:
         """The next `count` rows."""
@@ -145,7 +146,7 @@ def local_rows(
 
 def joined_rollouts(parts: list[Rollouts]) -> Rollouts:
     """Several batches of rollouts as one."""
-    tensors = {
+    tensors: dict[str, Any] = {
         field.name: torch.cat([getattr(part, field.name) for part in parts])
         for field in dataclasses.fields(Rollouts)
         if isinstance(getattr(parts[0], field.name), torch.Tensor)
@@ -156,7 +157,9 @@ def joined_rollouts(parts: list[Rollouts]) -> Rollouts:
 def merged_rollouts(old: Rollouts, fresh: Rollouts, rows: torch.Tensor) -> Rollouts:
     """The rollouts that remain: rows of `old` followed by `fresh`."""
     both = joined_rollouts([old, fresh])
-    tensors = {name: value[rows] for name, value in vars(both).items() if isinstance(value, torch.Tensor)}
+    tensors: dict[str, Any] = {
+        name: value[rows] for name, value in vars(both).items() if isinstance(value, torch.Tensor)
+    }
     return dataclasses.replace(both, **tensors)
 
 

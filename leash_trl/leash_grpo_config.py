@@ -3,12 +3,13 @@
 import math
 import warnings
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 from trl import GRPOConfig
 
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.targets import scheduled_target
 
 
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
@@ -157,7 +158,8 @@ class LeashGRPOConfig(GRPOConfig):
         method = METHODS[self.length_control]
         names = [field.name for field in fields(method)]
         given = {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
-        parameters = {**(self.length_control_kwargs or {}), **given}
+        # TRL: GRPOConfig.__post_init__ has made a dictionary of its JSON
+        parameters = {**cast(dict[str, Any], self.length_control_kwargs or {}), **given}
         for name in parameters:
             if name not in names:
                 known = ", ".join(names) or "none"
@@ -165,6 +167,13 @@ class LeashGRPOConfig(GRPOConfig):
                     f"{name} means nothing to length_control={self.length_control!r}; its parameters: {known}"
                 )
         return method(**parameters)
+
+    def target_at(self, step: int) -> float | None:
+        """The target after `step` policy updates in tokens, or `None` if there is none."""
+        if self.target_length is None:
+            return None
+        milestones = cast(dict[int, float], self.target_milestones or {})
+        return scheduled_target(self.target_schedule, milestones, self.target_length, step)
 
     def _check_target(self, method: LengthControl) -> None:
         if self.target_length is None:
@@ -197,17 +206,19 @@ class LeashGRPOConfig(GRPOConfig):
             raise ValueError("target_schedule needs target_length, the target from the last milestone on")
         try:
             # JSON and the command line have strings for keys
-            self.target_milestones = {int(step): float(target) for step, target in self.target_milestones.items()}
+            given = cast(dict[Any, Any], self.target_milestones).items()
+            milestones = {int(step): float(target) for step, target in given}
         except (TypeError, ValueError, AttributeError) as error:
             raise ValueError(
                 f"target_milestones is {self.target_milestones!r}, but must map steps to tokens, such as "
                 "{0: 8192, 100: 4096}"
             ) from error
-        for step, target in self.target_milestones.items():
+        for step, target in milestones.items():
             if step < 0 or not 0 < target < math.inf:
                 raise ValueError(
                     f"target_milestones holds {step}: {target}, but steps start at 0 and targets above it"
                 )
+        self.target_milestones = cast(dict[str, Any], milestones)
 
     def _check_advantages(self) -> None:
         epsilon = self.advantage_epsilon

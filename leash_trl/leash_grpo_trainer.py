@@ -3,19 +3,18 @@
 import contextlib
 import copy
 import warnings
-from typing import Any
+from typing import Any, cast
 
 import torch
-from transformers.integrations import TensorBoardCallback
 
 from leash_trl import dynamic_sampling
-from leash_trl.callbacks import DualStepCallback, LeashTensorBoardCallback
+from leash_trl.callbacks import DualStepCallback, group_tensorboard_curves
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
-from leash_trl.length_control.targets import own_target, question_number, scheduled_target, with_suffix
+from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
@@ -93,10 +92,10 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         super().__init__(model, reward_funcs, args, *more_args, **kwargs)
         self.length_control = args.make_length_control()
         self.add_callback(DualStepCallback(self.length_control))
-        self._group_tensorboard_curves()
-        self._prompt_stream: dynamic_sampling.PromptStream | None = None
+        group_tensorboard_curves(self)
+        self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)
         if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:
-            self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)
+            self._prompt_stream.check()
         self._end_ids = {
             *eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer),
             self._tokenizer.pad_token_id,
@@ -108,15 +107,8 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         self._targets: list[float] = []
         self._lengths: list[int] = []
         self._is_truncated: list[bool] = []
-        self._rollouts: Rollouts | None = None
+        self._rollouts: Rollouts
         self._shaped_rewards = self._advantages = torch.empty(0)
-
-    def _group_tensorboard_curves(self) -> None:
-        for callback in self.callback_handler.callbacks:
-            if type(callback) is TensorBoardCallback:  # a subclass is the user's own business
-                self.remove_callback(callback)
-                self.add_callback(LeashTensorBoardCallback(callback.tb_writer))
-                return
 
     @property
     def _mode(self) -> str:
@@ -139,9 +131,8 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         return output
 
     def _set_generation_limit(self) -> None:
-        limit = self.args.max_completion_length
-        if (cap := self.length_control.generation_cap) is not None:
-            limit = min(limit, cap)
+        limits = (self.args.max_completion_length, self.length_control.generation_cap)
+        limit = min((limit for limit in limits if limit is not None), default=None)
         # TRL: GRPOTrainer.__init__ hands max_completion_length to its generation backend once
         self.max_completion_length = limit
         if self.use_vllm:
@@ -163,23 +154,9 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
 
     def _with_targets(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The rows as the model is to see them, their targets noted; the data set's own rows are left alone."""
-        args, method = self.args, self.length_control
-        current = default = args.target_length
-        if default is not None:
-            current = scheduled_target(
-                args.target_schedule, args.target_milestones or {}, default, self.state.global_step
-            )
-        self._questions, self._targets, rows = [], [], []
-        for row in inputs:
-            question = question_number(row.get("prompt", row))
-            if (target := own_target(row)) is None:
-                target = method.target_for(question, current)
-            elif current is not None:
-                target = target * current / default
-            suffix = method.prompt_suffix(target)
-            rows.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else row)
-            self._questions.append(question)
-            self._targets.append(float("nan") if target is None else target)
+        rows, self._questions, self._targets = rows_with_targets(
+            inputs, self.length_control, self.args.target_at(self.state.global_step), self.args.target_length
+        )
         return rows
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
@@ -212,7 +189,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             is_truncated=is_truncated,
             questions=questions,
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=self.max_completion_length,
+            max_completion_length=cast(int, self.max_completion_length),
         )
 
     def _advantages_of(self, rollouts: Rollouts, shaped_rewards: torch.Tensor) -> torch.Tensor:
@@ -348,10 +325,8 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             self.state.num_input_tokens_seen = tokens_seen
 
     def _extra_state(self) -> dict[str, int]:
-        drawn = 0 if self._prompt_stream is None else self._prompt_stream.num_drawn
-        return {"generated_tokens": self._generated_tokens, "prompts_drawn": drawn}
+        return {"generated_tokens": self._generated_tokens, "prompts_drawn": self._prompt_stream.num_drawn}
 
     def _load_extra_state(self, state: dict[str, int]) -> None:
         self._generated_tokens = state.get("generated_tokens", 0)
-        if self._prompt_stream is not None:
-            self._prompt_stream.num_drawn = state.get("prompts_drawn", 0)
+        self._prompt_stream.num_drawn = state.get("prompts_drawn", 0)

@@ -33,7 +33,7 @@ def test_prompt_stream_goes_on_where_it_was():
 
 def test_a_streamed_data_set_is_an_error(problems):
     with pytest.raises(ValueError, match="dataset_streaming: false"):
-        PromptStream(problems.to_iterable_dataset(), seed=0)
+        PromptStream(problems.to_iterable_dataset(), seed=0).check()
 
 
 @given(

@@ -4,6 +4,8 @@
 lengths of reasoning models most of that is wasted. Here the batch shrinks, and the cache grows in place.
 """
 
+from typing import Any
+
 import torch
 from transformers import (
     LogitsProcessorList,
@@ -26,7 +28,9 @@ FIRST_CAPACITY = 64
 class GrowingLayer(DynamicLayer):
     """A cache layer that writes into spare room, which doubles when it is used up."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Appends the new states; returns views of all states so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -139,7 +143,7 @@ def sample_tokens(
     return [row[:length] for row, length in zip(completions.tolist(), lengths.tolist(), strict=True)]
 
 
-def shrinking_rollout(prompts: list, trainer) -> dict[str, list]:
+def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     """TRL's `rollout_func` over [`sample_tokens`]: the same distribution as TRL's own generation, less work.
 
     Args:

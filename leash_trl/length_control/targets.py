@@ -1,17 +1,19 @@
-"""Where a prompt's target comes from, and how the prompt tells it to the model. No tensors."""
+"""Where a prompt's target comes from, and how the prompt tells it to the model."""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from leash_trl.length_control.method import LengthControl
 
 
 TARGET_COLUMN = "target_length"
 
 
 def scheduled_target(
-    schedule: Literal["constant", "linear", "staged"],
+    schedule: str,
     milestones: Mapping[int, float],
     target_length: float,
     step: int,
@@ -96,3 +98,41 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     if not isinstance(last["content"], str):
         raise ValueError("this length control writes the target into the prompt, whose last message must be text")
     return [*before, {**last, "content": last["content"] + suffix}]
+
+
+def rows_with_targets(
+    rows: Sequence[dict[str, Any]],
+    method: LengthControl,
+    current_target: float | None,
+    target_length: float | None,
+) -> tuple[list[dict[str, Any]], list[int], list[float]]:
+    """Data set rows as the model is to see them, the numbers of their questions, and their targets in tokens.
+
+    A row's own target wins over the method's `target_for`, and moves with the schedule in proportion.
+
+    Args:
+        rows (`Sequence[dict]`):
+            Rows of the data set; they are left alone.
+        method (`LengthControl`):
+            Gives targets to rows that have none, and the suffix that tells the model.
+        current_target (`float`, *optional*):
+            What the schedule has made of `target_length` by now.
+        target_length (`float`, *optional*):
+            The configured target.
+
+    Returns:
+        `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.
+    """
+    seen, questions, targets = [], [], []
+    for row in rows:
+        question = question_number(row.get("prompt", row))
+        target = own_target(row)
+        if target is None:
+            target = method.target_for(question, current_target)
+        elif current_target is not None and target_length is not None:
+            target *= current_target / target_length
+        suffix = method.prompt_suffix(target)
+        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else row)
+        questions.append(question)
+        targets.append(math.nan if target is None else target)
+    return seen, questions, targets
