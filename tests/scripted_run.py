@@ -27,6 +27,8 @@ def run(
     steps_per_generation: int = 1,
     save_steps: int = 2,
     resume: str | None = None,
+    num_generations: int = 4,
+    dynamic_sampling_rounds: int = 0,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     tokenizer = build_tokenizer()
@@ -49,7 +51,8 @@ def run(
         lambda_lr=0.1,
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
-        num_generations=4,  # two processes of six share the second group
+        num_generations=num_generations,  # with 4, two processes of six share the second group
+        dynamic_sampling_rounds=dynamic_sampling_rounds,
         max_steps=4,
         logging_steps=1,
         save_steps=save_steps,
@@ -79,6 +82,12 @@ def run(
         "batches": seen,
         "lambda": trainer.length_control.lam,
         "advantages": trainer._advantages.tolist(),
+        "prompts_drawn": trainer._prompt_stream.num_drawn,
+        "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
+        "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
+        "final_lengths": trainer._rollouts.lengths.tolist(),
+        "own_lengths": trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist(),
+        "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "trained_on": sorted(trainer._buffered_inputs[0]["advantages"].tolist()),
         "table_advantages": list(trainer._logs["advantages"]),
         "table_lengths": list(trainer._logs["extra"]["length"]),
@@ -92,6 +101,8 @@ if __name__ == "__main__":
     parser.add_argument("--batch_size", type=int)
     parser.add_argument("--steps_per_generation", type=int, default=1)
     parser.add_argument("--save_steps", type=int, default=2)
+    parser.add_argument("--num_generations", type=int, default=4)
+    parser.add_argument("--dynamic_sampling_rounds", type=int, default=0)
     parser.add_argument("--resume")
     arguments = vars(parser.parse_args())
     result = run(**arguments)

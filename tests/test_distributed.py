@@ -91,3 +91,22 @@ def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(tiny_mo
     with pytest.warns(UserWarning, match="'num_processes': 2"):
         alone = scripted_run.run(tiny_model_path, str(tmp_path / "one"), 12, steps_per_generation=2, resume=checkpoint)
     assert len(alone["losses"]) == 3
+
+
+def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path):
+    launch(tmp_path, 8, tiny_model_path, "--num_generations", "2", "--dynamic_sampling_rounds", "2")
+    first, second = results(tmp_path)
+    for key in ("lambda", "wasted", "prompts_drawn", "final_lengths", "loss_tokens", "losses", "advantages"):
+        assert first[key] == second[key], key
+    assert first["prompts_drawn"] > 0
+    assert any(share > 0 for share in first["wasted"])
+    # each process trains on its own half of what both agreed on
+    for rank in (first, second):
+        half = rank["final_lengths"][rank["rank"] * 8 : (rank["rank"] + 1) * 8]
+        assert sorted(rank["own_lengths"]) == sorted(half)
+    assert first["loss_tokens"] == sum(first["final_lengths"])
+
+
+def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp_path):
+    with pytest.raises(AssertionError, match="must be a multiple of num_generations"):
+        launch(tmp_path, 6, tiny_model_path, "--dynamic_sampling_rounds", "1")
