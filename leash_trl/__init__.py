@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leash_trl.leash_grpo_config import LeashGRPOConfig
     from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+    from leash_trl.length_control.method import LengthControl
+    from leash_trl.length_control.rollouts import Rollouts
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "LeashGRPOConfig": "leash_trl.leash_grpo_config",
     "LeashGRPOTrainer": "leash_trl.leash_grpo_trainer",
+    "LengthControl": "leash_trl.length_control.method",
+    "Rollouts": "leash_trl.length_control.rollouts",
 }
 
-__all__ = ["LeashGRPOConfig", "LeashGRPOTrainer"]
+__all__ = ["LeashGRPOConfig", "LeashGRPOTrainer", "LengthControl", "Rollouts"]
 
 
 def __getattr__(name: str) -> object:

@@ -4,7 +4,11 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from leash_trl.length_control.method import LengthControl
 
 
 logger = logging.getLogger(__name__)
@@ -56,12 +60,15 @@ def read_state(folder: str | Path) -> dict[str, Any]:
     """
     path = Path(folder) / STATE_FILE
     remedy = (
-        "Copy it from the run that made the checkpoint, or write it by hand with the lambda to go on with, as "
+        "Copy it from the run that made the checkpoint, or write it by hand with the state to go on with, for LEASH "
         '{"controller": {"lambda": 0.1}}; to start afresh from these weights, pass the folder as the model instead of '
         "resuming."
     )
     if not path.is_file():
-        raise ValueError(f"cannot resume from {folder}: it has no {STATE_FILE}, so lambda is not known. {remedy}")
+        raise ValueError(
+            f"cannot resume from {folder}: it has no {STATE_FILE}, so the state of length control (lambda) is not "
+            f"known. {remedy}"
+        )
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
@@ -69,3 +76,25 @@ def read_state(folder: str | Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("controller"), dict):
         raise ValueError(f"cannot resume from {folder}: {STATE_FILE} holds no controller state. {remedy}")
     return state
+
+
+def restore_method(method: "LengthControl", record: dict[str, Any], folder: str | Path) -> None:
+    """Hands the saved state to the method that saved it.
+
+    Args:
+        method (`LengthControl`):
+            Method of this run.
+        record (`dict`):
+            From [`read_state`].
+        folder (`str` or `Path`):
+            Where it was read from.
+
+    Raises:
+        `ValueError`: If another method saved it, or it is damaged.
+    """
+    if (saved_by := record.get("method", method.name)) != method.name:
+        raise ValueError(f"{folder} was saved by length control {saved_by!r}, this is {method.name!r}")
+    try:
+        method.load_state_dict(record["controller"])
+    except ValueError as error:
+        raise ValueError(f"cannot resume from {folder}: {error}") from error

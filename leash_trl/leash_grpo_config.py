@@ -8,7 +8,7 @@ from typing import Any, cast
 from trl import GRPOConfig
 
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
 
 
@@ -27,7 +27,7 @@ class LeashGRPOConfig(GRPOConfig):
         > Parameters that control the length constraint
 
         length_control (`str`, *optional*, defaults to `"leash"`):
-            Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS`.
+            Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS` or an import path.
         length_control_kwargs (`dict` or `str`, *optional*):
             Hyper-parameters of the method, as a dictionary or its JSON; what is left out has the paper's value.
         target_length (`int`, *optional*):
@@ -78,7 +78,8 @@ class LeashGRPOConfig(GRPOConfig):
     length_control: str = field(
         default="leash",
         metadata={
-            "help": "Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS`.",
+            "help": "Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS` or an "
+            "import path.",
         },
     )
     length_control_kwargs: dict[str, Any] | str | None = field(
@@ -153,20 +154,27 @@ class LeashGRPOConfig(GRPOConfig):
         Raises:
             `ValueError`: If the method or one of its hyper-parameters is unknown or out of range.
         """
-        if self.length_control not in METHODS:
-            raise ValueError(f"length_control is {self.length_control!r}, but must be one of {', '.join(METHODS)}")
-        method = METHODS[self.length_control]
-        names = [field.name for field in fields(method)]
+        method = find_method(self.length_control)
+        defaults = {field.name: field.default for field in fields(method)}
         given = {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
         # TRL: GRPOConfig.__post_init__ has made a dictionary of its JSON
-        parameters = {**cast(dict[str, Any], self.length_control_kwargs or {}), **given}
-        for name in parameters:
-            if name not in names:
-                known = ", ".join(names) or "none"
+        kwargs = cast(dict[str, Any], self.length_control_kwargs or {})
+        if not isinstance(kwargs, dict):
+            raise ValueError(
+                f'length_control_kwargs is {kwargs!r}, but must be a mapping or its JSON: {{"alpha": 0.5}}'
+            )
+        for name, value in {**kwargs, **given}.items():
+            if name not in defaults:
+                known = ", ".join(defaults) or "none"
                 raise ValueError(
-                    f"{name} means nothing to length_control={self.length_control!r}; its parameters: {known}"
+                    f"{name} means nothing to length_control={self.length_control!r}, whose parameters are {known}; "
+                    "drop it, or set it to null"
                 )
-        return method(**parameters)
+            if isinstance(value, str) and isinstance(defaults[name], int | float):
+                raise ValueError(
+                    f"{name} is the text {value!r}, but must be a number; YAML reads 5e-1 as text, 0.5 not"
+                )
+        return method(**{**kwargs, **given})
 
     def target_at(self, step: int) -> float | None:
         """The target after `step` policy updates in tokens, or `None` if there is none."""

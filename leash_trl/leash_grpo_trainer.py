@@ -44,7 +44,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             Task rewards, as for [`~trl.GRPOTrainer`]; functions, async functions and reward models, with
             `reward_weights`. Do not add a length reward of your own.
         args ([`LeashGRPOConfig`]):
-            Configuration; `target_length` has no default, so neither has this.
+            Configuration; LEASH's `target_length` has no default, so neither has this.
         kwargs:
             All other arguments of [`~trl.GRPOTrainer`].
 
@@ -91,6 +91,8 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             )
         super().__init__(model, reward_funcs, args, *more_args, **kwargs)
         self.length_control = args.make_length_control()
+        if (paper := self.length_control.paper()).get("id") != self._paper["id"]:  # for the model card
+            self._name, self._paper = self.length_control.name, paper
         self.add_callback(DualStepCallback(self.length_control))
         group_tensorboard_curves(self)
         self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)

@@ -10,7 +10,14 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from leash_trl.callbacks import EpochShuffleCallback
-from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, write_state
+from leash_trl.controller_state import (
+    TRAINER_STATE_FILE,
+    is_whole,
+    last_whole_checkpoint,
+    read_state,
+    restore_method,
+    write_state,
+)
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
 
@@ -115,11 +122,7 @@ class ResumableGRPOTrainer(GRPOTrainer):
     def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
         self._warn_about_partial_checkpoint(checkpoint)
         record = read_state(checkpoint)
-        if (saved_by := record.get("method", self.length_control.name)) != self.length_control.name:
-            raise ValueError(
-                f"{checkpoint} was saved by length control {saved_by!r}, this is {self.length_control.name!r}"
-            )
-        self.length_control.load_state_dict(record["controller"])
+        restore_method(self.length_control, record, checkpoint)
         self._load_extra_state(record.get("counters", {}))
         self._check_resumed_target(record)
         return record

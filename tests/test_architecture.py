@@ -83,7 +83,7 @@ def test_length_control_needs_torch_only():
 
 
 def test_public_names_are_exactly_the_documented_ones():
-    assert leash_trl.__all__ == ["LeashGRPOConfig", "LeashGRPOTrainer"]
+    assert leash_trl.__all__ == ["LeashGRPOConfig", "LeashGRPOTrainer", "LengthControl", "Rollouts"]
     for name in leash_trl.__all__:
         assert getattr(leash_trl, name).__name__ == name
     with pytest.raises(AttributeError, match="LeashTrainer"):

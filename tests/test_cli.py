@@ -135,7 +135,7 @@ def test_the_row_of_a_method_without_lambda_has_empty_cells():
 
     base = {"accuracy": 0.8, "mean_tokens": 100.0}
     trained = {"accuracy": 0.9, "mean_tokens": 50.0, "satisfaction_rate": None}
-    row = _row({"seed": 3, "base": base, "trained": trained, "lambda_peak": None, "lambda_end": None})
+    row = _row({"seed": 3, "trained": trained, "lambda_peak": None, "lambda_end": None}, base)
     assert row == "| 3 | 0.800 | 0.900 | 100.0 | 50.0 | -50.0% |  |  |  |"
     assert row.count("|") == TABLE_HEAD[0].count("|")
 

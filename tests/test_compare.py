@@ -304,7 +304,6 @@ def test_help_is_light():
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 RESULT = {
-    "base": RECORD,
     "trained": {"accuracy": 0.75, "mean_tokens": 45.0},
     "target_length": 46,
     "generated_tokens": 1000,

@@ -1,5 +1,6 @@
 """What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages, monitor runs."""
 
+import sys
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -194,8 +195,76 @@ def test_evaluation_moves_nothing(make_probe, problems):
     assert trainer._generated_tokens == 0
 
 
-def test_every_method_knows_its_name():
+def test_every_method_knows_its_name_and_its_paper():
     assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+    without = {name for name, method in METHODS.items() if not method.paper()}
+    assert without == {"none", "leash_pi", "prime_rl"}
+    assert METHODS["laser_d"].paper()["id"] == "2505.15612"
+
+
+def test_the_model_card_names_the_method_that_was_used(make_trainer, tmp_path):
+    for fields, name, paper in (
+        ({"length_control": "kimi", "lambda_lr": None}, "kimi", "2501.12599"),
+        ({"length_control": "none", "lambda_lr": None}, "none", None),
+        ({}, "LEASH", "2512.21540"),
+    ):
+        trainer = make_trainer(output_dir=str(tmp_path / name), **fields)
+        trainer.create_model_card()
+        card = (tmp_path / name / "README.md").read_text()
+        assert f"trained with {name}" in card
+        assert ("2512.21540" in card) == (name == "LEASH")
+        assert paper is None or paper in card
+
+
+MINE = """
+from dataclasses import dataclass
+from leash_trl import LengthControl
+
+@dataclass
+class Mine(LengthControl):
+    name = "mine"
+    price: float = 0.01
+
+    def shape(self, rollouts):
+        return self.base_rewards(rollouts) - self.price * rollouts.lengths
+
+class NotADataclass(Mine):
+    pass
+
+@dataclass
+class Shapeless(LengthControl):
+    name = "shapeless"
+"""
+
+
+@pytest.fixture
+def my_lib(tmp_path, monkeypatch):
+    (tmp_path / "my_lib.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_lib", raising=False)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+def test_a_method_of_ones_own_is_one_file_anywhere(my_lib, make_trainer):
+    trainer = make_trainer(length_control="my_lib.Mine", lambda_lr=None, length_control_kwargs={"price": 0.5})
+    trainer.train()
+    row = trainer.state.log_history[0]
+    assert row["leash/mean_penalty"] == pytest.approx(0.5 * row["leash/mean_length"])
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("my_lib.NotADataclass", "must be a dataclass derived"),
+        ("my_lib.Shapeless", "needs a `name` and a `shape`"),
+        ("my_lib.dataclass", "must be a dataclass derived"),
+        ("my_lib.Missing", "cannot load 'my_lib.Missing'"),
+        ("no_such_lib.Mine", "cannot load 'no_such_lib.Mine'"),
+    ],
+)
+def test_what_is_no_method_is_an_error(my_lib, make_args, path, message):
+    with pytest.raises(ValueError, match=message):
+        make_args(length_control=path, lambda_lr=None)
 
 
 def test_the_state_of_any_method_is_in_its_checkpoints(make_probe, tmp_path):

@@ -10,6 +10,7 @@ from leash_trl.analysis.figures import pareto_figure
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
 from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
+from leash_trl.gym import base_record
 
 
 def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any]], output_dir: Path) -> None:
@@ -17,7 +18,7 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     by_arm: dict[Arm, list[SeedResult]] = {}
     for run, result in results.items():
         by_arm.setdefault(run.arm, []).append(_seed_result(run, result))
-    base = base_row(next(iter(results.values()))["base"])
+    base = base_row(base_record())
     arms = [arm for arm in dict.fromkeys(run.arm for run in runs) if arm in by_arm]
     rows = [comparison_row(arm.label, by_arm[arm], base) for arm in arms]
     seed_rows = [comparison_row(arm.label, [result], base) for arm in arms for result in by_arm[arm]]

@@ -34,7 +34,8 @@ def _build(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from leash_trl.gym.record import RECORD, write_record
+    from leash_trl.gym import RECORD
+    from leash_trl.gym.record import write_record
 
     summary = write_record()
     print(f"accuracy {summary.accuracy:.3f}, mean tokens {summary.mean_tokens:.1f}; wrote {RECORD}")

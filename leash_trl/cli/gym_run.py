@@ -117,7 +117,7 @@ def _write_whole(path: Path, text: str) -> None:
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
     from leash_trl.cli.train import run_training
     from leash_trl.evaluation.summary import summarize
-    from leash_trl.gym.record import RECORD, measure
+    from leash_trl.gym.record import measure
 
     resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
     where = ["--output_dir", str(run_dir), "--seed", str(seed)]
@@ -131,7 +131,6 @@ def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: 
     samples = measure(str(model_dir), seed, _prompt_suffix(training_args, model_dir))
     return {
         "seed": seed,
-        "base": json.loads(RECORD.read_text(encoding="utf-8")),
         "trained": asdict(summarize(samples, training_args.target_length)),
         "target_length": training_args.target_length,
         **_training_record(run_dir),

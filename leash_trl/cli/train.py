@@ -23,7 +23,7 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format
 
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state
+from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
 from leash_trl.data import as_conversation
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
@@ -187,7 +187,8 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     if requested.lower() in ("none", "false"):
         return None
     checkpoint = last_whole_checkpoint(training_args.output_dir) if requested.lower() == "true" else Path(requested)
-    read_state(checkpoint)  # what is missing is better said before the model is loaded
+    # what is missing is better said before the model is loaded
+    restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     state_file = checkpoint / TRAINER_STATE_FILE
     steps = json.loads(state_file.read_text(encoding="utf-8"))["global_step"] if is_whole(checkpoint) else 0
     if 0 < training_args.max_steps <= steps:

@@ -1,7 +1,16 @@
 """The gym: a task, a tokenizer and a tiny over-thinking model, so that everything runs without a download."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 
 NAME = "gym"  # as `model_name_or_path` and as `dataset_name` in a recipe
 CHECKPOINT = Path(__file__).parent / "checkpoint"
+RECORD = CHECKPOINT / "record.json"
+
+
+def base_record() -> dict[str, Any]:
+    """What the base model does on held-out problems, as `leash gym record` measured it."""
+    record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return record

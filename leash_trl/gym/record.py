@@ -8,12 +8,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from leash_trl.evaluation.evaluate import evaluate
 from leash_trl.evaluation.summary import GradedSamples, Summary, summarize
-from leash_trl.gym import CHECKPOINT
+from leash_trl.gym import CHECKPOINT, RECORD
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.length_control.targets import with_suffix
 
 
-RECORD = CHECKPOINT / "record.json"
 MAX_NEW_TOKENS = 256
 NUM_PROBLEMS = 128
 NUM_SAMPLES = 4

@@ -1,8 +1,11 @@
 """What a length-control method is: rollouts in, shaped rewards out, and how its state moves.
 
-A method of your own is one file with a subclass of `LengthControl` and one line in `methods.py`.
+A method of your own is one file with a subclass of `LengthControl`, wherever it lies: a recipe names it by its import
+path, `length_control: my_lib.methods.Mine`.
 """
 
+import re
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,14 +17,26 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class LengthControl:
-    """A method; only `shape` must be written, everything else has a default that leaves plain GRPO as it is.
+    """A method; only `name` and `shape` must be written, all else has a default that leaves plain GRPO as it is.
 
     A subclass is a dataclass whose fields are the method's hyper-parameters with the paper's values as defaults; they
     are what `length_control_kwargs` sets. What changes during training are attributes made in `__post_init__`.
 
     For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
-    `step` after the policy update. Evaluation calls `shape` only, so `shape` must not change anything. Every process
-    sees the same rollouts, those of all processes.
+    `step` after the policy update. With dynamic sampling, `shape` is called for each round and `observe` gets all that
+    was generated, replaced groups included; the others see what is trained on. `shape`, `base_rewards`, `penalty` and
+    `statistics` are called in evaluation and for the log too, so they must not change anything. Every process sees
+    the same rollouts, those of all processes, as float64 on the CPU.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass
+        ... class PricePerToken(LengthControl):
+        ...     name = "price_per_token"
+        ...     price: float = 1e-4
+        ...
+        ...     def shape(self, rollouts):
+        ...         return self.base_rewards(rollouts) - self.price * rollouts.lengths
     """
 
     name: ClassVar[str]
@@ -36,7 +51,10 @@ class LengthControl:
         raise NotImplementedError
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: What length cost each completion in reward units; a bonus is negative."""
+        """`torch.Tensor` of shape `(N,)`: What length costs each completion in reward units; a bonus is negative.
+
+        A method that clips its rewards gives the price before the clip here, so that the log can show both.
+        """
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
     def advantages(
@@ -64,15 +82,22 @@ class LengthControl:
         """Moves the state, once per policy update, by what was observed since the last step."""
 
     def statistics(self) -> dict[str, float]:
-        """The state as numbers to log, under keys without the `leash/` prefix."""
+        """The state as numbers to log, under keys without the `leash/` prefix; NaN for what is not known yet."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold, as JSON can keep it."""
+        """What a checkpoint must hold, as JSON can keep it: numbers, lists, and dictionaries with text for keys."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over a saved state, or raises `ValueError` if it is damaged."""
+
+    @classmethod
+    def paper(cls) -> dict[str, str]:
+        """Title and id of the paper that the method's module names first, for the model card; nothing without one."""
+        text = sys.modules[cls.__module__].__doc__ or ""
+        found = re.search(r"\[([^\]]+)\]\(https://huggingface\.co/papers/([\d.]+)\)", text)
+        return {"title": found[1], "id": found[2]} if found else {}
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """The target of a prompt that has none of its own in the data set, in tokens."""

@@ -1,5 +1,9 @@
 """Every length-control method by the name that a recipe's `length_control` gives it."""
 
+import importlib
+import os
+import sys
+
 from leash_trl.length_control.a_dlp import ADLP
 from leash_trl.length_control.alp import ALP
 from leash_trl.length_control.cosine import Cosine
@@ -50,3 +54,30 @@ METHODS: dict[str, type[LengthControl]] = {
     "hapo": HAPO,
     "none": NoControl,
 }
+
+
+def find_method(name: str) -> type[LengthControl]:
+    """A method by its name here, or by the import path of its class, such as `my_lib.methods.Mine`.
+
+    Raises:
+        `ValueError`: If there is no such method, or what the path leads to is none.
+    """
+    if name in METHODS:
+        return METHODS[name]
+    module_path, _, attribute = name.rpartition(".")
+    if not module_path:
+        raise ValueError(
+            f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path such as "
+            "my_lib.methods.Mine"
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        method = getattr(importlib.import_module(module_path), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"length_control: cannot load {name!r} ({error})") from error
+    if not (isinstance(method, type) and issubclass(method, LengthControl) and "__dataclass_fields__" in vars(method)):
+        raise ValueError(f"length_control: {name} must be a dataclass derived from leash_trl.LengthControl")
+    if not isinstance(getattr(method, "name", None), str) or method.shape is LengthControl.shape:
+        raise ValueError(f"length_control: {name} needs a `name` and a `shape` method of its own")
+    return method
