@@ -3,13 +3,10 @@
 What each round does is decided from the rewards of all processes, so every process decides alike.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sized
 from typing import Any
 
 import torch
-
-from leash_trl.length_control.rollouts import Rollouts
 
 
 PADDED_LEFT = ("prompt_ids", "prompt_mask")
@@ -142,25 +139,6 @@ def local_rows(
         for source in own
     ]
     return group_rows(groups, num_generations)
-
-
-def joined_rollouts(parts: list[Rollouts]) -> Rollouts:
-    """Several batches of rollouts as one."""
-    tensors: dict[str, Any] = {
-        field.name: torch.cat([getattr(part, field.name) for part in parts])
-        for field in dataclasses.fields(Rollouts)
-        if isinstance(getattr(parts[0], field.name), torch.Tensor)
-    }
-    return dataclasses.replace(parts[0], **tensors)
-
-
-def merged_rollouts(old: Rollouts, fresh: Rollouts, rows: torch.Tensor) -> Rollouts:
-    """The rollouts that remain: rows of `old` followed by `fresh`."""
-    both = joined_rollouts([old, fresh])
-    tensors: dict[str, Any] = {
-        name: value[rows] for name, value in vars(both).items() if isinstance(value, torch.Tensor)
-    }
-    return dataclasses.replace(both, **tensors)
 
 
 def merged_batch(old: Mapping, fresh: Mapping, rows: torch.Tensor, pad_token_id: int) -> dict:

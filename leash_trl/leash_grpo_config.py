@@ -38,18 +38,20 @@ class LeashGRPOConfig(GRPOConfig):
             How the target moves over training: `constant`, `linear` or `staged`.
         target_milestones (`dict` or `str`, *optional*):
             Target in tokens by number of policy updates done, such as `{0: 8192, 100: 4096}`, for the schedules
-            `linear` and `staged`. After the last milestone the target is `target_length`. Targets of a data set's
-            column move in proportion.
+            `linear` and `staged`. The last is `target_length`; targets of a data set's column move in proportion.
         lambda_init (`float`, *optional*):
             Penalty coefficient lambda before the first dual step, in reward units. The default is the method's own:
             0.1 for LEASH. The paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
         lambda_lr (`float`, *optional*):
-            Step size of the dual step; 0 freezes lambda, which is LEASH-C. The default is the method's own: 0.005 for
-            LEASH. The paper uses 0.005, and 0.05 for 4B at 8k.
+            Step size of the dual step; with LEASH, 0 freezes lambda, which is LEASH-C. The default is the method's
+            own: 0.005 for LEASH. The paper uses 0.005, and 0.05 for 4B at 8k.
         lambda_min (`float`, *optional*):
             Lower bound of lambda. The default is the method's own: 0 for LEASH.
         lambda_max (`float`, *optional*):
             Upper bound of lambda. The default is the method's own: 1 for LEASH.
+        correctness_func (`str`, *optional*):
+            Reward function whose positive reward makes an answer correct. The default is the weighted sum of all;
+            with several functions, methods with a scale of their own need the name of one.
         advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
             Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
             the authors' release 1e-6, TRL 1e-4.
@@ -110,10 +112,14 @@ class LeashGRPOConfig(GRPOConfig):
     )
     lambda_lr: float | None = field(
         default=None,
-        metadata={"help": "Step size of the dual step; 0 freezes lambda, which is LEASH-C."},
+        metadata={"help": "Step size of the dual step; with LEASH, 0 freezes lambda, which is LEASH-C."},
     )
     lambda_min: float | None = field(default=None, metadata={"help": "Lower bound of lambda."})
     lambda_max: float | None = field(default=None, metadata={"help": "Upper bound of lambda."})
+    correctness_func: str | None = field(
+        default=None,
+        metadata={"help": "Reward function whose positive reward makes an answer correct."},
+    )
     advantage_epsilon: float = field(
         default=1e-8,
         metadata={"help": "Added to the standard deviation of the shaped rewards when advantages are normalised."},
@@ -143,10 +149,11 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._check_target(self.make_length_control())
+        method = self.make_length_control()
+        self._check_target(method)
         self._check_schedule()
         self._check_advantages()
-        self._warn_about_legal_mistakes()
+        self._warn_about_legal_mistakes(method)
 
     def make_length_control(self) -> LengthControl:
         """A new instance of the method, in its initial state.
@@ -170,10 +177,14 @@ class LeashGRPOConfig(GRPOConfig):
                     f"{name} means nothing to length_control={self.length_control!r}, whose parameters are {known}; "
                     "drop it, or set it to null"
                 )
+            if name in kwargs and name in given:
+                raise ValueError(f"{name} is given twice, as {given[name]} and in length_control_kwargs; drop one")
             if isinstance(value, str) and isinstance(defaults[name], int | float):
                 raise ValueError(
                     f"{name} is the text {value!r}, but must be a number; YAML reads 5e-1 as text, 0.5 not"
                 )
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{name} is {value}, but must be a finite number")
         return method(**{**kwargs, **given})
 
     def target_at(self, step: int) -> float | None:
@@ -184,19 +195,19 @@ class LeashGRPOConfig(GRPOConfig):
         return scheduled_target(self.target_schedule, milestones, self.target_length, step)
 
     def _check_target(self, method: LengthControl) -> None:
+        if self.target_length is None and method.needs_target:
+            raise ValueError(
+                "target_length is required: the mean completion length to aim for, in tokens, such as 4096"
+            )
+        self._check_type_of_target()
+        if self.max_completion_length is not None:
+            method.check(self.target_length, self.max_completion_length, self.num_generations)
+
+    def _check_type_of_target(self) -> None:
         if self.target_length is None:
-            if method.needs_target:
-                raise ValueError(
-                    "target_length is required: the mean completion length to aim for, in tokens, such as 4096"
-                )
             return
         if isinstance(self.target_length, bool) or not isinstance(self.target_length, int) or self.target_length < 1:
             raise ValueError(f"target_length is {self.target_length!r}, but must be a positive whole number of tokens")
-        if self.max_completion_length is not None and self.target_length >= self.max_completion_length:
-            raise ValueError(
-                f"target_length is {self.target_length}, but must be below max_completion_length="
-                f"{self.max_completion_length}: no completion could violate it; lower the target or raise the limit"
-            )
 
     def _check_schedule(self) -> None:
         if self.target_schedule not in ("constant", "linear", "staged"):
@@ -214,18 +225,23 @@ class LeashGRPOConfig(GRPOConfig):
             raise ValueError("target_schedule needs target_length, the target from the last milestone on")
         try:
             # JSON and the command line have strings for keys
-            given = cast(dict[Any, Any], self.target_milestones).items()
-            milestones = {int(step): float(target) for step, target in given}
+            given = cast(dict[Any, Any], self.target_milestones)
+            milestones = {int(str(step)): float(target) for step, target in given.items()}
         except (TypeError, ValueError, AttributeError) as error:
             raise ValueError(
-                f"target_milestones is {self.target_milestones!r}, but must map steps to tokens, such as "
+                f"target_milestones is {self.target_milestones!r}, but must map whole steps to tokens, such as "
                 "{0: 8192, 100: 4096}"
             ) from error
         for step, target in milestones.items():
-            if step < 0 or not 0 < target < math.inf:
+            if step < 0 or not 0 < target <= (self.max_completion_length or math.inf):
                 raise ValueError(
-                    f"target_milestones holds {step}: {target}, but steps start at 0 and targets above it"
+                    f"target_milestones holds {step}: {target}, but steps start at 0, and targets lie above it and "
+                    f"within max_completion_length={self.max_completion_length}"
                 )
+        if (last := milestones[max(milestones)]) != self.target_length:
+            raise ValueError(
+                f"target_milestones ends with {last:g}, but target_length is {self.target_length}; they must agree"
+            )
         self.target_milestones = cast(dict[str, Any], milestones)
 
     def _check_advantages(self) -> None:
@@ -252,7 +268,7 @@ class LeashGRPOConfig(GRPOConfig):
         """Completions that one process generates at a time."""
         return self.per_device_train_batch_size * self.steps_per_generation
 
-    def _warn_about_legal_mistakes(self) -> None:
+    def _warn_about_legal_mistakes(self, method: LengthControl) -> None:
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
             warnings.warn(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
@@ -260,10 +276,11 @@ class LeashGRPOConfig(GRPOConfig):
                 UserWarning,
                 stacklevel=4,
             )
-        if self.mask_truncated_completions and self.length_control in ("leash", "leash_c", "leash_pi"):
+        if self.mask_truncated_completions and method.needs_truncated:
             warnings.warn(
-                "mask_truncated_completions=True: the longest completions give no gradient, yet count in lambda's "
-                "violation, so lambda rises while nothing teaches them to be shorter; the paper keeps them (False)",
+                f"mask_truncated_completions=True: the longest completions give no gradient, but {method.name} counts "
+                "on them: a multiplier rises while nothing teaches them to be shorter, and where generation is cut, "
+                "the cut is what teaches; set it to False",
                 UserWarning,
                 stacklevel=4,
             )

@@ -13,6 +13,7 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
+from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
@@ -109,8 +110,20 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         self._targets: list[float] = []
         self._lengths: list[int] = []
         self._is_truncated: list[bool] = []
-        self._rollouts: Rollouts
-        self._shaped_rewards = self._advantages = torch.empty(0)
+        self._generation_limit = cast(int, args.max_completion_length)
+        self._scored: ScoredRollouts
+        self._advantages = torch.empty(0)
+        self._check_correctness_func()
+
+    def _check_correctness_func(self) -> None:
+        names, chosen = self.reward_func_names, self.args.correctness_func
+        if chosen is not None and chosen not in names:
+            raise ValueError(f"correctness_func is {chosen!r}, but the reward functions are {', '.join(names)}")
+        if chosen is None and len(names) > 1 and self.length_control.owns_scale:
+            raise ValueError(
+                f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "
+                f"functions {', '.join(names)} a positive sum does not say; set correctness_func to one of them"
+            )
 
     @property
     def _mode(self) -> str:
@@ -132,9 +145,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         self.model.train(was_training)
         return output
 
-    def _set_generation_limit(self) -> None:
-        limits = (self.args.max_completion_length, self.length_control.generation_cap)
-        limit = min((limit for limit in limits if limit is not None), default=None)
+    def _limit_generation(self, limit: int) -> None:
         # TRL: GRPOTrainer.__init__ hands max_completion_length to its generation backend once
         self.max_completion_length = limit
         if self.use_vllm:
@@ -144,8 +155,14 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
 
     def _generate(self, prompts):
         """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
-        self._set_generation_limit()
-        output = super()._generate(prompts)
+        usual = cast(int, self.args.max_completion_length)
+        cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
+        self._generation_limit = usual if cap is None or self._mode == "eval" else min(cap, usual)
+        self._limit_generation(self._generation_limit)
+        try:
+            output = super()._generate(prompts)
+        finally:
+            self._limit_generation(usual)  # the dr_grpo loss divides by it
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         completion_ids, tool_mask = output[1], output[2]
         self._lengths = (
@@ -164,13 +181,16 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._rollouts = rollouts = self._gather_rollouts(rewards_per_func)
-        self._shaped_rewards = self.length_control.shape(rollouts)
-        self._advantages = self._advantages_of(rollouts, self._shaped_rewards)
-        if self._mode == "train":
-            self._generated_tokens += int(rollouts.lengths.sum())
-            self._warn_about_reward_scale(rollouts)
-        self._log_length_control(rollouts)
+        rollouts = self._gather_rollouts(rewards_per_func)
+        self._scored = ScoredRollouts(
+            rollouts,
+            base_rewards=self.length_control.base_rewards(rollouts),
+            penalty=self.length_control.penalty(rollouts),
+            shaped_rewards=self.length_control.shape(rollouts),
+        )
+        local = self._local_slice(len(self._lengths))
+        for name, values in self._scored.columns().items():
+            self._log_completion_extra(name, values[local].tolist())
         return rewards_per_func
 
     def _gather_rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
@@ -184,6 +204,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
                 (self._targets, torch.float32),  # MPS has no float64
             )
         )
+        deciding = self.args.correctness_func
         return Rollouts(
             task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
             lengths=lengths,
@@ -191,12 +212,15 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             is_truncated=is_truncated,
             questions=questions,
             num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=cast(int, self.max_completion_length),
+            max_completion_length=self._generation_limit,
+            correctness_rewards=None
+            if deciding is None
+            else rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu(),
         )
 
-    def _advantages_of(self, rollouts: Rollouts, shaped_rewards: torch.Tensor) -> torch.Tensor:
+    def _advantages_of(self, scored: ScoredRollouts) -> torch.Tensor:
         return self.length_control.advantages(
-            shaped_rewards, rollouts, self.scale_rewards, self.args.advantage_epsilon
+            scored.shaped_rewards, scored.rollouts, self.scale_rewards, self.args.advantage_epsilon
         )
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
@@ -211,39 +235,40 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
     def _local_slice(self, num_local: int) -> slice:
         return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
 
-    def _log_length_control(self, rollouts: Rollouts) -> None:
-        method, shaped_rewards = self.length_control, self._shaped_rewards
-        penalty = method.penalty(rollouts)
-        statistics = {
-            **method.statistics(),
-            **length_statistics(rollouts, method.base_rewards(rollouts), penalty, shaped_rewards),
-        }
+    def _log_length_control(self, generated: ScoredRollouts) -> None:
+        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
         for name, value in statistics.items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
-        self._metrics["train"]["leash/generated_tokens"] = [self._generated_tokens]
-        local = self._local_slice(len(self._lengths))
-        columns = {"length": rollouts.lengths, "task_reward": rollouts.task_rewards}
-        for column, values in {**columns, "penalty": penalty, "shaped_reward": shaped_rewards}.items():
-            self._log_completion_extra(column, values[local].tolist())
 
     def _generate_and_score_completions(self, inputs):
         """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
         if self._mode == "eval":
-            return self._score(inputs)
+            output = super()._generate_and_score_completions(self._with_targets(inputs))
+            self._log_length_control(self._scored)
+            return output
         self._monitor()
         output = self._score(inputs)
-        generated = [self._rollouts]
+        rounds = [self._scored]
         if self.args.dynamic_sampling_rounds > 0:
-            output = self._replace_dead_groups(output, generated)
-        if (keep := self.length_control.is_trained_on(self._rollouts)) is not None:
+            output = self._replace_dead_groups(output, rounds)
+        if (keep := self.length_control.is_trained_on(self._scored.rollouts)) is not None:
             self._mask(output, keep[self._local_slice(len(output["advantages"]))])
-        for rollouts in generated:
-            self.length_control.observe(rollouts)
+        self._log_length_control(joined(rounds))
+        has_signal = self._has_signal()
+        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - has_signal.double().mean().item())
+        self._metrics["train"]["leash/generated_tokens"] = [self._generated_tokens]
+        self._warn_about_reward_scale(self._scored.rollouts)
+        for part in rounds:
+            self.length_control.observe(part.rollouts)
         return output
+
+    def _has_signal(self) -> torch.Tensor:
+        return has_signal(self._scored.shaped_rewards, self._advantages, self.num_generations)
 
     def _score(self, inputs) -> dict[str, Any]:
         output = super()._generate_and_score_completions(self._with_targets(inputs))
-        self._use_advantages(output)
+        self._generated_tokens += int(self._scored.rollouts.lengths.sum())
+        self._use_own_advantages(output)
         # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
         logged = self._logs["advantages"]
         for _ in range(min(len(self._advantages), len(logged))):
@@ -251,36 +276,31 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         logged.extend(self._advantages.tolist())
         return output
 
-    def _use_advantages(self, output: dict[str, Any]) -> None:
+    def _use_own_advantages(self, output: dict[str, Any]) -> None:
+        self._advantages = self._advantages_of(self._scored)
         theirs = output["advantages"]
         output["advantages"] = self._advantages[self._local_slice(len(theirs))].to(theirs.device, theirs.dtype)
 
-    def _replace_dead_groups(self, output: dict[str, Any], generated: list[Rollouts]) -> dict[str, Any]:
-        """Dynamic sampling; the completions table shows every completion with the advantage of its own round."""
+    def _replace_dead_groups(self, output: dict[str, Any], rounds: list[ScoredRollouts]) -> dict[str, Any]:
+        """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
         size, processes = self.num_generations, self.accelerator.num_processes
-        rollouts, shaped_rewards = self._rollouts, self._shaped_rewards
-        num_groups = len(shaped_rewards) // size
         for _ in range(self.args.dynamic_sampling_rounds):
-            is_alive = has_signal(shaped_rewards, size)
+            kept, is_alive = self._scored, self._has_signal()
             if is_alive.all():
                 break
             share = dynamic_sampling.groups_per_process(is_alive, processes)
             fresh = self._score(self._draw_groups(share * processes))
-            generated.append(self._rollouts)
-            sources = dynamic_sampling.replacements(is_alive, has_signal(self._shaped_rewards, size), processes)
-            rows = dynamic_sampling.group_rows(sources, size)
-            rollouts = dynamic_sampling.merged_rollouts(rollouts, self._rollouts, rows)
-            shaped_rewards = torch.cat([shaped_rewards, self._shaped_rewards])[rows]
+            rounds.append(self._scored)
+            sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
             local_rows = dynamic_sampling.local_rows(
-                sources, num_groups, share, self.accelerator.process_index, processes, size
+                sources, len(is_alive), share, self.accelerator.process_index, processes, size
             )
             output = dynamic_sampling.merged_batch(output, fresh, local_rows, self._tokenizer.pad_token_id)
-        self._rollouts, self._shaped_rewards = rollouts, shaped_rewards
-        self._advantages = self._advantages_of(rollouts, shaped_rewards)
-        self._use_advantages(output)
+            self._scored = joined([kept, self._scored]).select(dynamic_sampling.group_rows(sources, size))
+            self._use_own_advantages(output)
         self._count_loss_tokens(output)
-        num_generated = sum(len(part.lengths) for part in generated)
-        wasted = dynamic_sampling.wasted_share(num_generated, len(shaped_rewards))
+        num_generated = sum(len(part.rollouts.lengths) for part in rounds)
+        wasted = dynamic_sampling.wasted_share(num_generated, len(self._advantages))
         self._metrics["train"]["leash/wasted_share"].append(wasted)
         return output
 
@@ -313,8 +333,8 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
             for start in range(0, count, per_batch):
                 wanted = min(per_batch, count - start)
                 self._score(self._draw_groups(wanted + -wanted % processes))
-                parts.append(self._rollouts)
-        self.length_control.monitor(dynamic_sampling.joined_rollouts(parts))
+                parts.append(self._scored)
+        self.length_control.monitor(joined(parts).rollouts)
 
     @contextlib.contextmanager
     def _nothing_logged(self):

@@ -65,15 +65,15 @@ def run(
     trainer.rollout_func = rollout
     first_step = int(resume.rpartition("-")[2]) if resume else 0
     seen = []
-    calculate = trainer._calculate_rewards
+    generate_and_score = trainer._generate_and_score_completions
 
-    def spy(*arguments):
-        rewards = calculate(*arguments)
+    def spy(inputs):
+        output = generate_and_score(inputs)
         metrics = trainer._metrics["train"]
         seen.append({key: values[-1] for key, values in metrics.items() if key.startswith("leash/")})
-        return rewards
+        return output
 
-    trainer._calculate_rewards = spy
+    trainer._generate_and_score_completions = spy
     trainer.train(resume_from_checkpoint=resume)
     return {
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row and row["step"] > first_step],
@@ -85,7 +85,7 @@ def run(
         "prompts_drawn": trainer._prompt_stream.num_drawn,
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
         "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
-        "final_lengths": trainer._rollouts.lengths.tolist(),
+        "final_lengths": trainer._scored.rollouts.lengths.tolist(),
         "own_lengths": trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist(),
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "trained_on": sorted(trainer._buffered_inputs[0]["advantages"].tolist()),

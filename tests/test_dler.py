@@ -102,13 +102,11 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts, variant):
 
 
 def test_generation_is_cut_only_on_request():
-    assert DLER().generation_cap is None
-    assert DLER(generation_limit=4000).generation_cap == 4000
+    assert DLER(cut_generation=False).generation_cap(4000.0) is None
+    assert DLER().generation_cap(4000.0) == 4000
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"variant": "code"}, {"easy_limit": 0}, {"generation_limit": -1}, {"easy_threshold": 1.5}]
-)
+@pytest.mark.parametrize("wrong", [{"variant": "code"}, {"easy_limit": 0}, {"easy_threshold": 1.5}])
 def test_impossible_values_are_refused_by_name(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         DLER(**wrong)

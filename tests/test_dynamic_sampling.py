@@ -1,5 +1,7 @@
 """Dynamic sampling: dead groups give way to fresh prompts, and everything generated counts."""
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +12,6 @@ from leash_trl.dynamic_sampling import (
     groups_per_process,
     local_rows,
     merged_batch,
-    merged_rollouts,
     replacements,
     wasted_share,
 )
@@ -86,22 +87,13 @@ def test_what_cannot_be_replaced_is_an_error():
         merged_batch({"pixel_values": torch.zeros(1)}, {"pixel_values": torch.zeros(1)}, torch.tensor([0]), 0)
 
 
-def test_merged_rollouts_take_whole_rows(make_rollouts):
-    merged = merged_rollouts(
-        make_rollouts([1, -1], [10, 20], num_generations=1),
-        make_rollouts([0.5, 0.25], [30, 40], num_generations=1),
-        torch.tensor([3, 1]),
-    )
-    assert merged.lengths.tolist() == [40, 20]
-    assert merged.task_rewards.tolist() == [0.25, -1]
-
-
 def test_wasted_share_by_hand():
     assert wasted_share(num_generated=10, num_kept=8) == pytest.approx(0.2)
 
 
-def mostly_dead_reward(prompts, completion_ids, **kwargs):
+def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     """All completions of most prompts are right; one prompt in four has signal."""
+    assert tag is None or tag == list(range(len(prompts)))
     rewards = []
     for prompt, ids in zip(prompts, completion_ids, strict=True):
         is_dead = sum(map(ord, prompt[0]["content"])) % 4 != 0
@@ -145,7 +137,8 @@ def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer
 
 
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
-    fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 1}
+    fields.update(lambda_init=0.0, lambda_lr=0.0, per_device_train_batch_size=16)  # no length signal: many dead groups
     whole = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "whole"), **fields)
     whole.train()
     resumed = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "resumed"), **fields)
@@ -156,4 +149,50 @@ def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_
             for t in (resumed, whole)
         )
         assert ours == theirs
-    assert whole._prompt_stream.num_drawn > 0
+    drawn = [
+        json.loads((tmp_path / "whole" / f"checkpoint-{step}" / "leash_state.json").read_text())["counters"]
+        for step in (2, 4)
+    ]
+    assert 0 < drawn[0]["prompts_drawn"] < drawn[1]["prompts_drawn"]
+    assert resumed._prompt_stream.num_drawn == whole._prompt_stream.num_drawn
+
+
+def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
+    """TRL writes what a rollout_func returns into the rows, so that completions must not share one."""
+    token = tokenizer.encode("7")[0]
+
+    def rollout(prompts, trainer):
+        return {
+            "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
+            "completion_ids": [[token] * (1 + i % 3) + [tokenizer.eos_token_id] for i in range(len(prompts))],
+            "logprobs": None,
+            "tag": list(range(len(prompts))),
+        }
+
+    trainer = make_trainer(
+        mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
+    )
+    trainer.train()
+    assert trainer._prompt_stream.num_drawn > 0
+
+
+def test_the_log_pools_everything_generated(make_trainer):
+    trainer = make_trainer(
+        mostly_dead_reward, dynamic_sampling_rounds=3, lambda_init=0.0, per_device_train_batch_size=16, max_steps=2
+    )
+    lengths = []
+    observe = trainer.length_control.observe
+
+    def spy(rollouts):
+        lengths[-1].extend(rollouts.lengths.tolist())
+        observe(rollouts)
+
+    step = trainer.length_control.step
+    trainer.length_control.observe = spy
+    trainer.length_control.step = lambda: (lengths.append([]), step())
+    lengths.append([])
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    for row, batch in zip(rows, lengths, strict=False):
+        assert row["leash/mean_length"] == pytest.approx(sum(batch) / len(batch))
+        assert row["leash/violation"] == pytest.approx(sum(batch) / len(batch) / 12 - 1)

@@ -78,8 +78,38 @@ def test_defaults_are_the_papers_recipe(config):
         ({"target_schedule": "cosine"}, "target_schedule is 'cosine'"),
         ({"target_schedule": "linear"}, "go together"),
         ({"target_milestones": {0: 8192}}, "go together"),
-        ({"target_schedule": "linear", "target_milestones": {"a": 1}}, "must map steps to tokens"),
+        ({"target_schedule": "linear", "target_milestones": {"a": 1}}, "must map whole steps to tokens"),
         ({"target_schedule": "linear", "target_milestones": {-1: 1}}, "target_milestones holds -1"),
+        ({"target_schedule": "linear", "target_milestones": {0: 99999}}, "within max_completion_length=32768"),
+        ({"target_schedule": "linear", "target_milestones": {0.5: 9000}}, "must map whole steps"),
+        ({"target_schedule": "linear", "target_milestones": {0: 9000, 9: 5000}}, "ends with 5000, but target_length"),
+        ({"lambda_init": 0.2, "length_control_kwargs": {"lambda_init": 0.7}}, "lambda_init is given twice"),
+        ({"length_control": "alp", "length_control_kwargs": {"beta": float("nan")}}, "beta is nan"),
+        ({"length_control": "dler", "max_completion_length": 4000}, "must not be above max_completion_length=4000"),
+        (
+            {
+                "length_control": "dapo_overlong",
+                "max_completion_length": 4097,
+                "target_length": None,
+                "length_control_kwargs": {"cache_length": 5000},
+            },
+            "cache_length is 5000",
+        ),
+        ({"length_control": "gfpo", "length_control_kwargs": {"num_kept": 50}}, "must not exceed num_generations=8"),
+        ({"length_control": "laser_d", "target_length": 20000}, "upper_bound is 16384"),
+        (
+            {"length_control": "l1_max", "target_length": None, "length_control_kwargs": {"budget_range": None}},
+            "no length to request",
+        ),
+        (
+            {
+                "length_control": "l1_max",
+                "max_completion_length": 4096,
+                "target_length": 100,
+                "length_control_kwargs": {"budget_range": [1, 5000]},
+            },
+            "must not go beyond",
+        ),
         (
             {
                 "length_control": "none",
@@ -102,7 +132,8 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
     [
         ({"top_p": 0.9}, "top_p=0.9"),
         ({"top_k": 50}, "top_k=50"),
-        ({"mask_truncated_completions": True}, "lambda rises"),
+        ({"mask_truncated_completions": True}, "a multiplier rises"),
+        ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),
     ],
 )
 def test_what_defeats_the_purpose_is_a_warning(config, fields, message):
@@ -123,6 +154,10 @@ def test_a_method_without_a_target_needs_none(config):
 def test_milestones_of_a_command_line_become_numbers(config):
     made = config(target_schedule="staged", target_milestones='{"0": 8192, "100": 4096}')
     assert made.target_milestones == {0: 8192.0, 100: 4096.0}
+
+
+def test_the_target_of_dler_may_be_the_generation_limit(config):
+    assert config(length_control="dler", target_length=4000, max_completion_length=4000).target_length == 4000
 
 
 def test_every_call_makes_a_new_controller(config):

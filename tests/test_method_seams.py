@@ -40,8 +40,7 @@ class Probe(LengthControl):
     def statistics(self):
         return {"steps": self.steps}
 
-    @property
-    def generation_cap(self):
+    def generation_cap(self, target_length):
         return self.cap - 4 * self.steps
 
     def is_trained_on(self, rollouts):
@@ -107,6 +106,32 @@ def test_the_cap_ends_generation_and_moves_with_the_state(make_probe):
         assert rollouts.lengths.max() == limit
         assert (rollouts.is_truncated <= (rollouts.lengths == limit)).all()
     assert any(rollouts.is_truncated.any() for rollouts in trainer.length_control.seen)
+
+
+def test_the_cap_is_for_training_only_and_leaves_the_loss_alone(make_probe, problems):
+    trainer = make_probe({"cap": 6}, eval_dataset=problems.select(range(8)), eval_strategy="steps", max_steps=1)
+    metrics = trainer.evaluate()
+    assert {**metrics, **trainer.state.log_history[-1]}["eval_leash/max_length"] > 6
+    trainer.train()
+    assert trainer.length_control.seen[0].lengths.max() == 6
+    assert trainer.max_completion_length == 24  # TRL's dr_grpo loss divides by it
+
+
+def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
+    def wrong(completion_ids, **kwargs):
+        return [0.0] * len(completion_ids)
+
+    def well_formed(completion_ids, **kwargs):
+        return [1.0] * len(completion_ids)
+
+    fields = {"length_control": "alp", "lambda_lr": None, "max_steps": 1}
+    with pytest.raises(ValueError, match="set correctness_func to one of them"):
+        make_trainer([wrong, well_formed], **fields)
+    with pytest.raises(ValueError, match="the reward functions are wrong, well_formed"):
+        make_trainer([wrong, well_formed], correctness_func="right", **fields)
+    trainer = make_trainer([wrong, well_formed], correctness_func="wrong", **fields)
+    trainer.train()
+    assert trainer.state.log_history[0]["leash/accuracy"] == 0
 
 
 def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):
@@ -185,6 +210,9 @@ def test_monitor_rollouts_come_before_the_batch_and_leave_no_trace(make_probe):
     monitored = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.monitor_batches)
     trained_on = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.seen)
     assert last["leash/generated_tokens"] == monitored + trained_on
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    for row, rollouts in zip(rows, trainer.length_control.seen, strict=True):
+        assert row["completions/mean_length"] == pytest.approx(rollouts.lengths.double().mean().item(), rel=1e-6)
 
 
 def test_evaluation_moves_nothing(make_probe, problems):
@@ -193,6 +221,8 @@ def test_evaluation_moves_nothing(make_probe, problems):
     assert not trainer.length_control.seen
     assert not trainer.length_control.monitor_batches
     assert trainer._generated_tokens == 0
+    assert not trainer.length_control.calls
+    assert not [key for key, values in trainer._metrics["train"].items() if values]
 
 
 def test_every_method_knows_its_name_and_its_paper():

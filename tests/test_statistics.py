@@ -6,6 +6,7 @@ import pytest
 
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
+from leash_trl.length_control.scored_rollouts import ScoredRollouts
 from leash_trl.length_control.statistics import length_statistics
 
 
@@ -15,7 +16,7 @@ def statistics(make_rollouts):
         rollouts = make_rollouts(rewards, lengths, target, num_generations=2)
         method = method or Leash(lambda_init=0.5)
         return length_statistics(
-            rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts)
+            ScoredRollouts(rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts))
         )
 
     return make
@@ -40,7 +41,6 @@ def test_statistics_by_hand(statistics):
         "task_reward": 0,
         "shaped_reward": -0.0625,
         "clipped_share": 0.5,  # the wrong ones, below -1
-        "zero_signal_share": 0.5,  # the second group
     }
     assert logged == pytest.approx(expected, abs=1e-12)
 
@@ -64,4 +64,4 @@ def test_keys_do_not_depend_on_the_batch(statistics):
     keys = {tuple(statistics(rewards, [50, 150])) for rewards in (mixed, none_right, unscorable)}
     assert len(keys) == 1
     assert math.isnan(statistics(none_right, [50, 150])["mean_correct_length"])
-    assert statistics(unscorable, [50, 150])["zero_signal_share"] == 1.0
+    assert math.isnan(statistics(unscorable, [50, 150])["accuracy"])

@@ -9,7 +9,7 @@ from leash_trl.length_control.thinkprune import ThinkPrune
 
 def cut_and_grade(method, make_rollouts, answer_ends, lengths, correct):
     """Shaped rewards after generation stopped at the method's limit and the grader saw the text up to there."""
-    cap = method.generation_cap
+    cap = method.generation_cap(None)
     seen = [right and end is not None and end <= cap for end, right in zip(answer_ends, correct, strict=True)]
     batch = make_rollouts(
         [float(right) for right in seen],
@@ -56,7 +56,7 @@ def test_limit_and_prompt_follow_the_stages():
     method = ThinkPrune(stages={"2": "2000", "0": "4000"})  # as JSON and the command line have them
     seen = []
     for _ in range(4):
-        seen.append((method.generation_cap, method.prompt_suffix(None), method.statistics()["generation_cap"]))
+        seen.append((method.generation_cap(None), method.prompt_suffix(None), method.statistics()["generation_cap"]))
         method.step()
     early, late = [(n, f" The output should be within {n} tokens.", float(n)) for n in (4000, 2000)]
     assert seen == [early, early, late, late]
@@ -67,9 +67,9 @@ def test_default_stages_begin_at_4000_and_fall_to_3000_after_180_steps():
     method = ThinkPrune()
     for _ in range(179):
         method.step()
-    assert method.generation_cap == 4000
+    assert method.generation_cap(None) == 4000
     method.step()
-    assert method.generation_cap == 3000
+    assert method.generation_cap(None) == 3000
 
 
 def test_defaults_are_not_shared_between_methods():
@@ -81,7 +81,7 @@ def test_state_survives_json():
     method, copy = ThinkPrune(stages={0: 40, 1: 30}), ThinkPrune(stages={0: 40, 1: 30})
     method.step()
     copy.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    assert copy.generation_cap == 30
+    assert copy.generation_cap(None) == 30
     assert copy.state_dict() == method.state_dict()
 
 

@@ -16,7 +16,6 @@ from transformers import (
     TopPLogitsWarper,
 )
 from transformers.cache_utils import Cache, DynamicLayer
-from trl.models import unwrap_model_for_generation
 
 from leash_trl.engines.eos import eos_token_ids
 
@@ -155,6 +154,8 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     Raises:
         `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p.
     """
+    from trl.models import unwrap_model_for_generation  # evaluation samples with this file and needs no TRL
+
     if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(
             f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "

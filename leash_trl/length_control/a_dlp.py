@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.leash import checked_multiplier
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.multiplier import checked_multiplier
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -91,5 +91,5 @@ class ADLP(LengthControl):
         Raises:
             `ValueError`: If `lambda` is missing, not a finite number or negative.
         """
-        self.lam = checked_multiplier(state, 0.0, math.inf)
+        self.lam = checked_multiplier(state, "lambda", 0.0, math.inf)
         self._forget_observations()

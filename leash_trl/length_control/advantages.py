@@ -13,25 +13,31 @@ def _masked_std(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
     return (squares / (counts - 1).clamp(min=1)).sqrt()
 
 
-def has_signal(shaped_rewards: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Whether the completions of each prompt differ in reward, so that the prompt moves the policy at all.
+def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
+    """Whether each prompt moves the policy at all: its completions differ in reward, and one has an advantage.
 
     Args:
         shaped_rewards (`torch.Tensor` of shape `(N,)`):
             Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
+        advantages (`torch.Tensor` of shape `(N,)`):
+            Their advantages.
         num_generations (`int`):
             G, completions per prompt.
 
     Returns:
-        `torch.Tensor` of shape `(P,)`: False where all scorable rewards are equal, or fewer than two are scorable.
+        `torch.Tensor` of shape `(P,)`: False where all scorable rewards are equal, fewer than two are scorable, or the
+        method's rule gives all of them advantage 0.
 
     Example:
-        >>> has_signal(torch.tensor([1.0, 1.0, 1.0, -1.0]), 2).tolist()
-        [False, True]
+        >>> rewards = torch.tensor([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
+        >>> has_signal(rewards, torch.tensor([0.0, 0.0, 1.0, -1.0, 0.0, 0.0]), 2).tolist()
+        [False, True, False]
     """
     shaped_PG = shaped_rewards.view(-1, num_generations)
     spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
-    return spread_P > 1e-12
+    largest_P = advantages.view(-1, num_generations).abs().amax(dim=1)
+    # equal rewards may have advantages a little off 0, from rounding over a tiny deviation
+    return (spread_P > 1e-12) & (largest_P > 1e-6)
 
 
 def group_advantages(

@@ -73,6 +73,11 @@ class DapoOverlong(LengthControl):
         if self.max_length is not None:
             self._cache_below(self.max_length)
 
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` if `cache_length` is not below the maximum."""
+        super().check(target_length, max_completion_length, num_generations)
+        self._cache_below(self.max_length or max_completion_length)
+
     def _cache_below(self, max_length: int) -> int:
         if self.cache_length is None:
             return max(1, max_length // 5)

@@ -79,8 +79,8 @@ class DLER(LengthControl):
 
     Source: [DLER](https://huggingface.co/papers/2510.15110).
 
-    Differs: the paper cuts generation at the limit; here it goes on to `max_completion_length`, and what is longer
-    than the target earns nothing, unless `generation_limit` cuts it.
+    Generation is cut at the target too, as in the paper. Where prompts have targets of their own, set
+    `cut_generation: false`: what is longer than its target earns nothing either way.
 
     Args:
         variant (`str`, *optional*, defaults to `"paper"`):
@@ -91,8 +91,8 @@ class DLER(LengthControl):
             DA-DLER. A target below it stays.
         easy_threshold (`float`, *optional*, defaults to `0.5`):
             Solve rate above which a prompt is easy, in [0, 1].
-        generation_limit (`int`, *optional*):
-            Cuts generation at this many tokens; the paper's is its target, which saves time.
+        cut_generation (`bool`, *optional*, defaults to `True`):
+            Cut generation at the target, which saves time; otherwise it goes on to `max_completion_length`.
 
     Raises:
         `ValueError`: If a value is out of range.
@@ -100,18 +100,18 @@ class DLER(LengthControl):
 
     name: ClassVar[str] = "dler"
     needs_target: ClassVar[bool] = True
+    needs_truncated: ClassVar[bool] = True
 
     variant: Literal["paper", "release"] = "paper"
     easy_limit: int | None = None
     easy_threshold: float = 0.5
-    generation_limit: int | None = None
+    cut_generation: bool = True
 
     def __post_init__(self) -> None:
         if self.variant not in ("paper", "release"):
             raise ValueError(f"variant is {self.variant!r}, but must be 'paper' or 'release'")
-        for name in ("easy_limit", "generation_limit"):
-            if (limit := getattr(self, name)) is not None and limit <= 0:
-                raise ValueError(f"{name} is {limit}, but must be positive, or None for no such limit")
+        if self.easy_limit is not None and self.easy_limit <= 0:
+            raise ValueError(f"easy_limit is {self.easy_limit}, but must be positive, or None for no such limit")
         if not 0 <= self.easy_threshold <= 1:
             raise ValueError(f"easy_threshold is {self.easy_threshold}, but a solve rate lies in [0, 1]")
 
@@ -149,7 +149,14 @@ class DLER(LengthControl):
         boosts = torch.where(shaped_rewards >= 1.0 - 1e-5, 0.1, 0.0)
         return (standardised(centred, rollouts.lengths, 1, epsilon) + boosts).nan_to_num(nan=0.0)
 
-    @property
-    def generation_cap(self) -> int | None:
-        """Generation limit of the next batch in tokens, or `None` for `max_completion_length`."""
-        return self.generation_limit
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` if the target is above the generation limit; it may be the limit itself."""
+        if target_length is not None and target_length > max_completion_length:
+            raise ValueError(
+                f"target_length is {target_length}, but must not be above max_completion_length="
+                f"{max_completion_length}; lower the target or raise the limit"
+            )
+
+    def generation_cap(self, target_length: float | None) -> int | None:
+        """The target, where generation is cut at it."""
+        return int(target_length) if self.cut_generation and target_length is not None else None

@@ -98,8 +98,8 @@ def pi_multiplier(
 
     Source: ours. Conditional integration and limits on the control signal are textbook anti-windup (Astrom and
     Hagglund, PID Controllers, section 3.5); PID on Lagrange multipliers:
-    [Stooke et al.](https://huggingface.co/papers/2007.03964). LEASH's dual step is the case $K_p = 0$,
-    $K_c = \infty$.
+    [Stooke et al.](https://huggingface.co/papers/2007.03964). Within the bounds and the ceiling, the integral moves as
+    LEASH's multiplier does.
 
     Args:
         violation (`float`):

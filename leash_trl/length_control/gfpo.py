@@ -136,6 +136,7 @@ class GFPO(LengthControl):
     """
 
     name: ClassVar[str] = "gfpo"
+    owns_scale: ClassVar[bool] = False
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = None
@@ -160,15 +161,17 @@ class GFPO(LengthControl):
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
         return rollouts.task_rewards
 
-    def kept(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True for the completions that teach.
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` if `num_kept` is more than there are completions of a prompt."""
+        super().check(target_length, max_completion_length, num_generations)
+        if self.num_kept is not None and self.num_kept > num_generations:
+            raise ValueError(
+                f"num_kept is {self.num_kept}, but must not exceed num_generations={num_generations}; lower it"
+            )
 
-        Raises:
-            `ValueError`: If `num_kept` is more than there are completions of a prompt.
-        """
+    def kept(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: True for the completions that teach."""
         size = rollouts.num_generations
-        if self.num_kept is not None and self.num_kept > size:
-            raise ValueError(f"num_kept is {self.num_kept}, but must not exceed num_generations={size}; lower it")
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         num_kept = min(max(2, size // 2), 8) if self.num_kept is None else self.num_kept
         num_kept_P = [num_kept] * len(rewards_PG)

@@ -104,6 +104,16 @@ class L1Exact(LengthControl):
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` without any length to request, or if the limit cuts what is requested."""
+        super().check(target_length, max_completion_length, num_generations)
+        self.target_for(0, target_length)
+        if self.budget_range is not None and self.budget_range[1] > max_completion_length:
+            raise ValueError(
+                f"budget_range is {self.budget_range!r}, but must not go beyond max_completion_length="
+                f"{max_completion_length}; lower it, or raise the limit"
+            )
+
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness less the price of the distance; NaN where unscorable."""
         price = distance_penalty(rollouts.lengths, rollouts.target_lengths, self.alpha)

@@ -61,6 +61,7 @@ class Laconic(Leash):
     """
 
     name: ClassVar[str] = "laconic"
+    owns_scale: ClassVar[bool] = True
 
     lambda_init: float = 0.0
     lambda_lr: float = 0.002

@@ -94,6 +94,15 @@ class LaserD(Laser):
         self._longest = self.upper_bound
         self._clear_window()
 
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
+        super().check(target_length, max_completion_length, num_generations)
+        if target_length is not None and target_length > self.upper_bound:
+            raise ValueError(
+                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "
+                "candidate targets begin; raise it"
+            )
+
     def _clear_window(self) -> None:
         self._window: list[list[int]] = [[] for _ in DIFFICULTIES]
         self._lower_bound = 0
@@ -173,6 +182,7 @@ class LaserD(Laser):
             "window": [list(lengths) for lengths in self._window],
             "lower_bound": self._lower_bound,
             "num_generations": self._num_generations,
+            "longest": self._longest,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -182,20 +192,20 @@ class LaserD(Laser):
             `ValueError`: If something is missing or no number of tokens.
         """
         targets, window = state.get("targets", ()), state.get("window", [])
-        names = ("steps_since_refresh", "lower_bound", "num_generations")
+        names = ("steps_since_refresh", "lower_bound", "num_generations", "longest")
         counts: list[Any] = [state.get(name) for name in names]
         if targets is not None and not _is_triple(targets, lambda target: target is None or _is_count(target)):
             raise ValueError(f"the saved state holds targets={targets!r}, but they must be None or three lengths")
         if not _is_triple(window, lambda lengths: isinstance(lengths, list) and all(map(_is_count, lengths))):
             raise ValueError("the saved state holds a window that is not three lists of lengths")
-        if not all(map(_is_count, counts)) or (any(window) and 0 in counts[1:]):
+        if not all(map(_is_count, counts)) or (any(window) and 0 in counts[1:3]):
             raise ValueError(
                 f"the saved state holds {', '.join(names)} = {counts!r}, but they must be whole numbers from 0 "
-                "on, and the last two positive where the window holds lengths"
+                "on, and the middle two positive where the window holds lengths"
             )
         self.targets = None if targets is None else list(targets)
         self._window = [list(lengths) for lengths in window]
-        self.steps_since_refresh, self._lower_bound, self._num_generations = counts
+        self.steps_since_refresh, self._lower_bound, self._num_generations, self._longest = counts
 
 
 @dataclass

@@ -3,7 +3,6 @@
 Paper: [Leash: Adaptive Length Penalty and Reward Shaping](https://huggingface.co/papers/2512.21540).
 """
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import torch
 
 from leash_trl.length_control.dual import pooled_violation, projected_ascent
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.multiplier import check_multiplier, checked_multiplier
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -71,6 +71,8 @@ class Leash(LengthControl):
 
     name: ClassVar[str] = "leash"
     needs_target: ClassVar[bool] = True
+    owns_scale: ClassVar[bool] = False
+    needs_truncated: ClassVar[bool] = True
 
     lambda_init: float = 0.1
     lambda_lr: float = 0.005
@@ -135,7 +137,7 @@ class Leash(LengthControl):
         Raises:
             `ValueError`: If `lambda` is missing, not a finite number or outside the configured bounds.
         """
-        self.lam = checked_multiplier(state, self.lambda_min, self.lambda_max)
+        self.lam = checked_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
         self._forget_observations()
 
 
@@ -184,31 +186,3 @@ def reward_scale_problem(task_rewards: torch.Tensor) -> str | None:
             "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
         )
     return None
-
-
-def check_multiplier(method: Any) -> None:
-    """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method make sense."""
-    for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
-        value = getattr(method, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise ValueError(f"{name} is {value!r}, but must be a finite number")
-    if not 0 <= method.lambda_min <= method.lambda_init <= method.lambda_max:
-        raise ValueError(
-            "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "
-            f"lambda_min={method.lambda_min}, lambda_init={method.lambda_init}, lambda_max={method.lambda_max}"
-        )
-    if method.lambda_lr < 0:
-        raise ValueError(f"lambda_lr is {method.lambda_lr}, but must be 0 (lambda frozen, LEASH-C) or positive")
-
-
-def checked_multiplier(state: dict[str, Any], minimum: float, maximum: float) -> float:
-    """The multiplier of a saved state; raises `ValueError` if it is no finite number within the bounds."""
-    lam = state.get("lambda")
-    if isinstance(lam, bool) or not isinstance(lam, int | float) or not math.isfinite(lam):
-        raise ValueError(f"the saved state holds lambda={lam!r}, which is not a finite number")
-    if not minimum <= lam <= maximum:
-        raise ValueError(
-            f"the saved lambda={lam} lies outside [lambda_min, lambda_max] = [{minimum}, {maximum}]; widen the "
-            "bounds to those of the run that saved it"
-        )
-    return float(lam)

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from leash_trl.length_control.dual import pi_multiplier
-from leash_trl.length_control.leash import Leash, checked_multiplier
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.multiplier import checked_multiplier
 
 
 @dataclass
@@ -19,9 +20,12 @@ class LeashPI(Leash):
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
 
-    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Use it with `advantage_epsilon: 0.1`, or with
-    `scale_rewards: batch` or `none`: dividing by the group's standard deviation alone cancels lambda in groups whose
-    answers are all correct, so that however small it is, it pushes at full strength.
+    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Where lengths would grow without a price, they
+    rest where the ceiling pays for the growth, a little above the target: at $e = \lambda / K_c$.
+
+    Use it with `advantage_epsilon: 0.1`, or with `scale_rewards: batch` or `none`: dividing by the group's standard
+    deviation alone cancels lambda in groups whose answers are all correct, so that however small it is, it pushes at
+    full strength.
 
     Source: ours, see [`pi_multiplier`].
 
@@ -36,6 +40,7 @@ class LeashPI(Leash):
             $K_p$.
         ceiling_gain (`float`, *optional*, defaults to `4.0`):
             $K_c$: the multiplier is at most this times the violation, so with 4 at most 0.4 at 10 % over the target.
+            `None` for no ceiling.
         smoothing (`float`, *optional*, defaults to `0.5`):
             Weight of the past in the running mean of the violation, in [0, 1).
 
@@ -46,15 +51,15 @@ class LeashPI(Leash):
     name: ClassVar[str] = "leash_pi"
 
     proportional_gain: float = 0.1
-    ceiling_gain: float = 4.0
+    ceiling_gain: float | None = 4.0
     smoothing: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.proportional_gain < math.inf:
             raise ValueError(f"proportional_gain is {self.proportional_gain}, but must be 0 or positive")
-        if not self.ceiling_gain > 0:
-            raise ValueError(f"ceiling_gain is {self.ceiling_gain}, but must be positive, or infinite for no ceiling")
+        if self.ceiling_gain is not None and not self.ceiling_gain > 0:
+            raise ValueError(f"ceiling_gain is {self.ceiling_gain}, but must be positive, or None for no ceiling")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}, but must be at least 0 and below 1")
         self._integral = float(self.lambda_init)
@@ -68,7 +73,7 @@ class LeashPI(Leash):
             self._violation,
             self._integral,
             (self.proportional_gain, self.lambda_lr),
-            self.ceiling_gain,
+            math.inf if self.ceiling_gain is None else self.ceiling_gain,
             self.lambda_min,
             self.lambda_max,
         )
@@ -89,7 +94,7 @@ class LeashPI(Leash):
             `ValueError`: If a value is missing or out of range.
         """
         super().load_state_dict(state)
-        self._integral = checked_multiplier({"lambda": state.get("integral")}, self.lambda_min, self.lambda_max)
+        self._integral = checked_multiplier(state, "integral", self.lambda_min, self.lambda_max)
         violation = state.get("violation")
         if violation is not None and (type(violation) not in (int, float) or not math.isfinite(violation)):
             raise ValueError(f"the saved state holds violation={violation!r}, which is not a finite number")

@@ -23,10 +23,11 @@ class LengthControl:
     are what `length_control_kwargs` sets. What changes during training are attributes made in `__post_init__`.
 
     For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
-    `step` after the policy update. With dynamic sampling, `shape` is called for each round and `observe` gets all that
-    was generated, replaced groups included; the others see what is trained on. `shape`, `base_rewards`, `penalty` and
-    `statistics` are called in evaluation and for the log too, so they must not change anything. Every process sees
-    the same rollouts, those of all processes, as float64 on the CPU.
+    `step` after the policy update. With dynamic sampling, `shape` and `advantages` are called for each round and again
+    `advantages` for what remains, which alone `is_trained_on` sees; `observe` gets all that was generated, replaced
+    groups included. `shape`, `base_rewards`, `penalty` and `statistics` are called in evaluation and for the log too.
+    All but `observe`, `step`, `monitor` and `load_state_dict` must not change anything. Every process sees the same
+    rollouts, those of all processes, as float64 on the CPU.
 
     Example:
         >>> from dataclasses import dataclass
@@ -41,6 +42,18 @@ class LengthControl:
 
     name: ClassVar[str]
     needs_target: ClassVar[bool] = False
+    # False: task rewards are taken as they are, so what is correct plays no part
+    owns_scale: ClassVar[bool] = True
+    # True: truncated completions are what teaches, or what the state counts, so they must not be masked
+    needs_truncated: ClassVar[bool] = False
+
+    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+        """Raises `ValueError` where the method and the rest of the configuration cannot go together."""
+        if target_length is not None and target_length >= max_completion_length:
+            raise ValueError(
+                f"target_length is {target_length}, but must be below max_completion_length={max_completion_length}: "
+                "no completion could violate it; lower the target or raise the limit"
+            )
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
@@ -107,9 +120,8 @@ class LengthControl:
         """What is appended to the prompt, so that the model can read its target."""
         return ""
 
-    @property
-    def generation_cap(self) -> int | None:
-        """Generation limit of the next batch in tokens, or `None` for `max_completion_length`."""
+    def generation_cap(self, target_length: float | None) -> int | None:
+        """Generation limit of the next training batch in tokens, or `None` for `max_completion_length`."""
         return None
 
     @property

@@ -14,6 +14,7 @@ class NoControl(LengthControl):
     """Task rewards as they are."""
 
     name: ClassVar[str] = "none"
+    owns_scale: ClassVar[bool] = False
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """The task rewards."""

@@ -24,6 +24,8 @@ class Rollouts:
             G, the number of completions per prompt.
         max_completion_length (`int`):
             Generation limit of this batch in tokens.
+        correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
+            The reward that decides what is correct, NaN where it could not score; by default the task reward.
 
     Raises:
         `ValueError`: If the tensors differ in shape or N is not a multiple of G.
@@ -36,13 +38,14 @@ class Rollouts:
     questions: torch.Tensor
     num_generations: int
     max_completion_length: int
+    correctness_rewards: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name in ("task_rewards", "target_lengths", "is_truncated", "questions"):
-            if (shape := getattr(self, name).shape) != self.lengths.shape or self.lengths.ndim != 1:
+        for name, values in vars(self).items():
+            if isinstance(values, torch.Tensor) and (values.shape != self.lengths.shape or values.ndim != 1):
                 raise ValueError(
-                    f"{name} {tuple(shape)} and lengths {tuple(self.lengths.shape)} must be one value per completion "
-                    "each"
+                    f"{name} {tuple(values.shape)} and lengths {tuple(self.lengths.shape)} must be one value per "
+                    "completion each"
                 )
         if len(self.lengths) % self.num_generations != 0:
             raise ValueError(
@@ -56,8 +59,8 @@ class Rollouts:
 
     @property
     def is_correct(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where the task reward is positive, be its scale {0, 1} or {-1, 1}."""
-        return self.task_rewards > 0
+        """`torch.Tensor` of shape `(N,)`: True where the deciding reward is positive, be it in {0, 1} or {-1, 1}."""
+        return (self.task_rewards if self.correctness_rewards is None else self.correctness_rewards) > 0
 
     @property
     def correctness(self) -> torch.Tensor:

@@ -2,8 +2,7 @@
 
 import torch
 
-from leash_trl.length_control.advantages import has_signal
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.scored_rollouts import ScoredRollouts
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -11,37 +10,26 @@ def _mean(values: torch.Tensor) -> float:
     return values.double().mean().item()
 
 
-def length_statistics(
-    rollouts: Rollouts, base_rewards: torch.Tensor, penalty: torch.Tensor, shaped_rewards: torch.Tensor
-) -> dict[str, float]:
-    """Statistics of one generation batch under their log keys, without the `leash/` prefix.
-
-    Args:
-        rollouts (`Rollouts`):
-            The batch, gathered over all processes.
-        base_rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards before length, on the method's own scale.
-        penalty (`torch.Tensor` of shape `(N,)`):
-            Penalty in reward units before any clip; negative where length earned a bonus.
-        shaped_rewards (`torch.Tensor` of shape `(N,)`):
-            Shaped rewards; NaN where a completion could not be scored.
+def length_statistics(scored: ScoredRollouts) -> dict[str, float]:
+    """Statistics of what was generated for one policy batch under their log keys, without the `leash/` prefix.
 
     Returns:
         `dict[str, float]`: Always the same keys. `mean_penalty` is what the paper's figure shows;
         `mean_effective_penalty` is what the clip left of it. Means over no completions (none correct, say) are NaN,
         and so are `violation`, `satisfaction_rate` and `target_length` without a target.
     """
+    rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()
     targets = rollouts.target_lengths
     scorable, correct = rollouts.is_scorable, rollouts.is_correct
     wrong = scorable & ~correct
-    clipped = (base_rewards - penalty - shaped_rewards).abs() > 1e-12
+    clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
     return {
         "target_length": _mean(targets),
         "violation": _mean(lengths / targets - 1.0),
         "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets),
         "mean_penalty": _mean(penalty[~torch.isnan(penalty)]),
-        "mean_effective_penalty": _mean((base_rewards - shaped_rewards)[scorable]),
+        "mean_effective_penalty": _mean((scored.base_rewards - shaped_rewards)[scorable]),
         "paying_share": _mean(penalty[correct] > 0),
         "mean_length": _mean(lengths),
         "p95_length": lengths.quantile(0.95).item(),
@@ -53,5 +41,4 @@ def length_statistics(
         "task_reward": _mean(rollouts.task_rewards[scorable]),
         "shaped_reward": _mean(shaped_rewards[scorable]),
         "clipped_share": _mean(clipped[scorable]),
-        "zero_signal_share": _mean(~has_signal(shaped_rewards, rollouts.num_generations)),
     }

@@ -25,9 +25,10 @@ def scheduled_target(
             `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone reached,
             `"linear"` the straight line between milestones.
         milestones (`Mapping[int, float]`):
-            Target in tokens by number of policy updates done. The first value holds before the first milestone.
+            Target in tokens by number of policy updates done. The first value holds before the first milestone, the
+            last from the last one on.
         target_length (`float`):
-            Target of the constant schedule, and of the others from the last milestone on.
+            Target of the constant schedule.
         step (`int`):
             Policy updates done.
 
@@ -44,7 +45,7 @@ def scheduled_target(
     if not reached:
         return milestones[steps[0]]
     if len(reached) == len(steps):
-        return target_length
+        return milestones[steps[-1]]
     start, end = reached[-1], steps[len(reached)]
     if schedule == "staged":
         return milestones[start]
@@ -108,11 +109,11 @@ def rows_with_targets(
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
     """Data set rows as the model is to see them, the numbers of their questions, and their targets in tokens.
 
-    A row's own target wins over the method's `target_for`, and moves with the schedule in proportion.
+    A row's own target wins over the method's `target_for`; both move with the schedule in proportion.
 
     Args:
         rows (`Sequence[dict]`):
-            Rows of the data set; they are left alone.
+            Rows of the data set; they are left alone, and each gets a dictionary of its own, into which TRL writes.
         method (`LengthControl`):
             Gives targets to rows that have none, and the suffix that tells the model.
         current_target (`float`, *optional*):
@@ -128,11 +129,11 @@ def rows_with_targets(
         question = question_number(row.get("prompt", row))
         target = own_target(row)
         if target is None:
-            target = method.target_for(question, current_target)
-        elif current_target is not None and target_length is not None:
+            target = method.target_for(question, target_length)
+        if target is not None and current_target is not None and target_length is not None:
             target *= current_target / target_length
         suffix = method.prompt_suffix(target)
-        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else row)
+        seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
         questions.append(question)
         targets.append(math.nan if target is None else target)
     return seen, questions, targets

@@ -56,6 +56,7 @@ class ThinkPrune(LengthControl):
     """
 
     name: ClassVar[str] = "thinkprune"
+    needs_truncated: ClassVar[bool] = True
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
     suffix: str = " The output should be within {limit} tokens."
@@ -77,14 +78,13 @@ class ThinkPrune(LengthControl):
         """`torch.Tensor` of shape `(N,)`: Correctness, 0 or 1, of the text as it was cut; NaN where unscorable."""
         return self.base_rewards(rollouts)
 
-    @property
-    def generation_cap(self) -> int:
-        """Generation limit of the current stage in tokens."""
+    def generation_cap(self, target_length: float | None) -> int:
+        """Generation limit of the current stage in tokens; the target plays no part."""
         return limit_at(self.stages, self.steps_done)
 
     def prompt_suffix(self, target_length: float | None) -> str:
         """The limit of the current stage in words; the target plays no part."""
-        return self.suffix.replace("{limit}", str(self.generation_cap))
+        return self.suffix.replace("{limit}", str(self.generation_cap(target_length)))
 
     def step(self) -> None:
         """Counts policy updates, for the stages."""
@@ -92,7 +92,7 @@ class ThinkPrune(LengthControl):
 
     def statistics(self) -> dict[str, float]:
         """The limit of the coming batch, in tokens."""
-        return {"generation_cap": float(self.generation_cap)}
+        return {"generation_cap": float(limit_at(self.stages, self.steps_done))}
 
     def state_dict(self) -> dict[str, Any]:
         """Policy updates done."""
