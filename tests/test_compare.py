@@ -24,6 +24,7 @@ from leash_trl.evaluation.comparison import (
     base_row,
     comparison_row,
     first_step_at_target,
+    near_target_share,
     overshoot,
     pareto_front,
     seeds_and_problems_interval,
@@ -74,9 +75,17 @@ def test_steps_to_target_by_hand(mean_lengths, expected):
 
 def test_settling_is_of_the_last_quarter_and_overshoot_of_a_running_mean():
     lengths = np.array([100.0] * 20 + [40.0] * 10 + [46.0, 50.0] * 5)
-    assert settling_error(lengths, 50) == pytest.approx(48 / 50 - 1)
+    assert settling_error(lengths, 50) == pytest.approx(1 - 48 / 50)
+    assert settling_error(-lengths + 100, 48) == pytest.approx(52 / 48 - 1)
     assert overshoot(lengths, 50) == pytest.approx(0.2)
     assert overshoot(lengths, 30) == 0
+
+
+def test_staying_near_counts_from_the_first_batch_at_the_target():
+    lengths = np.array([100.0] * 5 + [50.0] * 10 + [30.0] * 10)
+    # running means over ten: one of 50, nine on the way down by 2 each (48, 46 near; 44 and on not), one of 30
+    assert near_target_share(lengths, 50) == pytest.approx(3 / 11)
+    assert near_target_share(lengths, 20) is None
 
 
 def test_row_by_hand():
@@ -89,7 +98,8 @@ def test_row_by_hand():
     assert row.p95_tokens == pytest.approx(60 + 0.65 * 21)
     assert row.token_change == pytest.approx(-0.5)
     assert row.satisfaction_rate == 4 / 8
-    assert row.settling_error == pytest.approx(44 / 46 - 1)
+    assert row.settling_error == row.worst_settling_error == pytest.approx(1 - 44 / 46)
+    assert row.near_target_share == 1  # 46 and 44 are met and near
     assert row.overshoot == 0  # the mean of all three batches is 60
     assert row.generated_tokens == 2000
     assert row.efficiency_score == pytest.approx(0.5 - 5 * (0.8 - 0.625) / 0.8)
@@ -161,11 +171,11 @@ def test_markdown_by_hand():
     )
     assert tuple(head) == HEADINGS
     assert base[:5] == ["base", "", "0.800 [0.750, 0.850]", "100.0", "170"]
-    assert base[5:] == [""] * 7
+    assert base[5:] == [""] * 8
     assert leash[:2] == ["leash", "2"]
-    # last batches 44 and 70 of 46: (-4.3 % + 52.2 %) / 2
-    assert leash[5:] == ["-55.0%", "0.500", "+23.9%", "0.0%", "2 (1 of 2)", "0.00 M", "+0.24"]
-    assert kimi[9] == "never"
+    # last batches 44 and 70 of 46: (4.3 % + 52.2 %) / 2; only the first met it
+    assert leash[5:] == ["-55.0%", "0.500", "28.3% (52.2%)", "100%", "0.0%", "2 (1 of 2)", "0.00 M", "+0.24"]
+    assert kimi[10] == "never"
 
 
 def test_csv_has_every_column_in_full_precision():

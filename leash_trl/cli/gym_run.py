@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,20 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 
 
 def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[str, Any]:
-    """What a folder is marked with: all that makes one run differ from another, as JSON gives it back."""
-    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "overrides": overrides, "seed": seed}))
+    """What a folder is marked with: what makes one run differ from another, as JSON gives it back.
+
+    The method's defaults are part of it, because a recipe does not name them and they may change.
+    """
+    from leash_trl.length_control.methods import find_method
+
+    with user_errors():
+        method = find_method(recipe.get("length_control", "leash"))
+    defaults = {
+        field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
+        for field in fields(method)
+    }
+    parts = {"recipe": recipe, "overrides": overrides, "seed": seed, "defaults": defaults}
+    claim: dict[str, Any] = json.loads(json.dumps(parts))
     return claim
 
 
@@ -80,7 +92,7 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     remedy = "choose another --output_dir or remove the folder"
     if claim_file.is_file():
         if json.loads(claim_file.read_text(encoding="utf-8")) != claim:
-            raise UserError(f"{run_dir} holds a run of another recipe or other overrides; {remedy}")
+            raise UserError(f"{run_dir} holds a run of another recipe, other overrides or other defaults; {remedy}")
     elif any(run_dir.glob("checkpoint-*")) or any((run_dir / n).is_file() for n in (RESULT_FILE, TRAINER_STATE_FILE)):
         raise UserError(f"{run_dir} holds a run without {CLAIM_FILE}, so its recipe is not known; {remedy}")
 

@@ -61,9 +61,13 @@ class ComparisonRow:
             Target in tokens.
         satisfaction_rate (`float`, *optional*):
             Share of completions at or under the target.
-        settling_error (`float`, *optional*):
-            Where training batches settled: mean length of the last quarter of them over the target, minus 1,
-            dimensionless; mean over seeds. Training problems are a little longer than held-out ones.
+        settling_error (`float`, *optional*), worst_settling_error (`float`, *optional*):
+            How far from the target training batches settled: distance of the mean length of the last quarter of them,
+            as a share of the target; mean over seeds, and the greatest. Training problems are a little longer than
+            held-out ones.
+        near_target_share (`float`, *optional*):
+            Once a training batch has met the target, the share of running means over ten batches that lie within 10 %
+            of it; mean over the seeds that met it.
         overshoot (`float`, *optional*):
             How far below the target the running mean over ten training batches went at most, as a share of the
             target; 0 if it never did. Mean over seeds.
@@ -87,6 +91,8 @@ class ComparisonRow:
     target_length: float | None
     satisfaction_rate: float | None
     settling_error: float | None
+    worst_settling_error: float | None
+    near_target_share: float | None
     overshoot: float | None
     steps_to_target: float | None
     num_reached: int
@@ -169,7 +175,7 @@ def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_len
 
 
 def settling_error(mean_lengths: np.ndarray, target_length: float) -> float:
-    """Mean length of the last quarter of the training batches over the target, minus 1, dimensionless.
+    """Distance of the mean length of the last quarter of the training batches from the target, as a share of it.
 
     Args:
         mean_lengths (`np.ndarray` of shape `(S,)`):
@@ -178,11 +184,38 @@ def settling_error(mean_lengths: np.ndarray, target_length: float) -> float:
             Target in tokens.
 
     Example:
-        >>> settling_error(np.array([100.0, 80.0, 60.0, 45.0]), 50)
-        -0.1
+        >>> settling_error(np.array([128.0, 96.0, 80.0, 48.0]), 64)
+        0.25
     """
     last_quarter = mean_lengths[-max(1, len(mean_lengths) // 4) :]
-    return float(last_quarter.mean() / target_length) - 1.0
+    return abs(float(last_quarter.mean() / target_length) - 1.0)
+
+
+def _running_means(mean_lengths: np.ndarray, window: int) -> np.ndarray:
+    window = min(window, len(mean_lengths))
+    return np.convolve(mean_lengths, np.full(window, 1 / window), mode="valid")
+
+
+def near_target_share(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float | None:
+    """Share of running means within 10 % of the target, from the first batch at or under it on; `None` without one.
+
+    Args:
+        mean_lengths (`np.ndarray` of shape `(S,)`):
+            Mean lengths of the training batches in tokens, in order.
+        target_length (`float`):
+            Target in tokens.
+        window (`int`, *optional*, defaults to `10`):
+            Batches in the running mean; single batches are noise.
+
+    Example:
+        >>> near_target_share(np.array([100.0, 50.0, 50.0, 40.0]), 50, window=1)
+        0.6666666666666666
+    """
+    first = first_step_at_target(np.arange(len(mean_lengths)), mean_lengths, target_length)
+    if first is None:
+        return None
+    distances = np.abs(_running_means(mean_lengths[first:], window) / target_length - 1.0)
+    return float((distances <= 0.1).mean())
 
 
 def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float:
@@ -197,12 +230,10 @@ def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) 
             Batches in the running mean; single batches are noise.
 
     Example:
-        >>> overshoot(np.array([100.0, 40.0, 44.0, 60.0]), 50, window=2)
-        0.16
+        >>> overshoot(np.array([128.0, 48.0, 48.0, 64.0]), 64, window=2)
+        0.25
     """
-    window = min(window, len(mean_lengths))
-    running = np.convolve(mean_lengths, np.full(window, 1 / window), mode="valid")
-    return max(0.0, 1.0 - float(running.min() / target_length))
+    return max(0.0, 1.0 - float(_running_means(mean_lengths, window).min() / target_length))
 
 
 def base_row(record: dict[str, Any]) -> ComparisonRow:
@@ -220,6 +251,8 @@ def base_row(record: dict[str, Any]) -> ComparisonRow:
         target_length=None,
         satisfaction_rate=None,
         settling_error=None,
+        worst_settling_error=None,
+        near_target_share=None,
         overshoot=None,
         steps_to_target=None,
         num_reached=0,
@@ -257,8 +290,10 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
         token_change=mean_tokens / base.mean_tokens - 1,
         target_length=target,
         satisfaction_rate=float((lengths <= target).mean()) if target is not None else None,
-        settling_error=_mean_over_seeds(settling_error, results),
-        overshoot=_mean_over_seeds(overshoot, results),
+        settling_error=_over_seeds(np.mean, settling_error, results),
+        worst_settling_error=_over_seeds(np.max, settling_error, results),
+        near_target_share=_over_seeds(np.mean, near_target_share, results),
+        overshoot=_over_seeds(np.mean, overshoot, results),
         steps_to_target=float(np.mean(steps_to_target)) if steps_to_target else None,
         num_reached=len(steps_to_target),
         generated_tokens=float(np.mean(generated)) if generated else None,
@@ -266,13 +301,18 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
     )
 
 
-def _mean_over_seeds(measure: Callable[[np.ndarray, float], float], results: Sequence[SeedResult]) -> float | None:
+def _over_seeds(
+    summary: Callable[[list[float]], Any],
+    measure: Callable[[np.ndarray, float], float | None],
+    results: Sequence[SeedResult],
+) -> float | None:
     values = [
         measure(result.mean_lengths, result.target_length)
         for result in results
         if result.target_length is not None and len(result.mean_lengths)
     ]
-    return float(np.mean(values)) if values else None
+    known = [value for value in values if value is not None]
+    return float(summary(known)) if known else None
 
 
 def _steps_to_target(results: Sequence[SeedResult]) -> list[int]:

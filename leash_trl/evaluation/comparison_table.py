@@ -16,7 +16,8 @@ HEADINGS = (
     "p95",
     "change",
     "satisfied",
-    "settled at",
+    "settled off (worst)",
+    "stays near",
     "overshoot",
     "steps to target",
     "tokens in training",
@@ -25,8 +26,9 @@ HEADINGS = (
 LEGEND = (
     "[95 %]: bootstrap interval over seeds and problems; over problems only where there is one seed. "
     "change: tokens against base. satisfied: share of completions at or under the target. "
-    "settled at: the last quarter of the training batches against the target. overshoot: how far the running mean of "
-    "ten training batches went below it. steps to target: first training batch with its mean at or under the target, "
+    "settled off: distance of the last quarter of the training batches from the target, mean over seeds and worst. "
+    "stays near: once it is met, share of running means over ten training batches within 10 % of it. overshoot: how "
+    "far they went below it. steps to target: first training batch with its mean at or under the target, "
     "mean over the seeds that got there (from the start where generation is cut there). AES: accuracy-efficiency "
     "score, 0 is the base."
 )
@@ -48,7 +50,8 @@ def _cells(row: ComparisonRow) -> list[str]:
         f"{row.p95_tokens:.0f}",
         f"{row.token_change:+.1%}" if row.seeds else "",
         "" if row.satisfaction_rate is None else f"{row.satisfaction_rate:.3f}",
-        "" if row.settling_error is None else f"{row.settling_error:+.1%}",
+        "" if row.settling_error is None else f"{row.settling_error:.1%} ({row.worst_settling_error:.1%})",
+        "" if row.near_target_share is None else f"{row.near_target_share:.0%}",
         "" if row.overshoot is None else f"{row.overshoot:.1%}",
         _steps(row),
         "" if row.generated_tokens is None else f"{row.generated_tokens / 1e6:.2f} M",
