@@ -29,6 +29,7 @@ def run(
     resume: str | None = None,
     num_generations: int = 4,
     dynamic_sampling_rounds: int = 0,
+    monitor_prompts: int = 0,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     tokenizer = build_tokenizer()
@@ -44,11 +45,16 @@ def run(
             "logprobs": [[-1.0] * (length + 1) for length in lengths],
         }
 
+    if monitor_prompts:
+        laser_d = {"refresh_from": "rollouts", "monitor_prompts": monitor_prompts, "refresh_steps": 2, "interval": 4}
+        method = {"length_control": "laser_d", "length_control_kwargs": laser_d}
+    else:
+        method = {"lambda_lr": 0.1}
     args = LeashGRPOConfig(
         output_dir=output_dir,
         target_length=12,
         max_completion_length=40,
-        lambda_lr=0.1,
+        **method,
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
@@ -80,7 +86,8 @@ def run(
         "world_size": trainer.accelerator.num_processes,
         "rank": trainer.accelerator.process_index,
         "batches": seen,
-        "lambda": trainer.length_control.lam,
+        "state": trainer.length_control.state_dict(),
+        "generated_tokens": trainer._generated_tokens,
         "advantages": trainer._advantages.tolist(),
         "prompts_drawn": trainer._prompt_stream.num_drawn,
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
@@ -103,6 +110,7 @@ if __name__ == "__main__":
     parser.add_argument("--save_steps", type=int, default=2)
     parser.add_argument("--num_generations", type=int, default=4)
     parser.add_argument("--dynamic_sampling_rounds", type=int, default=0)
+    parser.add_argument("--monitor_prompts", type=int, default=0)
     parser.add_argument("--resume")
     arguments = vars(parser.parse_args())
     result = run(**arguments)

@@ -50,7 +50,7 @@ def test_there_really_are_two_processes(ranks):
 
 def test_both_processes_log_the_same(ranks):
     assert ranks[0]["batches"] == ranks[1]["batches"]
-    assert ranks[0]["lambda"] == ranks[1]["lambda"]
+    assert ranks[0]["state"] == ranks[1]["state"]
     assert len(ranks[0]["batches"]) == 4
 
 
@@ -68,7 +68,7 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     assert single["world_size"] == 1
     lambdas = [batch["leash/lambda"] for batch in single["batches"]]
     assert lambdas == [batch["leash/lambda"] for batch in ranks[0]["batches"]]
-    assert single["lambda"] == ranks[0]["lambda"]
+    assert single["state"] == ranks[0]["state"]
     assert len(set(lambdas)) == 4
     assert max(single["advantages"]) > 0.5
     assert single["table_lengths"] == ranks[0]["table_lengths"]
@@ -83,7 +83,7 @@ def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(tiny_mo
     whole = results(tmp_path / "run")
     launch(tmp_path / "two", 6, tiny_model_path, "--steps_per_generation", "2", "--resume", checkpoint)
     resumed = results(tmp_path / "two")
-    assert [rank["lambda"] for rank in resumed] == [rank["lambda"] for rank in whole]
+    assert [rank["state"] for rank in resumed] == [rank["state"] for rank in whole]
     assert [rank["losses"] for rank in resumed] == [rank["losses"][1:] for rank in whole]
 
     import scripted_run
@@ -96,7 +96,7 @@ def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(tiny_mo
 def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path):
     launch(tmp_path, 8, tiny_model_path, "--num_generations", "2", "--dynamic_sampling_rounds", "2")
     first, second = results(tmp_path)
-    for key in ("lambda", "wasted", "prompts_drawn", "final_lengths", "loss_tokens", "losses", "advantages"):
+    for key in ("state", "wasted", "prompts_drawn", "final_lengths", "loss_tokens", "losses", "advantages"):
         assert first[key] == second[key], key
     assert first["prompts_drawn"] > 0
     assert any(share > 0 for share in first["wasted"])
@@ -105,6 +105,16 @@ def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path)
         half = rank["final_lengths"][rank["rank"] * 8 : (rank["rank"] + 1) * 8]
         assert sorted(rank["own_lengths"]) == sorted(half)
     assert first["loss_tokens"] == sum(first["final_lengths"])
+
+
+def test_monitor_rollouts_keep_two_processes_in_step(tiny_model_path, tmp_path):
+    # three prompts cannot be shared out evenly: a fourth is drawn
+    launch(tmp_path, 8, tiny_model_path, "--monitor_prompts", "3")
+    first, second = results(tmp_path)
+    for key in ("state", "prompts_drawn", "generated_tokens", "losses", "advantages"):
+        assert first[key] == second[key], key
+    assert first["prompts_drawn"] == 8  # before the first and the third update
+    assert any(target is not None for target in first["state"]["targets"])
 
 
 def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp_path):
