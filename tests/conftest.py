@@ -158,3 +158,12 @@ def make_rollouts():
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def golden_ids() -> list[str]:
+    """The ids of all reference vectors."""
+    import json
+
+    vectors = json.loads((ROOT / "tests" / "references" / "golden.json").read_text(encoding="utf-8"))
+    return [vector["id"] for vector in vectors]

@@ -166,6 +166,7 @@ def test_senseless_parameters_are_refused(kwargs, message):
         GFPO(**kwargs)
 
 
-def test_keeping_more_than_there_are_is_refused(make_rollouts):
-    with pytest.raises(ValueError, match="must not exceed num_generations=4"):
-        GFPO(num_kept=5).kept(make_rollouts([1.0] * 4, [1] * 4))
+def test_keeping_more_than_there_are_is_refused_before_training():
+    with pytest.raises(ValueError, match="num_kept is 9, but must not exceed num_generations=8"):
+        GFPO(num_kept=9).check(None, 32768, 8)
+    GFPO(num_kept=8).check(None, 32768, 8)

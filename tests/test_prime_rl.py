@@ -24,9 +24,17 @@ def test_golden_head_whose_constant_input_and_turn_terms_cancel(golden, make_rol
         close(advantages_of(method, rollouts, scale_rewards), vector["expected"])
 
 
-@pytest.mark.parametrize("ending", ["plain", "gated", "length_weighted_baseline", "gated_lwb"])
-def test_golden_june(golden, make_rollouts, ending):
-    vector = golden(f"prime_rl_june_{ending}")
+@pytest.mark.parametrize(
+    "name",
+    [
+        "prime_rl_june_plain",
+        "prime_rl_june_gated",
+        "prime_rl_june_length_weighted_baseline",
+        "prime_rl_june_gated_lwb",
+    ],
+)
+def test_golden_june(golden, make_rollouts, name):
+    vector = golden(name)
     params = vector["params"]
     method = PrimeRL("june", params["coef"], params["gate_by_correctness"], params["length_weighted_baseline"])
     rollouts = make_rollouts(vector["inputs"]["reward"], vector["inputs"]["length"], limit=params["max_seq_len"])
