@@ -112,9 +112,10 @@ def test_the_cap_is_for_training_only_and_leaves_the_loss_alone(make_probe, prob
     trainer = make_probe({"cap": 6}, eval_dataset=problems.select(range(8)), eval_strategy="steps", max_steps=1)
     metrics = trainer.evaluate()
     assert {**metrics, **trainer.state.log_history[-1]}["eval_leash/max_length"] > 6
-    trainer.train()
-    assert trainer.length_control.seen[0].lengths.max() == 6
-    assert trainer.max_completion_length == 24  # TRL's dr_grpo loss divides by it
+    trained = make_probe({"cap": 6}, max_steps=1)
+    trained.train()
+    assert trained.length_control.seen[0].lengths.max() == 6
+    assert trained.max_completion_length == 24  # TRL's dr_grpo loss divides by it
 
 
 def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
