@@ -9,7 +9,7 @@ from leash_trl.cli.errors import UserError
 
 
 COMMANDS = {
-    "train": "train a model with LEASH: leash train --config recipes/x.yaml [--any_field value]",
+    "train": "train a model with LEASH or another method: leash train --config recipes/x.yaml [--any_field value]",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
     "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
     "plot": "draw the training dynamics of one or several runs",
