@@ -93,7 +93,10 @@ def restore_method(method: "LengthControl", record: dict[str, Any], folder: str 
         `ValueError`: If another method saved it, or it is damaged.
     """
     if (saved_by := record.get("method", method.name)) != method.name:
-        raise ValueError(f"{folder} was saved by length control {saved_by!r}, this is {method.name!r}")
+        raise ValueError(
+            f"{folder} was saved by length control {saved_by!r}, this is {method.name!r}; go on with the same, or "
+            "start a run of its own from these weights: pass the folder as the model, with another output_dir"
+        )
     try:
         method.load_state_dict(record["controller"])
     except ValueError as error:

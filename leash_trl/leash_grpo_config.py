@@ -5,14 +5,29 @@ import warnings
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
+import yaml
 from trl import GRPOConfig
 
+from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
 
 
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
+
+
+def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
+    """A field that recipes give as a mapping and command lines as the text of one, in YAML or JSON."""
+    given = value
+    if isinstance(value, str):
+        try:
+            value = yaml.safe_load(value)
+        except yaml.YAMLError:
+            value = None if value.lower() in ("", "none", "null") else value
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{name} is {given!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
+    return value
 
 
 @dataclass
@@ -74,8 +89,6 @@ class LeashGRPOConfig(GRPOConfig):
             TRL's default mode drops whole sequences, long ones first. If you turn it on, prefer
             `vllm_importance_sampling_mode="token_truncate"`.
     """
-
-    _VALID_DICT_FIELDS = [*GRPOConfig._VALID_DICT_FIELDS, "length_control_kwargs", "target_milestones"]
 
     length_control: str = field(
         default="leash",
@@ -149,6 +162,8 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self.length_control_kwargs = _mapping("length_control_kwargs", self.length_control_kwargs)
+        self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
         self._check_target(method)
         self._check_schedule()
@@ -164,18 +179,14 @@ class LeashGRPOConfig(GRPOConfig):
         method = find_method(self.length_control)
         defaults = {field.name: field.default for field in fields(method)}
         given = {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
-        # TRL: GRPOConfig.__post_init__ has made a dictionary of its JSON
         kwargs = cast(dict[str, Any], self.length_control_kwargs or {})
-        if not isinstance(kwargs, dict):
-            raise ValueError(
-                f'length_control_kwargs is {kwargs!r}, but must be a mapping or its JSON: {{"alpha": 0.5}}'
-            )
         for name, value in {**kwargs, **given}.items():
             if name not in defaults:
                 known = ", ".join(defaults) or "none"
+                remedy = "set it to null" if name in given else "drop it from length_control_kwargs, or mend its name"
                 raise ValueError(
                     f"{name} means nothing to length_control={self.length_control!r}, whose parameters are {known}; "
-                    "drop it, or set it to null"
+                    + remedy
                 )
             if name in kwargs and name in given:
                 raise ValueError(f"{name} is given twice, as {given[name]} and in length_control_kwargs; drop one")
@@ -197,7 +208,8 @@ class LeashGRPOConfig(GRPOConfig):
     def _check_target(self, method: LengthControl) -> None:
         if self.target_length is None and method.needs_target:
             raise ValueError(
-                "target_length is required: the mean completion length to aim for, in tokens, such as 4096"
+                "target_length is required, beside a column of targets too: the mean completion length to aim for, in "
+                "tokens, such as 4096"
             )
         self._check_type_of_target()
         if self.max_completion_length is not None:
@@ -273,6 +285,14 @@ class LeashGRPOConfig(GRPOConfig):
             warnings.warn(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio and hides the long tail that the constraint is about; the paper samples all tokens",
+                UserWarning,
+                stacklevel=4,
+            )
+        if isinstance(method, LeashPI) and self.scale_rewards == "group" and self.advantage_epsilon < 1e-3:
+            warnings.warn(
+                f"leash_pi with scale_rewards='group' and advantage_epsilon={self.advantage_epsilon}: in groups whose "
+                "answers are all correct, dividing by their deviation cancels the multiplier that it controls; set "
+                "advantage_epsilon to 0.1, or scale_rewards to 'batch' or 'none'",
                 UserWarning,
                 stacklevel=4,
             )

@@ -118,7 +118,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
     def _check_correctness_func(self) -> None:
         names, chosen = self.reward_func_names, self.args.correctness_func
         if chosen is not None and chosen not in names:
-            raise ValueError(f"correctness_func is {chosen!r}, but the reward functions are {', '.join(names)}")
+            raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
         if chosen is None and len(names) > 1 and self.length_control.owns_scale:
             raise ValueError(
                 f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "

@@ -78,7 +78,8 @@ def test_settling_is_of_the_last_quarter_and_overshoot_of_a_running_mean():
     assert settling_error(lengths, 50) == pytest.approx(1 - 48 / 50)
     assert settling_error(-lengths + 100, 48) == pytest.approx(52 / 48 - 1)
     assert overshoot(lengths, 50) == pytest.approx(0.2)
-    assert overshoot(lengths, 30) == 0
+    assert overshoot(lengths, 40) == 0
+    assert overshoot(lengths, 30) is None
 
 
 def test_staying_near_counts_from_the_first_batch_at_the_target():

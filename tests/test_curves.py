@@ -97,3 +97,15 @@ def test_published_log_is_readable(shared_data):
     curves = load_curves(shared_data / "leash_log_train.csv")
     assert len(curves.steps) == 498
     assert curves.values["lambda"].max() == pytest.approx(0.5806, abs=1e-4)
+
+
+def test_panels_show_bonuses_and_say_what_was_not_logged(tmp_path):
+    from leash_trl.analysis.curves import Curves
+    from leash_trl.analysis.figures import PANELS, dynamics_figure
+
+    values = {"satisfaction_rate": [0.1, 0.2], "mean_penalty": [-0.3, -0.1], "mean_length": [90.0, 80.0]}
+    run = Curves("laser_d", np.array([1, 2]), {key: np.array(value) for key, value in values.items()}, 46)
+    axes = dict(zip(PANELS, dynamics_figure([run]).axes, strict=True))
+    assert axes["mean_penalty"].get_ylim()[0] < -0.3
+    assert axes["mean_length"].get_ylim()[0] == 0
+    assert [text.get_text() for text in axes["lambda"].texts] == ["not logged"]

@@ -73,7 +73,7 @@ def test_defaults_are_the_papers_recipe(config):
         ({"length_control": "kimi", "lambda_init": 0.1}, "lambda_init means nothing to length_control='kimi'"),
         ({"length_control": "kimi", "length_control_kwargs": {"weight": -1}}, "weight is -1"),
         ({"length_control": "kimi", "length_control_kwargs": {"weight": "4e-1"}}, "weight is the text '4e-1'"),
-        ({"length_control": "kimi", "length_control_kwargs": "weight=1"}, "must be a mapping or its JSON"),
+        ({"length_control": "kimi", "length_control_kwargs": "weight=1"}, "must be a mapping or the text of one"),
         ({"length_control": "leash_c", "lambda_lr": 0.1}, "leash_c freezes lambda"),
         ({"target_schedule": "cosine"}, "target_schedule is 'cosine'"),
         ({"target_schedule": "linear"}, "go together"),
@@ -133,6 +133,7 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
         ({"top_p": 0.9}, "top_p=0.9"),
         ({"top_k": 50}, "top_k=50"),
         ({"mask_truncated_completions": True}, "a multiplier rises"),
+        ({"length_control": "leash_pi"}, "set advantage_epsilon to 0.1"),
         ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),
     ],
 )
@@ -152,8 +153,11 @@ def test_a_method_without_a_target_needs_none(config):
 
 
 def test_milestones_of_a_command_line_become_numbers(config):
-    made = config(target_schedule="staged", target_milestones='{"0": 8192, "100": 4096}')
-    assert made.target_milestones == {0: 8192.0, 100: 4096.0}
+    for text in ('{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"):
+        made = config(target_schedule="staged", target_milestones=text)
+        assert made.target_milestones == {0: 8192.0, 100: 4096.0}
+    made = config(length_control="kimi", length_control_kwargs="{weight: 0.5}")
+    assert made.make_length_control().weight == 0.5
 
 
 def test_the_target_of_dler_may_be_the_generation_limit(config):

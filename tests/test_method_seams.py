@@ -128,7 +128,7 @@ def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
     fields = {"length_control": "alp", "lambda_lr": None, "max_steps": 1}
     with pytest.raises(ValueError, match="set correctness_func to one of them"):
         make_trainer([wrong, well_formed], **fields)
-    with pytest.raises(ValueError, match="the reward functions are wrong, well_formed"):
+    with pytest.raises(ValueError, match="must be one of wrong, well_formed"):
         make_trainer([wrong, well_formed], correctness_func="right", **fields)
     trainer = make_trainer([wrong, well_formed], correctness_func="wrong", **fields)
     trainer.train()

@@ -55,7 +55,10 @@ def dynamics_figure(runs: list[Curves]) -> Figure:
         axis.set_title(title, fontsize=11)
         axis.set_xlabel("optimizer step")
         axis.grid(alpha=0.25)
-        axis.set_ylim(bottom=0)
+        if axis.lines:
+            axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0] if _goes_below_zero(axis) else 0.0))
+        else:
+            axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylim(0, 1.02)
     targets = {run.target_length for run in runs if run.target_length is not None}
@@ -66,6 +69,11 @@ def dynamics_figure(runs: list[Curves]) -> Figure:
     if len(runs) > 1:
         axes[0].legend(frameon=False, fontsize=9)
     return figure
+
+
+def _goes_below_zero(axis: Axes) -> bool:
+    """Whether a line does: penalties of methods that pay a bonus."""
+    return any(np.nanmin(line.get_ydata()) < 0 for line in axis.lines)
 
 
 def _draw_line(axis: Axes, steps: np.ndarray, values: np.ndarray, label: str) -> None:

@@ -70,7 +70,7 @@ class ComparisonRow:
             of it; mean over the seeds that met it.
         overshoot (`float`, *optional*):
             How far below the target the running mean over ten training batches went at most, as a share of the
-            target; 0 if it never did. Mean over seeds.
+            target; mean over the seeds that met it.
         steps_to_target (`float`, *optional*), num_reached (`int`):
             First training step whose batch has a mean length at or under the target: the mean over the seeds that
             reached it, and how many did.
@@ -218,8 +218,10 @@ def near_target_share(mean_lengths: np.ndarray, target_length: float, window: in
     return float((distances <= 0.1).mean())
 
 
-def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float:
+def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float | None:
     """How far the running mean of training batches went below the target at most, as a share of the target.
+
+    0 where only single batches were at or under it, `None` where none was.
 
     Args:
         mean_lengths (`np.ndarray` of shape `(S,)`):
@@ -233,6 +235,8 @@ def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) 
         >>> overshoot(np.array([128.0, 48.0, 48.0, 64.0]), 64, window=2)
         0.25
     """
+    if not (mean_lengths <= target_length).any():
+        return None
     return max(0.0, 1.0 - float(_running_means(mean_lengths, window).min() / target_length))
 
 

@@ -27,10 +27,11 @@ LEGEND = (
     "[95 %]: bootstrap interval over seeds and problems; over problems only where there is one seed. "
     "change: tokens against base. satisfied: share of completions at or under the target. "
     "settled off: distance of the last quarter of the training batches from the target, mean over seeds and worst. "
-    "stays near: once it is met, share of running means over ten training batches within 10 % of it. overshoot: how "
-    "far they went below it. steps to target: first training batch with its mean at or under the target, "
-    "mean over the seeds that got there (from the start where generation is cut there). AES: accuracy-efficiency "
-    "score, 0 is the base."
+    "stays near: once it is met, share of running means over ten training batches within 10 % of it. "
+    "overshoot: how far they went below it, in the seeds that met it. "
+    "steps to target: first training batch with its mean at or under the target, mean over the seeds that got there. "
+    "Where generation is cut at the target, these four show the cut, not the policy. "
+    "AES: accuracy-efficiency score of the means over seeds, 0 is the base."
 )
 
 

@@ -111,7 +111,8 @@ class L1Exact(LengthControl):
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
                 f"budget_range is {self.budget_range!r}, but must not go beyond max_completion_length="
-                f"{max_completion_length}; lower it, or raise the limit"
+                f"{max_completion_length}; lower it, raise the limit, or set it to null in length_control_kwargs to "
+                "request target_length"
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

@@ -75,7 +75,9 @@ def find_method(name: str) -> type[LengthControl]:
     try:
         method = getattr(importlib.import_module(module_path), attribute)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"length_control: cannot load {name!r} ({error})") from error
+        raise ValueError(
+            f"length_control: cannot load {name!r} ({error}); it must be module.Class, importable from this folder"
+        ) from error
     if not (isinstance(method, type) and issubclass(method, LengthControl) and "__dataclass_fields__" in vars(method)):
         raise ValueError(f"length_control: {name} must be a dataclass derived from leash_trl.LengthControl")
     if not isinstance(getattr(method, "name", None), str) or method.shape is LengthControl.shape:
