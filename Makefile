@@ -28,7 +28,7 @@ $(OLDEST_VENV)/.installed: pyproject.toml
 	$(OLDEST_VENV)/bin/pip install --quiet "$(TORCH)" "$(OLDEST_TRL)" -e ".[dev]"
 	@touch $@
 
-demo: install ## train on the embedded gym, then show table and figure (about a minute on two cores)
+demo: install ## train on the embedded gym, then show table and figure (two minutes on two cores)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
 smoke: install ## five steps of the same: does everything run?
