@@ -19,15 +19,13 @@ LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
     """A field that recipes give as a mapping and command lines as the text of one, in YAML or JSON."""
-    given = value
-    if isinstance(value, str):
-        try:
-            value = yaml.safe_load(value)
-        except yaml.YAMLError:
-            value = None if value.lower() in ("", "none", "null") else value
-    if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{name} is {given!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
-    return value
+    try:
+        mapping = yaml.safe_load(value) if isinstance(value, str) else value
+    except yaml.YAMLError:
+        mapping = value
+    if mapping is not None and not isinstance(mapping, dict):
+        raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
+    return mapping
 
 
 @dataclass
@@ -44,7 +42,7 @@ class LeashGRPOConfig(GRPOConfig):
         length_control (`str`, *optional*, defaults to `"leash"`):
             Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS` or an import path.
         length_control_kwargs (`dict` or `str`, *optional*):
-            Hyper-parameters of the method, as a dictionary or its JSON; what is left out has the paper's value.
+            Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value.
         target_length (`int`, *optional*):
             Target for the mean completion length, in tokens. Required by methods with a target, LEASH among them; must
             be below `max_completion_length`. A column `target_length` in the data set gives prompts targets of their
@@ -100,8 +98,7 @@ class LeashGRPOConfig(GRPOConfig):
     length_control_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Hyper-parameters of the method, as a dictionary or its JSON; what is left out has the paper's "
-            "value."
+            "help": "Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value."
         },
     )
     target_length: int | None = field(

@@ -20,19 +20,8 @@ def odd_length_reward(completion_ids, **kwargs) -> list[float]:
     return [1.0 if len(ids) % 2 else -1.0 for ids in completion_ids]
 
 
-def run(
-    model_path: str,
-    output_dir: str,
-    batch_size: int,
-    steps_per_generation: int = 1,
-    save_steps: int = 2,
-    resume: str | None = None,
-    num_generations: int = 4,
-    dynamic_sampling_rounds: int = 0,
-    monitor_prompts: int = 0,
-) -> dict:
-    """Trains four steps of twelve completions in all and returns what this process saw."""
-    tokenizer = build_tokenizer()
+def make_rollout(tokenizer):
+    """Completions whose lengths follow from place in the batch and prompt."""
     token = tokenizer.encode("7")[0]
 
     def rollout(prompts, trainer):
@@ -45,16 +34,34 @@ def run(
             "logprobs": [[-1.0] * (length + 1) for length in lengths],
         }
 
-    if monitor_prompts:
-        laser_d = {"refresh_from": "rollouts", "monitor_prompts": monitor_prompts, "refresh_steps": 2, "interval": 4}
-        method = {"length_control": "laser_d", "length_control_kwargs": laser_d}
-    else:
-        method = {"lambda_lr": 0.1}
+    return rollout
+
+
+def method_fields(monitor_prompts: int) -> dict:
+    """LEASH, or LASER-D with monitor rollouts."""
+    if not monitor_prompts:
+        return {"lambda_lr": 0.1}
+    laser_d = {"refresh_from": "rollouts", "monitor_prompts": monitor_prompts, "refresh_steps": 2, "interval": 4}
+    return {"length_control": "laser_d", "length_control_kwargs": laser_d}
+
+
+def run(
+    model_path: str,
+    output_dir: str,
+    batch_size: int,
+    steps_per_generation: int = 1,
+    save_steps: int = 2,
+    resume: str | None = None,
+    num_generations: int = 4,
+    dynamic_sampling_rounds: int = 0,
+    monitor_prompts: int = 0,
+) -> dict:
+    """Trains four steps of twelve completions in all and returns what this process saw."""
     args = LeashGRPOConfig(
         output_dir=output_dir,
         target_length=12,
         max_completion_length=40,
-        **method,
+        **method_fields(monitor_prompts),
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
@@ -68,7 +75,7 @@ def run(
         bf16=False,
     )
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 64))
-    trainer.rollout_func = rollout
+    trainer.rollout_func = make_rollout(build_tokenizer())
     first_step = int(resume.rpartition("-")[2]) if resume else 0
     seen = []
     generate_and_score = trainer._generate_and_score_completions

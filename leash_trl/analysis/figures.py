@@ -56,7 +56,7 @@ def dynamics_figure(runs: list[Curves]) -> Figure:
         axis.set_xlabel("optimizer step")
         axis.grid(alpha=0.25)
         if axis.lines:
-            axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0] if _goes_below_zero(axis) else 0.0))
+            axis.set_ylim(bottom=axis.get_ylim()[0] if _goes_below_zero(axis) else 0.0)
         else:
             axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
         axis.spines[["top", "right"]].set_visible(False)

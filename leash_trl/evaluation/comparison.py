@@ -85,19 +85,19 @@ class ComparisonRow:
     accuracy: float
     accuracy_interval: tuple[float, float]
     mean_tokens: float
-    mean_tokens_interval: tuple[float, float] | None
     p95_tokens: float
-    token_change: float
-    target_length: float | None
-    satisfaction_rate: float | None
-    settling_error: float | None
-    worst_settling_error: float | None
-    near_target_share: float | None
-    overshoot: float | None
-    steps_to_target: float | None
-    num_reached: int
-    generated_tokens: float | None
-    efficiency_score: float
+    token_change: float = 0.0
+    efficiency_score: float = 0.0
+    mean_tokens_interval: tuple[float, float] | None = None
+    target_length: float | None = None
+    satisfaction_rate: float | None = None
+    settling_error: float | None = None
+    worst_settling_error: float | None = None
+    near_target_share: float | None = None
+    overshoot: float | None = None
+    steps_to_target: float | None = None
+    num_reached: int = 0
+    generated_tokens: float | None = None
 
 
 def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: float, base_tokens: float) -> float:
@@ -249,19 +249,7 @@ def base_row(record: dict[str, Any]) -> ComparisonRow:
         accuracy=record["accuracy"],
         accuracy_interval=(low, high),
         mean_tokens=record["mean_tokens"],
-        mean_tokens_interval=None,
         p95_tokens=record["p95_tokens"],
-        token_change=0.0,
-        target_length=None,
-        satisfaction_rate=None,
-        settling_error=None,
-        worst_settling_error=None,
-        near_target_share=None,
-        overshoot=None,
-        steps_to_target=None,
-        num_reached=0,
-        generated_tokens=None,
-        efficiency_score=0.0,
     )
 
 

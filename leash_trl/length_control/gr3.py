@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -59,6 +58,7 @@ class GR3(LengthControl):
     """
 
     name: ClassVar[str] = "gr3"
+    own_scaling: ClassVar[Literal["none"]] = "none"
 
     alpha: float = 0.33
 
@@ -70,13 +70,3 @@ class GR3(LengthControl):
         """`torch.Tensor` of shape `(N,)`: Rescaled correctness in [0, 1]; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         return rescaled_rewards(rewards_PG, rollouts.by_group(rollouts.lengths), self.alpha).flatten()
-
-    def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
-        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)

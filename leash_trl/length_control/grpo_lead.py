@@ -9,7 +9,6 @@ from typing import ClassVar, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -94,6 +93,7 @@ class GRPOLead(LengthControl):
     """
 
     name: ClassVar[str] = "grpo_lead"
+    own_scaling: ClassVar[Literal["group"]] = "group"
 
     alpha: float = 0.05
     gate: int | None = None
@@ -135,7 +135,7 @@ class GRPOLead(LengthControl):
         epsilon: float,
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Standardised advantages, weighted by difficulty; 0 where unscorable."""
-        advantages = group_advantages(shaped_rewards, rollouts.num_generations, "group", epsilon)
+        advantages = super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
         rates = torch.where(advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
         weights = difficulty_weights(
             rates, self.weight_min, self.weight_max, self.weight_midpoint, self.weight_steepness

@@ -4,12 +4,12 @@ Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingfac
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.step_count import CountsSteps
 
 
 def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -43,7 +43,7 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
 
 
 @dataclass
-class Kimi(LengthControl):
+class Kimi(CountsSteps):
     r"""Kimi k1.5: correct answers (1, wrong 0) earn or pay by their place between the group's shortest and longest.
 
     Wrong answers pay too, but only in the longer half of the range.
@@ -66,9 +66,9 @@ class Kimi(LengthControl):
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.weight < 0:
             raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
-        self.steps_done = 0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
@@ -77,22 +77,3 @@ class Kimi(LengthControl):
         by_group = rollouts.by_group
         rewards_PG = length_reward(by_group(rollouts.is_correct), by_group(rollouts.lengths))
         return self.base_rewards(rollouts) + self.weight * rewards_PG.flatten()
-
-    def step(self) -> None:
-        """Counts policy updates, for the warm-up."""
-        self.steps_done += 1
-
-    def state_dict(self) -> dict[str, Any]:
-        """Policy updates done."""
-        return {"steps_done": self.steps_done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the number of policy updates done.
-
-        Raises:
-            `ValueError`: If it is missing or not a whole number from 0 on.
-        """
-        steps_done = state.get("steps_done")
-        if type(steps_done) is not int or steps_done < 0:
-            raise ValueError(f"the saved state holds steps_done={steps_done!r}, which is not a whole number from 0 on")
-        self.steps_done = steps_done

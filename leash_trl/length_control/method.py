@@ -44,6 +44,8 @@ class LengthControl:
     needs_target: ClassVar[bool] = False
     # False: task rewards are taken as they are, so what is correct plays no part
     owns_scale: ClassVar[bool] = True
+    # how advantages are divided, where the method says so itself and the configured `scale_rewards` has no say
+    own_scaling: ClassVar[Literal["group", "batch", "none"] | None] = None
     # True: truncated completions are what teaches, or what the state counts, so they must not be masked
     needs_truncated: ClassVar[bool] = False
 
@@ -78,7 +80,7 @@ class LengthControl:
         epsilon: float,
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
-        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon)
+        return group_advantages(shaped_rewards, rollouts.num_generations, self.own_scaling or scale_rewards, epsilon)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """What is wrong with the scale of the task rewards; `None` for methods with a scale of their own."""

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -112,6 +111,7 @@ class PrimeRL(LengthControl):
     """
 
     name: ClassVar[str] = "prime_rl"
+    own_scaling: ClassVar[Literal["none"]] = "none"
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = 0.25
@@ -153,4 +153,4 @@ class PrimeRL(LengthControl):
         if self.length_weighted_baseline:
             by_group = rollouts.by_group
             return length_weighted_advantages(by_group(shaped_rewards), by_group(rollouts.lengths)).flatten()
-        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
+        return super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)

@@ -5,12 +5,12 @@ Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.c
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 
-from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.step_count import CountsSteps
 
 
 def limit_at(stages: Mapping[int, int], step: int) -> int:
@@ -32,7 +32,7 @@ def limit_at(stages: Mapping[int, int], step: int) -> int:
 
 
 @dataclass
-class ThinkPrune(LengthControl):
+class ThinkPrune(CountsSteps):
     """ThinkPrune: 1 for a right answer within the generation limit, 0 otherwise; the limit falls from stage to stage.
 
     A completion that is cut at the limit still earns 1 if its answer is right: the grader sees the text up to there.
@@ -62,6 +62,7 @@ class ThinkPrune(LengthControl):
     suffix: str = " The output should be within {limit} tokens."
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         problem = f"stages is {self.stages!r}, but must map policy updates, the first 0, to limits in tokens, "
         try:
             # JSON and the command line have strings for keys
@@ -72,7 +73,6 @@ class ThinkPrune(LengthControl):
             raise ValueError(problem + "such as {0: 4000, 180: 3000}")
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
-        self.steps_done = 0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness, 0 or 1, of the text as it was cut; NaN where unscorable."""
@@ -86,25 +86,6 @@ class ThinkPrune(LengthControl):
         """The limit of the current stage in words; the target plays no part."""
         return self.suffix.replace("{limit}", str(self.generation_cap(target_length)))
 
-    def step(self) -> None:
-        """Counts policy updates, for the stages."""
-        self.steps_done += 1
-
     def statistics(self) -> dict[str, float]:
         """The limit of the coming batch, in tokens."""
         return {"generation_cap": float(limit_at(self.stages, self.steps_done))}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Policy updates done."""
-        return {"steps_done": self.steps_done}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the number of policy updates done.
-
-        Raises:
-            `ValueError`: If it is missing or not a whole number from 0 on.
-        """
-        steps_done = state.get("steps_done")
-        if type(steps_done) is not int or steps_done < 0:
-            raise ValueError(f"the saved state holds steps_done={steps_done!r}, which is not a whole number from 0 on")
-        self.steps_done = steps_done
