@@ -1,44 +1,23 @@
-"""The task reward: right verdicts, whatever the thread, and never a hang."""
+"""The task reward: right verdicts, whatever the thread, in TRL's forms."""
 
-import json
-import logging
+import copy
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
+from types import SimpleNamespace
 
 import pytest
 
-from leash_trl.rewards import math_reward
-from leash_trl.rewards.grader_pool import GraderPool
+from leash_trl.rewards import lenient_math_reward, math_reward
+from leash_trl.rewards.grader_pool import GraderPool, Verdict
 
 
-HANG = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"  # Math-Verify issue 65
+def test_right_is_one_and_wrong_is_minus_one():
+    assert math_reward([r"\boxed{12}", r"\boxed{13}", "12"], ["12", "12", "12"]) == [1.0, -1.0, -1.0]
 
 
-@pytest.mark.parametrize(
-    ("completion", "solution", "expected"),
-    [
-        (r"<think>hm</think>\boxed{12}", "12", 1.0),
-        (r"\boxed{12}", "13", -1.0),
-        (r"\boxed{012}", "12", 1.0),
-        (r"\boxed{\frac{1}{2}}", "0.5", 1.0),
-        (r"\boxed{\frac12}", r"$\frac{1}{2}$", 1.0),
-        (r"\boxed{2}", r"2\sqrt{3}", -1.0),  # without dollars math-verify reads the gold as 2
-        (r"\boxed{2\sqrt{3}}", r"2\sqrt{3}", 1.0),
-        (r"\boxed{\sqrt{12}}", r"\boxed{2\sqrt{3}}", 1.0),
-        ("Answer: $34$", "34", 1.0),
-        ("no answer at all", "34", -1.0),
-        (r"<think>\boxed{34} unfinished", "34", -1.0),
-        (r"\boxed{(C)}", "(C)", 1.0),
-        (r"\boxed{" + "9" * 5000 + "}", "9", -1.0),
-    ],
-)
-def test_verdicts(completion, solution, expected):
-    assert math_reward([completion], [solution]) == [expected]
+def test_an_answer_to_an_unreadable_gold_is_unscorable_not_wrong():
+    assert math_reward([r"\boxed{x + 1}", "no answer"], [r"\text{}", r"\text{}"]) == [None, -1.0]
 
 
 def test_conversational_completions_and_other_columns():
@@ -46,104 +25,25 @@ def test_conversational_completions_and_other_columns():
     assert math_reward(completions, ["4", "4"], prompts=["a", "b"], level=[1, 2]) == [1.0, -1.0]
 
 
-def test_unparseable_gold_is_unscorable_not_wrong():
-    assert math_reward([r"\boxed{x + 1}"], [r"\text{}"]) == [None]
+def test_training_heeds_thinking_that_the_template_opens(tokenizer):
+    from leash_trl.cli.train import _heed_opened_thinking
+    from leash_trl.rewards import lenient_math_reward
 
+    def other(completions, **kwargs):
+        return [0.0]
 
-def test_works_off_the_main_thread():
-    results = []
-    thread = threading.Thread(target=lambda: results.extend(math_reward([r"\boxed{\frac{2}{4}}"], ["1/2"])))
-    thread.start()
-    thread.join(timeout=90)
-    assert results == [1.0]
-
-
-def test_a_hanging_comparison_costs_one_case(caplog):
-    pool = GraderPool(size=1, seconds_per_case=2.0)
-    assert pool.verdicts([("1/2", "0.5")]) == [True]  # the worker is up
-    start = time.monotonic()
-    with caplog.at_level(logging.WARNING):
-        verdicts = pool.verdicts([(HANG, "42"), ("0.25", "1/4"), ("1/3", "0.5")])
-    assert verdicts == [False, True, False]
-    assert time.monotonic() - start < 60
-    assert "ran out of time" in caplog.text
-    pool.close()
-
-
-def test_a_killed_worker_costs_one_case(caplog):
-    pool = GraderPool(size=1)
-    assert pool.verdicts([("1/2", "0.5")]) == [True]
-    worker = pool._free.get()
-    worker._process.kill()
-    worker._process.wait()
-    pool._free.put(worker)
-    assert pool.verdicts([("1/2", "0.5"), ("1/2", "0.5")]) == [False, True]
-    assert "killed its worker" in caplog.text
-    pool.close()
-
-
-@pytest.mark.slow
-def test_hostile_inputs_never_hang(shared_data):
-    rows = [json.loads(line) for line in (shared_data / "grader_hostile.jsonl").open()]
-    start = time.monotonic()
-    for row in rows:
-        before = time.monotonic()
-        math_reward([row["input"]], [row["gold"] or "42"])
-        assert time.monotonic() - before < 30, row["id"]
-    assert time.monotonic() - start < 20 * len(rows)
-
-
-def test_every_hang_costs_the_limit_and_no_more():
-    pool = GraderPool(size=1, seconds_per_case=1.0)
-    assert pool.verdicts([("1/2", "0.5")]) == [True]
-    seconds = []
-    for _ in range(3):
-        start = time.monotonic()
-        assert pool.verdicts([(HANG, "42")]) == [False]
-        seconds.append(time.monotonic() - start)
-        assert pool.verdicts([("1/2", "0.5")]) == [True]  # starts a new worker, outside the clock
-    assert max(seconds) < 6
-    pool.close()
-
-
-def test_a_worker_that_cannot_start_is_an_error_not_a_wrong_answer(monkeypatch):
-    monkeypatch.setattr(sys, "executable", shutil.which("false"))
-    with pytest.raises(RuntimeError, match="did not start"):
-        GraderPool(size=1).verdicts([("1/2", "0.5")])
-
-
-def test_closing_ends_every_worker():
-    pool = GraderPool(size=2)
-    pool.verdicts([("1/2", "0.5")] * 8)
-    workers = [pool._free.get() for _ in range(2)]
-    for worker in workers:
-        pool._free.put(worker)
-    pool.close()
-    assert all(worker is None or worker._process.poll() is not None for worker in workers)
-    assert any(worker is not None for worker in workers)
-    assert pool.verdicts([("1/2", "0.5")]) == [True]
-    pool.close()
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_process_grades_with_a_pool_of_its_own():
-    assert math_reward([r"\boxed{\frac12}"], ["0.5"]) == [1.0]
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(60)
-        os._exit(0 if math_reward([r"\boxed{\frac12}"], ["0.5"]) == [1.0] else 1)
-    assert os.waitpid(pid, 0)[1] == 0
-
-
-def test_a_worker_outlives_a_killed_parent_only_until_its_own_alarm():
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "leash_trl.rewards.grader_worker", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    worker.stdout.readline()
-    worker.stdin.write(json.dumps({"answer": HANG, "gold": "42"}).encode() + b"\n")
-    worker.stdin.close()
-    assert worker.wait(timeout=30) == -signal.SIGALRM
-    worker.stdout.close()
+    for opening, expected in (("<think>", [-1.0, 1.0]), ("", [1.0, 1.0])):
+        trainer = SimpleNamespace(
+            processing_class=copy.deepcopy(tokenizer),
+            chat_template_kwargs={},
+            reward_funcs=[math_reward, lenient_math_reward, other],
+        )
+        trainer.processing_class.chat_template = "{{ messages[0]['content'] }}<|assistant|>" + opening
+        _heed_opened_thinking(trainer)
+        for reward in trainer.reward_funcs[:2]:
+            assert reward([r"so \boxed{4}? Wait", r"</think>\boxed{4}"], solution=["4", "4"]) == expected
+        assert trainer.reward_funcs[0].__name__ == "math_reward"
+        assert trainer.reward_funcs[2] is other
 
 
 def test_what_a_tool_said_is_not_the_models_answer():
@@ -155,3 +55,44 @@ def test_what_a_tool_said_is_not_the_models_answer():
     assert math_reward([conversation], ["42"]) == [-1.0]
     conversation[-1]["content"][0]["text"] = r"\boxed{42}"
     assert math_reward([conversation], ["42"]) == [1.0]
+
+
+def test_no_completions_have_no_rewards():
+    assert math_reward([], [], log_metric=lambda *_: pytest.fail("nothing to log")) == []
+
+
+def test_lenient_takes_bare_answers_and_tags():
+    completions = ["So there are 12 of them.", "<answer>12</answer>", "<think>12", r"\boxed{13} or is it 12"]
+    golds = ["12"] * 4
+    assert lenient_math_reward(completions, golds, level=[1] * 4) == [1.0, 1.0, -1.0, -1.0]
+    assert math_reward(completions, golds) == [-1.0] * 4
+    assert lenient_math_reward.__name__ != math_reward.__name__  # TRL logs rewards under these
+
+
+def test_the_share_of_failed_comparisons_is_logged(monkeypatch):
+    verdicts = {"a": Verdict(False, "ran out of time"), "b": Verdict(False), "c": Verdict(True)}
+    monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [verdicts[answer[7]] for answer, _ in cases])
+    logged = {}
+    completions = [r"\boxed{a + 1}", r"\boxed{b + 1}", r"\boxed{c + 1}", "none"]
+    rewards = math_reward(completions, ["x + 1"] * 4, log_metric=logged.__setitem__)
+    assert rewards == [-1.0, -1.0, 1.0, -1.0]
+    assert logged == {"grader/failed_share": 0.25}
+
+
+def test_works_off_the_main_thread():
+    results = []
+    thread = threading.Thread(target=lambda: results.extend(math_reward([r"\boxed{x+x}"], ["2x"])))
+    thread.start()
+    thread.join(timeout=90)
+    assert results == [1.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_grades_with_a_pool_of_its_own():
+    assert math_reward([r"\boxed{x+x}"], ["2x"]) == [1.0]
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(60)
+        os._exit(0 if math_reward([r"\boxed{y+y}"], ["2y"]) == [1.0] else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert math_reward([r"\boxed{z+z}"], ["2z"]) == [1.0]

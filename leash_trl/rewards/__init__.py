@@ -1,6 +1,6 @@
 """Task rewards with TRL's signature."""
 
-from leash_trl.rewards.math_reward import math_reward
+from leash_trl.rewards.math_reward import get_math_reward, lenient_math_reward, math_reward
 
 
-__all__ = ["math_reward"]
+__all__ = ["get_math_reward", "lenient_math_reward", "math_reward"]

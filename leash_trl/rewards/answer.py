@@ -1,20 +1,79 @@
-r"""Where the answer of a completion stands: one documented rule, text in, text out."""
+r"""Where the answer of a completion stands: one documented rule, text in, text out.
+
+The answer is looked for in what follows the last `</think>`; thinking that was opened and never closed holds none.
+
+1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so that hedging
+   between two answers is neither of them.
+2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line where the rest of it is empty.
+3. On request only (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
+   trailing number.
+"""
 
 import re
+from dataclasses import dataclass
 
 
 THINK_START, THINK_END = "<think>", "</think>"
-ANSWER_LINE = re.compile(r"^[^\w\n]*answer[^\w\n]*?:(.+)$", re.IGNORECASE | re.MULTILINE)
+ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
+ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+TAG_START, TAG_END = "<answer>", "</answer>"
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
+BETWEEN_BOXES = re.compile(
+    r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
+)
+MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
+DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
+WORD = re.compile(r"[A-Za-z]{2,}")
+FUNCTION_NAME = re.compile(
+    r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|mod|pi", re.IGNORECASE
+)
+
+# Signs that math-verify drops or does not read: it takes a Unicode minus away, so that minus 5 is 5 to it.
+SIGNS: dict[int, str] = {
+    **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
+    **{ord("−"): "-", ord("π"): r"\pi ", ord("∞"): r"\infty ", ord("°"): r"^\circ "},
+    **{ord(sign): rf"\frac{{{a}}}{{{b}}}" for sign, a, b in ("½12", "⅓13", "⅔23", "¼14", "¾34")},
+}
+UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+
+
+@dataclass(frozen=True)
+class Answer:
+    r"""An answer as people and as math-verify read it.
+
+    Args:
+        text (`str`):
+            The answer without box and dollar signs.
+        expression (`str`):
+            What math-verify is given, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2.
+    """
+
+    text: str
+    expression: str
+
+    @property
+    def is_boxed(self) -> bool:
+        """Whether all of the text is the formula; else math-verify looks for one in the expression."""
+        return self.expression.startswith(r"\boxed{")
+
+
+def opens_thinking(prompt: str) -> bool:
+    """Whether a prompt, chat template applied, ends with `<think>`, so that its completion begins inside thinking.
+
+    Example:
+        >>> opens_thinking("What is 1 + 1?<|Assistant|><think>\\n"), opens_thinking("What is 1 + 1?")
+        (True, False)
+    """
+    return prompt.rstrip().endswith(THINK_START)
 
 
 def visible_text(completion: str) -> str:
     """The part of a completion that may hold its answer.
 
     Returns:
-        `str`: What follows the last `</think>`; nothing if thinking was opened and never closed; else the whole text
-        (templates that open `<think>` in the prompt and models that do not think look the same from here).
+        `str`: What follows the last `</think>`; nothing if thinking was opened and never closed; else the whole text.
+        Where the prompt opened the thinking, as [`opens_thinking`] tells, put `<think>` before the completion.
 
     Example:
         >>> visible_text("It is 3, wait.</think>The answer is 4.")
@@ -22,45 +81,125 @@ def visible_text(completion: str) -> str:
         >>> visible_text("<think>It is 3, wait")
         ''
     """
-    if THINK_END in completion:
-        return completion.rpartition(THINK_END)[2]
-    return "" if THINK_START in completion else completion
+    before, _, after = completion.rpartition(THINK_END)
+    if THINK_START in after:
+        return ""
+    return after if before or THINK_END in completion else completion
 
 
-def last_boxed(text: str) -> str | None:
-    r"""Content of the last complete `\boxed{...}` or `\fbox{...}`, braces balanced; `None` if there is none.
-
-    Example:
-        >>> last_boxed(r"so \boxed{1}, no, \boxed{\frac{1}{2}}")
-        '\\frac{1}{2}'
-    """
-    boxes = {match.end() - 1 for match in BOX.finditer(text)}
+def _boxes(text: str) -> list[tuple[int, int, int]]:
+    """Start, start of the content and end of every complete box that holds no other box, braces balanced."""
+    starts = {match.end() - 1: match.start() for match in BOX.finditer(text)}
     open_braces: list[int] = []
-    last_start, content = -1, None
-    for brace in BRACE.finditer(text):
+    boxes: list[tuple[int, int, int]] = []
+    for brace in BRACE.finditer(text, min(starts, default=len(text))):
         if brace[0] == "{":
             open_braces.append(brace.start())
-        elif brace[0] == "}" and open_braces and (start := open_braces.pop()) in boxes and start > last_start:
-            last_start, content = start, text[start + 1 : brace.start()].strip()
-    return content
+        elif brace[0] == "}" and open_braces:
+            opened = open_braces.pop()
+            if opened in starts and (not boxes or boxes[-1][0] < starts[opened]):
+                boxes.append((starts[opened], opened + 1, brace.start()))
+    return boxes
 
 
-def final_answer(completion: str) -> str | None:
-    r"""The answer that a completion commits to, as LaTeX or plain text.
+def boxed_answer(text: str) -> Answer | None:
+    r"""The last complete `\boxed{...}` or `\fbox{...}` of a text, with the boxes joined to it; `None` without a box.
 
-    The last `\boxed{}` of the visible text comes first, then the last line of DAPO's form `Answer: ...`.
+    Example:
+        >>> boxed_answer(r"so \boxed{1}, no, \boxed{\frac{1}{2}}").text
+        '\\frac{1}{2}'
+        >>> boxed_answer(r"\boxed{1} or \boxed{2}").text
+        '1, 2'
+    """
+    joined: list[tuple[int, int, int]] = []
+    for box in reversed(_boxes(text)):
+        if joined and not BETWEEN_BOXES.fullmatch(text, box[2] + 1, joined[-1][0]):
+            break
+        joined.append(box)
+    if not joined:
+        return None
+    contents = [_bare(text[start:end]) for _, start, end in reversed(joined)]
+    if not any(contents):
+        return None
+    return Answer(", ".join(contents), " and ".join(f"\\boxed{{{content}}}" for content in contents))
 
-    Returns:
-        `str` or `None`: The answer without its box; `None` if there is none. Thinking that the completion itself
-        opened and did not finish holds none.
+
+def _bare(text: str) -> str:
+    """A text in ASCII's signs, without the one pair of math delimiters around it and without its full stop."""
+    text = UNSEEN.sub("", text).translate(SIGNS).strip()
+    text = text if text.endswith("..") else text.removesuffix(".").rstrip()
+    for opening, closing in MATH_DELIMITERS:
+        inside = text[len(opening) : -len(closing)]
+        if text == f"{opening}{inside}{closing}" and opening not in inside and closing not in inside:
+            return inside.strip()
+    return text
+
+
+def _is_prose(text: str) -> bool:
+    words = {word.lower() for word in WORD.findall(text) if not FUNCTION_NAME.fullmatch(word)}
+    return "\\" not in text and len(words) >= 2
+
+
+def stated_answer(text: str) -> Answer | None:
+    r"""An answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`.
+
+    A sentence, and a text that is partly between math delimiters, is left to math-verify's own extraction.
+    """
+    bare = _bare(text)
+    if not bare:
+        return None
+    return Answer(bare, bare if DELIMITER.search(bare) or _is_prose(bare) else f"\\boxed{{{bare}}}")
+
+
+def _line_answer(line: str) -> Answer | None:
+    """The answer after the last `Answer:` of a line."""
+    content = ANSWER_MARK.split(line)[-1].replace(TAG_START, "").replace(TAG_END, "")
+    return stated_answer(content.strip("* \t\r"))
+
+
+def _tagged(text: str) -> str | None:
+    """Content of the last complete `<answer>` tag, found from the end, in linear time."""
+    end = text.rfind(TAG_END)
+    start = text.rfind(TAG_START, 0, max(end, 0))
+    return None if start < 0 else text[start + len(TAG_START) : end]
+
+
+def find_answer(completion: str, lenient: bool = False) -> Answer | None:
+    """The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
+
+    Args:
+        completion (`str`):
+            What the model said.
+        lenient (`bool`, *optional*, defaults to `False`):
+            Whether a completion without box and answer line may give its answer in an `<answer>` tag or anywhere else.
+    """
+    text = visible_text(completion)
+    if (answer := boxed_answer(text)) is not None:
+        return answer
+    if lines := ANSWER_LINE.findall(text):
+        return _line_answer(lines[-1])
+    if not lenient or not text.strip():
+        return None
+    tagged = _tagged(text)
+    return Answer(_bare(text), text) if tagged is None else stated_answer(tagged)
+
+
+def final_answer(completion: str, lenient: bool = False) -> str | None:
+    r"""The text of the answer that a completion commits to, without box and dollar signs; `None` if it gives none.
 
     Example:
         >>> final_answer("<think>hm</think>So it is\nAnswer: $34$")
-        '$34$'
+        '34'
     """
-    text = visible_text(completion)
-    boxed = last_boxed(text)
-    if boxed is not None:
-        return boxed
-    lines = [line for match in ANSWER_LINE.findall(text) if (line := match.strip("* \t\r"))]
-    return lines[-1] if lines else None
+    answer = find_answer(completion, lenient)
+    return None if answer is None else answer.text
+
+
+def gold_answer(solution: str) -> Answer | None:
+    r"""A data set's gold answer: its last box, else the whole of it; `None` if it is empty.
+
+    Example:
+        >>> gold_answer(r"2\sqrt{3}")
+        Answer(text='2\\sqrt{3}', expression='\\boxed{2\\sqrt{3}}')
+    """
+    return boxed_answer(solution) or stated_answer(solution)

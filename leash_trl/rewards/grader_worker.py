@@ -1,17 +1,18 @@
-"""A process that compares answers with math-verify, one JSON line in, one out; a comparison that is too slow kills it.
+"""A process that compares answers, one JSON line in, one out; a comparison that takes too long kills it.
 
 Run as `python -m leash_trl.rewards.grader_worker SECONDS`; started by `grader_pool`, of no use by hand.
 """
 
 import contextlib
 import json
-import logging
+import os
 import signal
 import sys
 
 
 READY = "ready"
-MEMORY_LIMIT_BYTES = 2 * 1024**3
+MEMORY_LIMIT_BYTES = 1_000_000_000
+WORN_BYTES = MEMORY_LIMIT_BYTES // 2
 
 
 def _limit_memory() -> None:
@@ -25,6 +26,16 @@ def _limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
 
 
+def _is_worn() -> bool:
+    """Whether caches and what a case left behind take so much memory that a later case could lack it."""
+    try:
+        with open("/proc/self/statm") as statm:  # not ru_maxrss, which a process takes over from its parent
+            pages = int(statm.read().split()[0])
+    except FileNotFoundError:  # not Linux
+        return False
+    return pages * os.sysconf("SC_PAGE_SIZE") > WORN_BYTES
+
+
 def _set_alarm(seconds: int) -> None:
     """The parent's clock kills a slow worker; this does where the parent has been killed itself."""
     if hasattr(signal, "alarm"):
@@ -33,34 +44,31 @@ def _set_alarm(seconds: int) -> None:
 
 
 def main() -> None:
-    """Says `ready`, then answers `{"answer", "gold"}` with `{"verdict"}`; `null` where the gold cannot be parsed."""
+    """Says `ready`, then answers `{"answer", "gold"}` with `{"is_equal", "failure", "is_worn"}`.
+
+    Without an answer, `is_equal` tells whether the gold can be read. A worker that is worn should be replaced.
+    """
     # What a library prints must not be read as an answer.
     answers, sys.stdout = sys.stdout, sys.stderr
-    from math_verify import parse, verify
+    from leash_trl.rewards.equivalence import are_equivalent, is_readable, warm_up
 
-    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     _limit_memory()
-
-    def verdict(answer: str, gold: str) -> bool | None:
-        # In a box, because math-verify reads a bare 2\sqrt{3} as 2. Without its own time limits, which need the main
-        # thread's signals and do not fire on every input.
-        parsed_gold = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
-        if not parsed_gold:
-            return None
-        parsed_answer = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
-        return bool(verify(parsed_gold, parsed_answer, timeout_seconds=None))
-
+    warm_up()
     print(READY, file=answers, flush=True)
     seconds = int(sys.argv[1])
     for line in sys.stdin:
         _set_alarm(seconds)
         request = json.loads(line)
+        is_equal: bool | None = False
+        failure = None
         try:
-            result = verdict(request["answer"], request["gold"])
-        except (RecursionError, MemoryError):
-            result = False
+            answer, gold = request["answer"], request["gold"]
+            is_equal = is_readable(gold) if answer is None else are_equivalent(answer, gold)
+        except (RecursionError, MemoryError) as error:
+            failure = f"raised {type(error).__name__}"
         _set_alarm(0)
-        print(json.dumps({"verdict": result}), file=answers, flush=True)
+        verdict = {"is_equal": is_equal, "failure": failure, "is_worn": _is_worn()}
+        print(json.dumps(verdict), file=answers, flush=True)
 
 
 if __name__ == "__main__":

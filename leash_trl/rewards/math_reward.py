@@ -1,14 +1,9 @@
 r"""The paper's task reward for mathematics: +1 for an equivalent answer, -1 otherwise."""
 
 import functools
-import os
-import re
+from collections.abc import Callable
 
-from leash_trl.rewards.answer import final_answer
-from leash_trl.rewards.grader_pool import GraderPool
-
-
-INTEGER = re.compile(r"[+-]?\d{1,300}")  # Python refuses to read much longer ones
+from leash_trl.rewards.grading import grade
 
 
 def _text(completion: str | list[dict]) -> str:
@@ -23,44 +18,46 @@ def _message_text(message: dict) -> str:
     return content if isinstance(content, str) else "".join(block.get("text") or "" for block in content)
 
 
-@functools.cache
-def _pool() -> GraderPool:
-    return GraderPool()
+def _reward(is_correct: bool | None) -> float | None:
+    return None if is_correct is None else (1.0 if is_correct else -1.0)
 
 
-if hasattr(os, "register_at_fork"):
-    # the threads of a pool do not live on in a forked process, as `Dataset.map(num_proc=...)` makes
-    os.register_at_fork(after_in_child=_pool.cache_clear)
-
-
-def _quick_verdict(answer: str, gold: str) -> bool | None:
-    """Verdict where no algebra is needed: equal strings, or two integers; `None` elsewhere."""
-    if answer == gold:
-        return True
-    if INTEGER.fullmatch(answer) and INTEGER.fullmatch(gold):
-        return int(answer) == int(gold)
-    return None
-
-
-def math_reward(completions: list, solution: list[str], **kwargs: object) -> list[float | None]:
+def math_reward(
+    completions: list,
+    solution: list[str],
+    log_metric: Callable[[str, float], None] | None = None,
+    lenient: bool = False,
+    opens_thinking: bool = False,
+    **kwargs: object,
+) -> list[float | None]:
     r"""The paper's task reward: +1 where the final answer is equivalent to the solution, -1 where it is not.
 
     $$ r(x, y) = +1 \text{ if is\_equivalent}(y, y^*) \text{ else } -1 $$
 
     Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). Equivalence is math-verify's, run in worker
-    processes with a hard time limit, so it cannot hang and works off the main thread.
+    processes with a hard time and memory limit, so it cannot hang and works in any thread.
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`):
-            Completions, as text or as messages. The answer is the last `\boxed{}` after `</think>`, else the last line
-            `Answer: ...`; see [`~leash_trl.rewards.answer.final_answer`].
+            Completions, as text or as messages. The answer is the last `\boxed{}` after `</think>`, else the last
+            `Answer: ...`; see [`~leash_trl.rewards.answer`].
         solution (`list[str]`):
             Gold answers, with or without dollar signs or a box.
+        log_metric (`callable`, *optional*):
+            The trainer's; logs `grader/failed_share`, the share of comparisons that ran over their limits or lost
+            their worker and count as wrong.
+        lenient (`bool`, *optional*, defaults to `False`):
+            Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
+            [`lenient_math_reward`] is this function with it.
+        opens_thinking (`bool`, *optional*, defaults to `False`):
+            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do: then
+            a completion without `</think>` is unfinished thinking, and a box in it no answer. `leash train` looks at
+            the template; [`get_math_reward`] gives a function for the trainer.
         **kwargs:
             Other dataset columns; unused.
 
     Returns:
-        `list[float | None]`: Rewards; `None` where an answer meets a gold that cannot be parsed, so that the sample is
+        `list[float | None]`: Rewards; `None` where an answer meets a gold that cannot be read, so that the sample is
         left out.
 
     Raises:
@@ -70,25 +67,34 @@ def math_reward(completions: list, solution: list[str], **kwargs: object) -> lis
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
         [1.0, -1.0]
     """
-    answers = [final_answer(_text(completion)) for completion in completions]
-    cases = [
-        None if answer is None else (_without_dollars(answer), _without_dollars(final_answer(gold) or gold))
-        for answer, gold in zip(answers, solution, strict=True)
-    ]
-    verdicts = iter(_verdicts([case for case in cases if case is not None]))
-    return [_reward(False if case is None else next(verdicts)) for case in cases]
+    grades = grade([_text(completion) for completion in completions], solution, lenient, opens_thinking)
+    if log_metric is not None and grades:
+        log_metric("grader/failed_share", sum(grade.failure is not None for grade in grades) / len(grades))
+    return [_reward(grade.is_correct) for grade in grades]
 
 
-def _verdicts(cases: list[tuple[str, str]]) -> list[bool | None]:
-    quick = [_quick_verdict(*case) for case in cases]
-    unsettled = [case for case, verdict in zip(cases, quick, strict=True) if verdict is None]
-    slow = iter(_pool().verdicts(unsettled) if unsettled else [])
-    return [next(slow) if verdict is None else verdict for verdict in quick]
+def lenient_math_reward(completions: list, solution: list[str], **kwargs: object) -> list[float | None]:
+    """[`math_reward`] that also takes answers in an `<answer>` tag and bare ones.
+
+    Example:
+        >>> lenient_math_reward(["So there are 12 of them."], solution=["12"])
+        [1.0]
+    """
+    return math_reward(completions, solution, **{**kwargs, "lenient": True})  # type: ignore[arg-type]
 
 
-def _reward(verdict: bool | None) -> float | None:
-    return None if verdict is None else (1.0 if verdict else -1.0)
+def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Callable[..., list[float | None]]:
+    """[`math_reward`] with other settings, as a reward function of the same name.
 
+    Example:
+        >>> reward = get_math_reward(opens_thinking=True)
+        >>> reward(["Maybe \\\\boxed{7}? Wait", "Yes.</think>\\\\boxed{7}"], solution=["7", "7"])
+        [-1.0, 1.0]
+    """
 
-def _without_dollars(answer: str) -> str:
-    return answer.strip().strip("$").strip()
+    @functools.wraps(math_reward)
+    def reward(completions: list, solution: list[str], **kwargs: object) -> list[float | None]:
+        settings = {"lenient": lenient, "opens_thinking": opens_thinking}
+        return math_reward(completions, solution, **{**kwargs, **settings})  # type: ignore[arg-type]
+
+    return reward

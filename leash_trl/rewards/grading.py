@@ -1,0 +1,141 @@
+"""Completions and golds in, grades out: where most verdicts need no algebra, and the rest go to the worker pool."""
+
+import functools
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
+from leash_trl.rewards.closed_form import closed_form, closed_forms_equal
+from leash_trl.rewards.grader_pool import GraderPool, Verdict
+from leash_trl.rewards.multiple_choice import choice_letter
+
+
+INTEGER = re.compile(r"[+-]?\d{1,300}")  # Python refuses to read much longer ones
+
+
+@dataclass(frozen=True)
+class Grade:
+    """Verdict on one completion.
+
+    Args:
+        answer (`str`, *optional*):
+            The answer it commits to; `None` if it gives none.
+        is_correct (`bool`, *optional*):
+            Whether the answer is equivalent to the gold; `None` where the gold cannot be read.
+        failure (`str`, *optional*):
+            Why the comparison did not end, if it did not; then `is_correct` is False.
+    """
+
+    answer: str | None
+    is_correct: bool | None
+    failure: str | None = None
+
+
+@functools.cache
+def _pool() -> GraderPool:
+    return GraderPool()
+
+
+if hasattr(os, "register_at_fork"):
+    # the threads of a pool do not live on in a forked process, as `Dataset.map(num_proc=...)` makes
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
+    """Verdict where no algebra is needed: equal texts, integers, letters of a choice, closed forms; `None` elsewhere.
+
+    Example:
+        >>> from leash_trl.rewards.answer import stated_answer
+        >>> quick_verdict(stated_answer("073"), stated_answer("73"))
+        True
+        >>> quick_verdict(stated_answer("x + 1"), stated_answer("1 + x")) is None
+        True
+    """
+    if answer.text == gold.text:
+        return True
+    if INTEGER.fullmatch(answer.text) and INTEGER.fullmatch(gold.text):
+        return int(answer.text) == int(gold.text)
+    if (gold_letter := choice_letter(gold.text)) and (answer_letter := choice_letter(answer.text)):
+        return answer_letter == gold_letter
+    # what math-verify finds in a text that is not all formula is its own affair
+    return closed_forms_equal(answer.text, gold.text) if answer.is_boxed and gold.is_boxed else None
+
+
+def grade(
+    completions: Sequence[str], solutions: Sequence[str], lenient: bool = False, opens_thinking: bool = False
+) -> list[Grade]:
+    """Grades of N completions.
+
+    Args:
+        completions (`Sequence[str]` of length N):
+            What the model said. Where its answer is looked for is the rule at the head of
+            [`~leash_trl.rewards.answer`].
+        solutions (`Sequence[str]` of length N):
+            Gold answers, with or without dollar signs or a box.
+        lenient (`bool`, *optional*, defaults to `False`):
+            Whether an answer without box and answer line counts.
+        opens_thinking (`bool`, *optional*, defaults to `False`):
+            Whether the prompts end with `<think>`, so that a completion without `</think>` is all thinking.
+
+    Returns:
+        `list[Grade]`: A completion without an answer is wrong, even if its gold cannot be read.
+
+    Raises:
+        `RuntimeError`: If the grader's worker processes cannot start.
+    """
+    opening = THINK_START if opens_thinking else ""
+    answers = [find_answer(opening + completion, lenient) for completion in completions]
+    verdicts = _verdicts([*zip(answers, map(gold_answer, solutions), strict=True)])
+    return [
+        Grade(answer.text if answer else None, verdict.is_equal, verdict.failure)
+        for answer, verdict in zip(answers, verdicts, strict=True)
+    ]
+
+
+def _verdicts(cases: Sequence[tuple[Answer | None, Answer | None]]) -> list[Verdict]:
+    verdicts: dict[int, Verdict] = {}
+    hard: dict[int, tuple[str, str]] = {}
+    for index, (answer, gold) in enumerate(cases):
+        if answer is None:
+            verdicts[index] = Verdict(False)
+        elif gold is None:
+            verdicts[index] = Verdict(None)
+        elif (verdict := quick_verdict(answer, gold)) is not None:
+            verdicts[index] = Verdict(verdict)
+        else:
+            hard[index] = (answer.expression, gold.expression)
+    if hard:
+        verdicts.update(zip(hard, _pool().verdicts([*hard.values()]), strict=True))
+    return [verdicts[index] for index in range(len(cases))]
+
+
+def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
+    """Gold answers that no answer could ever be compared with, to be called where a data set is loaded.
+
+    Args:
+        solutions (`Sequence[str]`):
+            Gold answers, one a row.
+
+    Returns:
+        `dict[int, str]`: What is wrong, by row number, counted from 0.
+    """
+    golds = dict(enumerate(map(gold_answer, solutions)))
+    faults = {row: "is empty" for row, gold in golds.items() if gold is None}
+    hard = {
+        row: gold.expression
+        for row, gold in golds.items()
+        if gold and not choice_letter(gold.text) and not (gold.is_boxed and closed_form(gold.text))
+    }
+    verdicts = _pool().verdicts([(None, expression) for expression in hard.values()]) if hard else []
+    for row, verdict in zip(hard, verdicts, strict=True):
+        if not verdict.is_equal:
+            faults[row] = verdict.failure or "cannot be read by math-verify"
+    return dict(sorted(faults.items()))
+
+
+def fault_list(faults: dict[int, str], solutions: Sequence[str], num_shown: int = 10) -> str:
+    """The first faults of [`unreadable_solutions`] as an error message names them."""
+    shown = [f"row {row}: {solutions[row]!r:.80} {fault}" for row, fault in list(faults.items())[:num_shown]]
+    return "; ".join(shown) + (", ..." if len(faults) > num_shown else "") + " (rows counted from 0)"

@@ -1,0 +1,23 @@
+"""Files that are whole, old or new, whenever the process is killed."""
+
+import os
+from pathlib import Path
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Writes a file at once, over one that is there; folders above it are made.
+
+    Args:
+        path (`str` or `Path`):
+            The file.
+        content (`str` or `bytes`):
+            What it holds; text is written as UTF-8.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with open(temporary, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
