@@ -1,10 +1,23 @@
 """Prompts as conversations, so that the model's chat template, and with it the thinking block, applies."""
 
+from collections.abc import Sequence
 from typing import Any
 
 
 # The authors' release appends this to every question.
 BOXED_SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."
+
+# What DAPO-Math-17k writes around every question, and the form of its head in slime and miles.
+_DAPO_HEAD = (
+    "Solve the following math problem step by step. The last line of your response should be of the form "
+    "Answer: {} where $Answer is the answer to the problem.\n\n"
+)
+DAPO_HEADS = (_DAPO_HEAD.format("$Answer (without quotes)"), _DAPO_HEAD.format("\\boxed{$Answer}"))
+DAPO_TAIL = '\n\nRemember to put your answer on its own line after "Answer:".'
+
+# The release asks "Answer LETTER within \boxed{}" for GPQA, before its suffix.
+LETTER_INSTRUCTION = "Answer with the LETTER of the right choice within \\boxed{}."
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str, Any]:
@@ -30,3 +43,42 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str
     if not isinstance(prompt, str):
         raise ValueError(f"prompt is a {type(prompt).__name__}, but as_conversation and prompt_suffix are for strings")
     return {"prompt": [{"role": "user", "content": prompt + suffix}]}
+
+
+def bare_question(text: str) -> str:
+    """A question without what a source wrote around it: DAPO's template, or the suffix of the LEASH release.
+
+    Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files. Text
+    without them comes back stripped of blanks only.
+
+    Example:
+        >>> bare_question("What is 2 + 2? Please reason step by step, and put your final answer within \\\\boxed{}.")
+        'What is 2 + 2?'
+    """
+    text = text.strip().removesuffix(BOXED_SUFFIX).removesuffix(DAPO_TAIL)
+    for head in DAPO_HEADS:
+        text = text.removeprefix(head)
+    return text.strip()
+
+
+def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
+    r"""A question with its choices, one lettered line each, and the request for a letter.
+
+    Differs: in the release the request is the first half of a sentence that is not known in full; this is its spirit.
+
+    Raises:
+        `ValueError`: If there are fewer than 2 choices or more than letters.
+
+    Example:
+        >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))
+        Which is prime?
+        <BLANKLINE>
+        A. 4
+        B. 5
+        <BLANKLINE>
+        Answer with the LETTER of the right choice within \boxed{}.
+    """
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise ValueError(f"a multiple choice question has {len(choices)} choices, must be 2 to {len(LETTERS)}")
+    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    return "\n".join([question, "", *lines, "", LETTER_INSTRUCTION])

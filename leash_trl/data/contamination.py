@@ -1,0 +1,226 @@
+"""Which training problems are also in a benchmark, by shared runs of words."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from datasets import Dataset
+
+from leash_trl.data.prompts import bare_question
+
+
+NGRAM = 10
+THRESHOLD = 0.6
+
+LATEX_SPACING = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b)|~")
+FRACTION = re.compile(r"\\[dtc]frac\b")
+OPERATORS = r"+\-*/=<>^\u00d7\u00f7\u2264\u2265\u2260\u00b1"
+# an operator is a word, for it alone may tell two problems apart; so is a character of Chinese or Japanese, because no
+# blanks part the words
+WORD = re.compile(rf"[{OPERATORS}\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
+
+MATH_DELIMITER = re.compile(r"\\[()\[\]]")
+# what may change without changing the problem; the point of a decimal may not
+UNSEEN = re.compile(rf"[^\w{OPERATORS}!().]|_|\.(?!\d)")
+
+Words = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Overlap:
+    r"""A training problem and a problem of a benchmark that say the same or nearly so.
+
+    Args:
+        train_index (`int`):
+            Row of the training problem, from 0.
+        train_id (`str`):
+            Its id.
+        benchmark (`str`):
+            Name of the benchmark.
+        benchmark_id (`str`):
+            Id of its problem.
+        share (`float`):
+            Share of the benchmark problem's n-grams that occur in the training problem, in [0, 1]; 1 for a problem of
+            fewer than n words, which only overlaps with its equal.
+        is_exact (`bool`):
+            Whether letters, numbers, operators and brackets of the two are the same in the same order. Such an overlap
+            counts whatever its share, which blanks can lower: `\frac12` is one word and `\frac 12` two.
+    """
+
+    train_index: int
+    train_id: str
+    benchmark: str
+    benchmark_id: str
+    share: float
+    is_exact: bool
+
+
+def normalized(text: str) -> str:
+    r"""Letters, numbers, operators and brackets of a text: without case, blanks, punctuation and LaTeX's delimiters.
+
+    Example:
+        >>> normalized("Find $\\left( x\\,+ y \\right)$.") == normalized("find $$(x+y)$$")
+        True
+        >>> normalized("$x + y$") == normalized("$x - y$")
+        False
+    """
+    return UNSEEN.sub("", MATH_DELIMITER.sub("", _plain(text)))
+
+
+def _plain(text: str) -> str:
+    return FRACTION.sub(r"\\frac", LATEX_SPACING.sub(" ", text)).replace("\u2212", "-").lower()
+
+
+def words(text: str) -> Words:
+    r"""Words, numbers and operators of a text in order, without punctuation, brackets and LaTeX spacing.
+
+    Example:
+        >>> words("Find $\\dfrac{1}{x_2} + 3$, please.")
+        ('find', 'frac', '1', 'x', '2', '+', '3', 'please')
+    """
+    return tuple(WORD.findall(_plain(text)))
+
+
+def ngrams(text_words: Words, n: int) -> frozenset[Words]:
+    """Distinct runs of n words; of a shorter text, the whole of it; nothing of no words.
+
+    Example:
+        >>> sorted(ngrams(("a", "b", "c"), 2))
+        [('a', 'b'), ('b', 'c')]
+        >>> ngrams(("a",), 2)
+        frozenset({('a',)})
+    """
+    starts = range(max(1, len(text_words) - n + 1)) if text_words else ()
+    return frozenset(text_words[start : start + n] for start in starts)
+
+
+@dataclass(frozen=True)
+class _BenchmarkProblem:
+    benchmark: str
+    id: str
+    num_ngrams: int
+
+
+def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
+    """Ids and bare questions: what the last message says without the templates of known sources."""
+    for row in problems.select_columns(["id", "prompt"]):
+        yield row["id"], bare_question(row["prompt"][-1]["content"])
+
+
+class BenchmarkIndex:
+    """The n-grams of benchmarks, and which of their problems each occurs in.
+
+    A benchmark problem with fewer than n words is found only where the whole training problem says the same, operators
+    and brackets included: of short problems, many differ in nothing else.
+
+    Args:
+        benchmarks (`Mapping[str, Dataset]`):
+            Benchmarks by name, with columns `id` and `prompt`.
+        ngram (`int`, *optional*, defaults to `10`):
+            Words and operators in a run.
+
+    Raises:
+        `ValueError`: If `ngram` is less than 1.
+    """
+
+    def __init__(self, benchmarks: Mapping[str, Dataset], ngram: int = NGRAM) -> None:
+        if ngram < 1:
+            raise ValueError(f"ngram is {ngram}, must be 1 or more")
+        self.ngram = ngram
+        self._problems: list[_BenchmarkProblem] = []
+        self._places: defaultdict[Words, list[int]] = defaultdict(list)
+        self._same_text: defaultdict[str, list[int]] = defaultdict(list)
+        for name, problems in benchmarks.items():
+            for problem_id, question in _questions(problems):
+                self._add(name, problem_id, question)
+
+    def _add(self, name: str, problem_id: str, question: str) -> None:
+        text_words, place = words(question), len(self._problems)
+        runs = ngrams(text_words, self.ngram) if len(text_words) >= self.ngram else frozenset()
+        for run in runs:
+            self._places[run].append(place)
+        if text := normalized(question):
+            self._same_text[text].append(place)
+        self._problems.append(_BenchmarkProblem(name, problem_id, len(runs)))
+
+    def overlaps(self, train_index: int, train_id: str, question: str, threshold: float) -> list[Overlap]:
+        """Problems of the benchmarks that one training problem says again; see `find_overlaps`."""
+        shared = Counter(place for run in ngrams(words(question), self.ngram) for place in self._places.get(run, ()))
+        exact = self._same_text.get(normalized(question), [])
+        found = []
+        for place in sorted({*shared, *exact}):
+            problem = self._problems[place]
+            share = shared[place] / problem.num_ngrams if problem.num_ngrams else 1.0
+            if share > threshold or place in exact:
+                found.append(Overlap(train_index, train_id, problem.benchmark, problem.id, share, place in exact))
+        return found
+
+
+def find_overlaps(
+    training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = NGRAM, threshold: float = THRESHOLD
+) -> list[Overlap]:
+    """Training problems that a benchmark holds too, word for word or nearly.
+
+    Args:
+        training (`Dataset`):
+            Training problems with columns `id` and `prompt`, as `load_problems` gives them.
+        benchmarks (`Mapping[str, Dataset]`):
+            Benchmarks by name, in the same columns.
+        ngram (`int`, *optional*, defaults to `10`):
+            Words and operators in a run.
+        threshold (`float`, *optional*, defaults to `0.6`):
+            A training problem that holds more than this share of a benchmark problem's n-grams is reported, in [0, 1).
+            The share is of one training problem, never of several together.
+
+    Returns:
+        `list[Overlap]`: In the order of the training problems, then of the benchmarks.
+
+    Raises:
+        `ValueError`: If `ngram` or `threshold` is out of range.
+    """
+    if not 0 <= threshold < 1:
+        raise ValueError(f"threshold is {threshold}, must be in [0, 1)")
+    index = BenchmarkIndex(benchmarks, ngram)
+    return [
+        overlap
+        for train_index, (train_id, question) in enumerate(_questions(training))
+        for overlap in index.overlaps(train_index, train_id, question, threshold)
+    ]
+
+
+@dataclass(frozen=True)
+class OverlapCounts:
+    """How many problems of one benchmark are in the training data.
+
+    Args:
+        num_problems (`int`):
+            Problems of the benchmark.
+        num_exact (`int`):
+            Those that are there word for word.
+        num_near (`int`):
+            Those that are there above the threshold, the exact ones included.
+    """
+
+    num_problems: int
+    num_exact: int
+    num_near: int
+
+
+def count_overlaps(overlaps: Iterable[Overlap], benchmarks: Mapping[str, Dataset]) -> dict[str, OverlapCounts]:
+    """Counts by the name of the benchmark, in the order of the benchmarks."""
+    near: defaultdict[str, set[str]] = defaultdict(set)
+    exact: defaultdict[str, set[str]] = defaultdict(set)
+    for overlap in overlaps:
+        near[overlap.benchmark].add(overlap.benchmark_id)
+        if overlap.is_exact:
+            exact[overlap.benchmark].add(overlap.benchmark_id)
+    return {
+        name: OverlapCounts(len(problems), len(exact[name]), len(near[name])) for name, problems in benchmarks.items()
+    }
+
+
+def without_overlaps(training: Dataset, overlaps: Iterable[Overlap]) -> Dataset:
+    """The training problems that no overlap names, in their order."""
+    dropped = {overlap.train_index for overlap in overlaps}
+    return training.select([index for index in range(len(training)) if index not in dropped])

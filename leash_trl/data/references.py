@@ -1,0 +1,181 @@
+"""What a name on a command line stands for: a published data set of the table, a path, or a Hub id."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+
+Kind = Literal["train", "benchmark"]
+
+FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A published data set by a short name.
+
+    Args:
+        name (`str`):
+            Name on command lines and in reports.
+        about (`str`):
+            What it holds.
+        kind (`"train"` or `"benchmark"`):
+            Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
+        hub_id (`str`, *optional*):
+            Id on the Hub; `None` for what is embedded here.
+        config (`str`, *optional*):
+            Configuration on the Hub.
+        split (`str`, *optional*, defaults to `"train"`):
+            Split that is read unless another is asked for.
+        num_rows (`int`, *optional*):
+            Rows that the split is known to have.
+        is_gated (`bool`, *optional*, defaults to `False`):
+            Whether its terms must be accepted on the Hub first.
+        task_id (`str`, *optional*, defaults to `"default"`):
+            Task that the Hub's evaluation results of the data set name.
+    """
+
+    name: str
+    about: str
+    kind: Kind
+    hub_id: str | None = None
+    config: str | None = None
+    split: str = "train"
+    num_rows: int | None = None
+    is_gated: bool = False
+    task_id: str = "default"
+
+
+SOURCES = {
+    source.name: source
+    for source in (
+        Source(
+            "dapo_math_17k",
+            "DAPO-Math-17k as released: about 17 thousand problems, each 100 times",
+            "train",
+            "BytedTsinghua-SIA/DAPO-Math-17k",
+            num_rows=1_791_700,
+        ),
+        Source(
+            "dapo_math_17k_processed",
+            "DAPO-Math-17k without repeats and template, English part",
+            "train",
+            "open-r1/DAPO-Math-17k-Processed",
+            config="en",
+            num_rows=14_116,
+        ),
+        Source(
+            "deepmath_103k",
+            "DeepMath-103K, of which the LEASH authors' released training file is a part",
+            "train",
+            "zwhe99/DeepMath-103K",
+        ),
+        Source("aime24", "AIME 2024, I and II", "benchmark", "HuggingFaceH4/aime_2024", num_rows=30),
+        Source("aime25", "AIME 2025, I and II", "benchmark", "math-ai/aime25", split="test", num_rows=30),
+        Source("hmmt_feb25", "HMMT February 2025", "benchmark", "MathArena/hmmt_feb_2025", num_rows=30),
+        Source("amc23", "AMC 12 2023", "benchmark", "math-ai/amc23", split="test", num_rows=40),
+        Source(
+            "amc",
+            "AMC 12 2022 and 2023, which the LEASH release calls AMC",
+            "benchmark",
+            "AI-MO/aimo-validation-amc",
+            num_rows=83,
+        ),
+        Source(
+            "math500",
+            "500 problems of the MATH test set",
+            "benchmark",
+            "HuggingFaceH4/MATH-500",
+            split="test",
+            num_rows=500,
+        ),
+        Source(
+            "gpqa_diamond",
+            "GPQA diamond, multiple choice of 4",
+            "benchmark",
+            "Idavidrein/gpqa",
+            config="gpqa_diamond",
+            num_rows=198,
+            is_gated=True,
+            task_id="diamond",
+        ),
+        Source(
+            "mmlu_pro",
+            "MMLU-Pro, multiple choice of 3 to 10",
+            "benchmark",
+            "TIGER-Lab/MMLU-Pro",
+            split="test",
+            num_rows=12_032,
+            task_id="mmlu_pro",
+        ),
+        Source("gsm8k", "GSM8K test set", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
+        Source("gym", "running sums, training split of the embedded gym", "train", num_rows=8192),
+        Source(
+            "gym_test", "running sums, held-out split of the embedded gym", "benchmark", split="test", num_rows=128
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a user named: a source, a path, a Hub data set, or a source whose rows lie at a path.
+
+    Args:
+        name (`str`):
+            Short name, for files and tables.
+        source (`Source`, *optional*):
+            The named source.
+        path (`Path`, *optional*):
+            File or folder to read the rows from.
+        hub_id (`str`, *optional*), config (`str`, *optional*):
+            Data set on the Hub.
+    """
+
+    name: str
+    source: Source | None = None
+    path: Path | None = None
+    hub_id: str | None = None
+    config: str | None = None
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether every row counts, repeated or not."""
+        return self.source is not None and self.source.kind == "benchmark"
+
+
+def parse_reference(text: str) -> Reference:
+    """What a name on a command line means.
+
+    Args:
+        text (`str`):
+            A name of `SOURCES`; `NAME=PATH`, the same source with rows from a local file or folder; a path; or a Hub
+            id such as `owner/name` or `owner/name:config`. A name of `SOURCES` comes before a path of the same name.
+
+    Raises:
+        `ValueError`: If it is none of these.
+
+    Example:
+        >>> parse_reference("openai/gsm8k:main").config
+        'main'
+    """
+    if (source := SOURCES.get(text)) is not None:
+        return Reference(source.name, source, hub_id=source.hub_id, config=source.config)
+    if text and Path(text).exists():
+        return Reference(Path(text).stem, path=Path(text))
+    name, equals, path = text.partition("=")
+    if equals and name in SOURCES:
+        return Reference(name, SOURCES[name], path=_existing(path, text))
+    hub_id, _, config = text.partition(":")
+    if hub_id.count("/") == 1 and all(hub_id.split("/")) and Path(hub_id).suffix not in FILE_BUILDERS:
+        return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config or None)
+    raise ValueError(
+        f"{text!r} is no data set: it is neither a file or folder that exists, nor a Hub id such as owner/name or "
+        f"owner/name:config, nor one of {', '.join(SOURCES)}, alone or as NAME=PATH"
+    )
+
+
+def _existing(path: str, text: str) -> Path:
+    if not path or not Path(path).exists():
+        raise ValueError(f"{text!r} names {path!r}, but there is no such file or folder")
+    return Path(path)

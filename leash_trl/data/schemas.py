@@ -1,0 +1,239 @@
+"""What the columns of published data sets mean: one row in, its question and gold answer out.
+
+Pure functions of one row. Where the rows come from, and what happens to repeated ones, is `leash_trl.data.sources`.
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_question
+
+
+Row = Mapping[str, Any]
+Messages = list[dict[str, Any]]
+
+SHUFFLE_SEED = 42
+PLACEHOLDER_CHOICE = "N/A"
+GSM8K_MARK = "####"
+INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
+
+# In this order: where a row has several, the first that holds something.
+ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
+
+# Small columns that are kept, by their name here. MMLU-Pro, DeepMath and GPQA call the subject otherwise.
+KEPT_COLUMNS = {
+    "target_length": "target_length",
+    "level": "level",
+    "difficulty": "difficulty",
+    "data_source": "data_source",
+    "subject": "subject",
+    "category": "subject",
+    "topic": "subject",
+    "Subdomain": "subject",
+}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """How to read the rows of one family of data sets.
+
+    Args:
+        name (`str`):
+            Name in error messages and reports.
+        columns (`tuple[str, ...]`):
+            Columns that a data set must have to be read this way; it may have more.
+        read (`Callable`):
+            Row to question (bare text, or messages that are to stay as they are) and gold answer.
+        repeat_columns (`tuple[str, ...]`, *optional*):
+            Columns that are equal in two rows only if one is a copy of the other. Empty: no such columns.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    read: Callable[[Row], tuple[str | Messages, str]]
+    repeat_columns: tuple[str, ...] = ()
+
+
+def _text(row: Row, column: str) -> str:
+    """What a column says, without blanks around it; numbers as text, integral floats as integers."""
+    value = row[column]
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # bool is an int to Python, but no gold answer
+    if value is None or isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
+        raise ValueError(f"column {column!r} is {value!r}, must be text or a number; mend or drop the row")
+    if not (text := str(value).strip()):
+        raise ValueError(f"column {column!r} is empty; fill it or drop the row")
+    return text
+
+
+def _messages(row: Row) -> Messages:
+    messages = [{"role": message["role"], "content": message["content"]} for message in row["prompt"] or []]
+    if not messages or messages[-1]["role"] != "user" or not isinstance(messages[-1]["content"], str):
+        raise ValueError("column 'prompt' must be messages whose last one is text of the user; mend or drop the row")
+    return messages
+
+
+def _question_of_messages(row: Row) -> str | Messages:
+    """The bare question where the user's is the only message, so that another template can be put around it."""
+    if isinstance(row["prompt"], str):
+        return bare_question(_text(row, "prompt"))
+    messages = _messages(row)
+    return messages if len(messages) > 1 else bare_question(messages[0]["content"])
+
+
+def _read_verl(row: Row) -> tuple[str | Messages, str]:
+    column = "reward_model.ground_truth"
+    gold = _text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
+    # the AMC file of the LEASH release has "142.0" for 142
+    integer = INTEGER_AS_FLOAT.fullmatch(gold)
+    return _question_of_messages(row), integer[1] if integer else gold
+
+
+def _read_slime(row: Row) -> tuple[str | Messages, str]:
+    return _question_of_messages(row), _text(row, "label")
+
+
+def _read_trl(row: Row) -> tuple[str | Messages, str]:
+    question = _text(row, "prompt") if isinstance(row["prompt"], str | None) else _messages(row)
+    return question, _text(row, "solution")
+
+
+def _read_dapo_processed(row: Row) -> tuple[str | Messages, str]:
+    return _question_of_messages(row), _text(row, "solution")
+
+
+def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
+    return _text(row, "question"), _text(row, "final_answer")
+
+
+def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
+    return _text(row, "problem"), _text(row, "answer")
+
+
+def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
+    """GSM8K's answer is a worked solution with the gold after its mark; elsewhere it is the gold."""
+    gold = _text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
+    if not gold:
+        raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
+    return _text(row, "question"), gold
+
+
+def cleaned_choice(text: str) -> str:
+    """A choice of GPQA without the traces of its web form.
+
+    Source: the clean-up of NeMo-Skills and lm-evaluation-harness. Differs: text in square brackets stays, because
+    names of chemicals have it (`bicyclo[2.2.1]heptane`).
+
+    Example:
+        >>> cleaned_choice(" Aldol [title] gives  B ")
+        'Aldol. gives B'
+    """
+    return text.strip().replace(" [title]", ". ").replace("  ", " ")
+
+
+def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
+    """Choices in an order drawn from a generator of the row's own, seeded with 42 and the question.
+
+    So it is the same wherever the row stands and whatever is left out. NeMo-Skills starts `random.seed(42)` anew for
+    each row, which puts the right choice at C in every one.
+    """
+    question = _text(row, "Question")
+    columns = ["Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer"]
+    random.Random(f"{SHUFFLE_SEED} {question}").shuffle(columns)
+    choices = [cleaned_choice(_text(row, column)) for column in columns]
+    return multiple_choice_question(question, choices), LETTERS[columns.index("Correct Answer")]
+
+
+def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
+    """Placeholders among the choices are left out, so the letter of the answer may move up."""
+    right = row["answer_index"]
+    if not isinstance(right, int) or not 0 <= right < len(row["options"]):
+        raise ValueError(f"column 'answer_index' is {right!r}, must be 0 to {len(row['options']) - 1}")
+    if row["answer"] != LETTERS[right]:
+        raise ValueError(f"column 'answer' is {row['answer']!r}, but answer_index {right} is {LETTERS[right]!r}")
+    kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != PLACEHOLDER_CHOICE]
+    choices = [row["options"][i].strip() for i in kept]
+    return multiple_choice_question(_text(row, "question"), choices), LETTERS[kept.index(right)]
+
+
+# In this order: the first whose columns are all there.
+SCHEMAS = (
+    Schema("dapo_processed", ("prompt", "solution", "source_prompt"), _read_dapo_processed, ("extra_info", "prompt")),
+    Schema("verl", ("prompt", "reward_model"), _read_verl, ("extra_info", "prompt")),
+    Schema("slime", ("prompt", "label"), _read_slime),
+    Schema("trl", ("prompt", "solution"), _read_trl),
+    Schema(
+        "gpqa",
+        ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
+        _read_gpqa,
+    ),
+    Schema("mmlu_pro", ("question", "options", "answer", "answer_index"), _read_mmlu_pro),
+    Schema("deepmath", ("question", "final_answer"), _read_deepmath),
+    Schema("problem_answer", ("problem", "answer"), _read_problem_answer),
+    Schema("question_answer", ("question", "answer"), _read_question_answer),
+)
+
+
+def detect_schema(columns: Iterable[str]) -> Schema:
+    """The first of `SCHEMAS` whose columns are all there.
+
+    Args:
+        columns (`Iterable[str]`):
+            Columns of the data set.
+
+    Raises:
+        `ValueError`: If there is none.
+
+    Example:
+        >>> detect_schema(["id", "question", "answer", "url"]).name
+        'question_answer'
+    """
+    found = list(columns)
+    for schema in SCHEMAS:
+        if set(schema.columns) <= set(found):
+            return schema
+    known = "; ".join(f"{schema.name}: {', '.join(schema.columns)}" for schema in SCHEMAS)
+    raise ValueError(f"no known schema has the columns {', '.join(found)}; rename them to those of one of {known}")
+
+
+def columns_to_read(schema: Schema, columns: Iterable[str]) -> list[str]:
+    """Those of a data set's columns that matter, so that worked solutions of many pages are never decoded."""
+    known = {*schema.columns, *KEPT_COLUMNS, *ID_COLUMNS, "extra_info"}
+    return [column for column in columns if column in known]
+
+
+def _row_id(row: Row) -> str | None:
+    extra_info = row.get("extra_info") or {}
+    values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
+    return next((str(value) for value in values if value is not None and str(value)), None)
+
+
+def read_row(schema: Schema, row: Row) -> dict[str, Any]:
+    """One problem in TRL's columns.
+
+    Args:
+        schema (`Schema`):
+            How to read the row.
+        row (`Mapping`):
+            The row as the source has it.
+
+    Returns:
+        `dict`: `id` (`str` or `None` where the source has none), `prompt` (bare text, or messages that are to stay as
+        they are), `solution` (`str`), and those of `KEPT_COLUMNS` that the source has.
+
+    Raises:
+        `ValueError`: If question or answer is missing or not of its kind.
+
+    Example:
+        >>> read_row(detect_schema(["problem", "answer"]), {"problem": "What is 2 + 2?", "answer": 4})
+        {'id': None, 'prompt': 'What is 2 + 2?', 'solution': '4'}
+    """
+    prompt, solution = schema.read(row)
+    kept = {name: row[column] for column, name in KEPT_COLUMNS.items() if column in row}
+    if isinstance(kept.get("target_length"), str):  # as CSV has it
+        kept["target_length"] = int(kept["target_length"])
+    return {"id": _row_id(row), "prompt": prompt, "solution": solution, **kept}
