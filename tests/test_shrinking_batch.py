@@ -59,6 +59,16 @@ def test_nothing_is_longer_than_the_limit_and_nothing_follows_the_end(model, tok
     assert all(tokenizer.eos_token_id not in row[:-1] for row in rows)
 
 
+def test_every_end_is_told_once(model, tokenizer, prompts):
+    torch.manual_seed(0)
+    told = []
+    ends = eos_token_ids(model, tokenizer)
+    sample_tokens(model, prompts, ends, tokenizer.pad_token_id, 60, get_warpers(), on_end=told.append)
+    assert sum(told) == len(prompts)
+    assert len(told) > 1
+    assert min(told) > 0
+
+
 def test_the_same_seed_gives_the_same_completions(model, tokenizer, prompts):
     def draw(seed):
         torch.manual_seed(seed)

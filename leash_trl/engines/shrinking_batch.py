@@ -4,6 +4,7 @@
 lengths of reasoning models most of that is wasted. Here the batch shrinks, and the cache grows in place.
 """
 
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from transformers import (
 from transformers.cache_utils import Cache, DynamicLayer
 
 from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.token_choice import TokenChoice, global_draw
 
 
 SHRINK_SHARE = 0.125  # dropping rows copies the cache once, so a few rows at a time
@@ -72,51 +74,66 @@ def get_warpers(
     return warpers
 
 
-def _left_padded(prompt_ids: list[list[int]], pad_id: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(map(len, prompt_ids))
-    ids = torch.tensor([[pad_id] * (width - len(row)) + row for row in prompt_ids], device=device)
-    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompt_ids], device=device)
+def _left_padded(
+    rows: Sequence[Sequence[int]], pad_id: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    width = max(map(len, rows))
+    ids = torch.tensor([[pad_id] * (width - len(row)) + [*row] for row in rows], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows], device=device)
     return ids, mask
 
 
 @torch.no_grad()
 def sample_tokens(
     model: PreTrainedModel,
-    prompt_ids: list[list[int]],
+    prompt_ids: Sequence[Sequence[int]],
     eos_ids: list[int],
     pad_id: int,
-    max_new_tokens: int,
+    max_new_tokens: int | Sequence[int],
     warpers: LogitsProcessorList,
+    choose: TokenChoice = global_draw,
+    stop_ids: Sequence[Collection[int]] | None = None,
+    on_end: Callable[[int], object] | None = None,
 ) -> list[list[int]]:
-    """Samples one completion for every prompt with torch's global generator.
+    """Samples one completion for every prompt.
 
     Args:
         model (`PreTrainedModel`):
             Decoder to sample from.
-        prompt_ids (`list[list[int]]`):
+        prompt_ids (`Sequence[Sequence[int]]`):
             Token ids of N prompts.
         eos_ids (`list[int]`):
             Tokens that end a completion.
         pad_id (`int`):
             Token that fills short prompts on the left.
-        max_new_tokens (`int`):
-            Limit in tokens.
+        max_new_tokens (`int` or `Sequence[int]` of length N):
+            Limit in tokens, one for all or one for each.
         warpers (`LogitsProcessorList`):
             From [`get_warpers`].
+        choose (`TokenChoice`, *optional*):
+            What chooses the tokens, defaults to a draw with torch's global generator.
+        stop_ids (`Sequence[Collection[int]]` of length N, *optional*):
+            Further tokens that end a completion, for each.
+        on_end (`Callable`, *optional*):
+            Called with the number of completions that have just ended.
 
     Returns:
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
     """
     device = model.device
+    num_rows = len(prompt_ids)
+    limits = torch.as_tensor(max_new_tokens, device=device).expand(num_rows)
     ids, mask = _left_padded(prompt_ids, pad_id, device)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
-    eos = torch.tensor(eos_ids, device=device)
-    completions = torch.full((len(prompt_ids), max_new_tokens), pad_id, device=device)
-    lengths = torch.full((len(prompt_ids),), max_new_tokens, device=device)
-    rows = torch.arange(len(prompt_ids), device=device)
+    # repeated end tokens fill the shorter rows
+    ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * num_rows], eos_ids[0], device)
+    lengths = limits.clone()
+    completions = torch.full((num_rows, int(limits.max())), pad_id, device=device)
+    rows = torch.arange(num_rows, device=device)
     is_live = torch.ones_like(rows, dtype=torch.bool)
+    num_live = num_rows
     cache = Cache(layer_class_to_replicate=GrowingLayer)
-    for length in range(1, max_new_tokens + 1):
+    for position in range(completions.shape[1]):
         output = model(
             input_ids=ids,
             attention_mask=mask,
@@ -125,17 +142,20 @@ def sample_tokens(
             use_cache=True,
             logits_to_keep=1,
         )
-        scores = warpers(ids, output.logits[:, -1].float())
-        tokens = torch.multinomial(scores.softmax(dim=-1), num_samples=1)
-        completions[rows[is_live], length - 1] = tokens[is_live, 0]
-        has_ended = is_live & torch.isin(tokens[:, 0], eos)
-        lengths[rows[has_ended]] = length
+        logits = output.logits[:, -1].float()
+        tokens = choose(logits, warpers(ids, logits), rows, position)
+        completions[rows[is_live], position] = tokens[is_live]
+        has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
+        lengths[rows[has_ended]] = position + 1
         is_live &= ~has_ended
-        if not is_live.any():
+        num_before, num_live = num_live, int(is_live.sum())
+        if on_end and num_live < num_before:
+            on_end(num_before - num_live)
+        if not num_live:
             break
-        ids, positions = tokens, positions[:, -1:] + 1
+        ids, positions = tokens[:, None], positions[:, -1:] + 1
         mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        if (~is_live).sum() > SHRINK_SHARE * len(rows):
+        if len(rows) - num_live > SHRINK_SHARE * len(rows):
             cache.batch_select_indices(is_live.nonzero()[:, 0])
             ids, positions, mask, rows = ids[is_live], positions[is_live], mask[is_live], rows[is_live]
             is_live = is_live[is_live]

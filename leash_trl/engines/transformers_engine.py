@@ -1,13 +1,164 @@
 """Samples completions with plain transformers, for evaluation on any device."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LogitsProcessorList,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
+from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.token_choice import RecordedChoice, SeededDraw, TokenChoice, likeliest
+
+
+def context_length(config: PreTrainedConfig) -> int | None:
+    """Tokens that prompt and completion may have together; `None` if a model's configuration does not say.
+
+    YaRN and its like extend the configured number where `rope_parameters` says so.
+    """
+    text_config = config.get_text_config().to_dict()
+    length: int | None = text_config.get("max_position_embeddings")
+    rope = text_config.get("rope_parameters") or {}
+    if length is None or not {"factor", "original_max_position_embeddings"} <= rope.keys():
+        return length
+    return max(length, int(rope["factor"] * rope["original_max_position_embeddings"]))
+
+
+class TransformersEngine:
+    """An [`~leash_trl.engines.engine.Engine`] on a transformers model, with a batch that shrinks.
+
+    Every completion draws from its own stream, so it depends on model, prompt, settings and seed; on its neighbours in
+    the batch only through the rounding of the logits, which moves a token now and then, more often in bfloat16. The
+    same call on the same machine gives the same generations.
+
+    Args:
+        model (`PreTrainedModel`):
+            Model to sample from, on its device; it is put into evaluation mode.
+        tokenizer (`PreTrainedTokenizerBase`):
+            Its tokenizer.
+        batch_size (`int`):
+            Completions generated at once.
+
+    Raises:
+        `ValueError`: If `batch_size` is not positive.
+    """
+
+    name = "transformers"
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
+        self.model = model.eval()
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
+        self.eos_token_ids = eos_token_ids(model, tokenizer)
+        self.max_length = context_length(model.config)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str,
+        revision: str | None = None,
+        dtype: str = "auto",
+        device: str | None = None,
+        batch_size: int = 128,
+    ) -> "TransformersEngine":
+        """Engine of a checkpoint.
+
+        Args:
+            path (`str`):
+                Folder, or name on the Hub.
+            revision (`str`, *optional*):
+                Branch, tag or commit on the Hub.
+            dtype (`str`, *optional*, defaults to `"auto"`):
+                Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own.
+            device (`str`, *optional*):
+                Such as `"cuda:1"`; defaults to the first GPU, or the CPU where there is none.
+            batch_size (`int`, *optional*, defaults to `128`):
+                Completions generated at once.
+
+        Raises:
+            `ValueError`: If there is no such checkpoint, or `batch_size` is not positive.
+        """
+        try:
+            model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
+            tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+        except OSError as error:
+            # only here, for a folder may be named as an owner on the Hub is
+            raise ValueError(missing_folder(path) or f"the model {path!r} cannot be loaded: {error}") from error
+        return cls(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer, batch_size)
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        settings: SamplingSettings,
+        *,
+        greedy: bool = False,
+        with_probabilities: bool = False,
+        is_continuation: bool = False,
+        description: str = "sampling",
+    ) -> list[Generation]:
+        """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
+
+        Nothing is kept between calls, so `is_continuation` changes nothing.
+
+        Raises:
+            `ValueError`: If a request does not fit into the model's context, or a batch not into the GPU's memory.
+        """
+        check_lengths(requests, self.max_length)
+        is_greedy = greedy or settings.temperature == 0
+        warpers = get_warpers(*(() if is_greedy else (settings.temperature, settings.top_p, settings.top_k)))
+        generations: list[Generation] = []
+        with tqdm(total=len(requests), desc=description, unit="completion", leave=False) as progress:
+            for start in range(0, len(requests), self.batch_size):
+                batch = requests[start : start + self.batch_size]
+                try:
+                    generations += self._generate_batch(batch, warpers, is_greedy, with_probabilities, progress.update)
+                except torch.OutOfMemoryError as error:
+                    raise ValueError(
+                        f"batch_size is {self.batch_size}, but that many completions of up to "
+                        f"{max(request.max_new_tokens for request in batch)} tokens do not fit into the GPU's memory; "
+                        "lower batch_size (--engine_batch_size of leash eval) or max_new_tokens"
+                    ) from error
+        return generations
+
+    def _generate_batch(
+        self,
+        requests: Sequence[Request],
+        warpers: LogitsProcessorList,
+        is_greedy: bool,
+        with_probabilities: bool,
+        on_end: Callable[[int], object],
+    ) -> list[Generation]:
+        limits = [request.max_new_tokens for request in requests]
+        choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in requests])
+        recorded = RecordedChoice(choice, limits, self.model.device) if with_probabilities else None
+        rows = sample_tokens(
+            self.model,
+            [request.prompt_ids for request in requests],
+            self.eos_token_ids,
+            self.eos_token_ids[0],
+            limits,
+            warpers,
+            choose=recorded or choice,
+            stop_ids=[sorted(request.stop_token_ids) for request in requests],
+            on_end=on_end,
+        )
+        probabilities = recorded.up_to_the_end_of(rows) if recorded else [None] * len(rows)
+        return [
+            Generation(row, finish_reason(row, self.eos_token_ids, request.stop_token_ids), chosen)
+            for row, request, chosen in zip(rows, requests, probabilities, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,25 @@
+"""Names of checkpoints that were meant as folders but are none."""
+
+from pathlib import Path
+
+
+def missing_folder(path: str) -> str | None:
+    """What is wrong with a checkpoint's name that looks like a folder which does not exist; else `None`.
+
+    Args:
+        path (`str`):
+            Folder, or name on the Hub. It looks like a folder if it starts with `.`, `/` or `~`, has more than one
+            slash, or begins with a folder that exists.
+
+    Example:
+        >>> missing_folder("./runs/nothere")
+        "no such folder: './runs/nothere'"
+        >>> missing_folder("owner/name")
+    """
+    if Path(path).exists():
+        return None
+    if path.startswith("~"):
+        return f"no such folder: {path!r}; only a shell knows ~, so write the path in full"
+    first = path.partition("/")[0]
+    is_local = path.startswith((".", "/")) or path.count("/") > 1 or Path(first).is_dir()
+    return f"no such folder: {path!r}" if is_local else None

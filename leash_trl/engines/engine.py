@@ -1,0 +1,187 @@
+"""What an engine is: requests in, generations out, the same whenever they are asked for again.
+
+Evaluation and filtering know this file only; `transformers_engine` and `vllm_engine` do the work.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+FinishReason = Literal["eos", "stop", "length"]
+MAX_SEED = 2**63 - 1  # what every library behind an engine takes
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How completions are sampled; the defaults are the paper's.
+
+    Source: evaluation settings of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    Args:
+        temperature (`float`, *optional*, defaults to `0.6`):
+            Temperature, dimensionless; at 0 the likeliest token is taken.
+        top_p (`float`, *optional*, defaults to `0.95`):
+            Probability mass that is sampled from, in (0, 1].
+        top_k (`int`, *optional*, defaults to `0`):
+            Number of likeliest tokens that are sampled from; 0 means all.
+        max_new_tokens (`int`, *optional*, defaults to `32768`):
+            Limit of a whole completion in tokens. What an engine obeys is each request's own limit.
+
+    Raises:
+        `ValueError`: If a value is out of its range.
+    """
+
+    temperature: float = 0.6
+    top_p: float = 0.95
+    top_k: int = 0
+    max_new_tokens: int = 32768
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature is {self.temperature}, but must be a finite number of at least 0")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}, but must be above 0 and at most 1; 1 samples from all tokens")
+        if self.top_k < 0:
+            raise ValueError(f"top_k is {self.top_k}, but must be at least 0; 0 samples from all tokens")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be at least 1")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion to generate.
+
+    Args:
+        prompt_ids (`tuple[int, ...]`):
+            Token ids of the prompt, chat template applied; at least one.
+        seed (`int`):
+            Seed of this completion alone, from 0 to 2^63 - 1.
+        max_new_tokens (`int`):
+            Limit in tokens, at least 1.
+        stop_token_ids (`frozenset[int]`, *optional*):
+            Tokens that end the completion beside the model's end tokens.
+
+    Raises:
+        `ValueError`: If a value is out of its range.
+    """
+
+    prompt_ids: tuple[int, ...]
+    seed: int
+    max_new_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not self.prompt_ids:
+            raise ValueError("prompt_ids is empty, but a completion needs at least one token to follow")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"seed is {self.seed}, but must lie between 0 and {MAX_SEED}")
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be at least 1")
+
+
+@dataclass(frozen=True)
+class Generation:
+    """One completion as an engine generated it.
+
+    Args:
+        token_ids (`list[int]`):
+            Its tokens, the end or stop token that ended it included.
+        finish_reason (`str`):
+            `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the limit.
+        probabilities (`list[float]`, *optional*):
+            Probability that the model itself gave each token, before temperature, top-p and top-k; only on request.
+    """
+
+    token_ids: list[int]
+    finish_reason: FinishReason
+    probabilities: list[float] | None = None
+
+
+class Engine(Protocol):
+    """A model that completes prompts.
+
+    Attributes:
+        name (`str`):
+            Name of the engine.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer.
+        eos_token_ids (`list[int]`):
+            Tokens that end a completion.
+        max_length (`int`, *optional*):
+            Tokens that prompt and completion may have together; `None` if the model does not say.
+    """
+
+    name: str
+    tokenizer: "PreTrainedTokenizerBase"
+    eos_token_ids: list[int]
+    max_length: int | None
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        settings: SamplingSettings,
+        *,
+        greedy: bool = False,
+        with_probabilities: bool = False,
+        is_continuation: bool = False,
+        description: str = "sampling",
+    ) -> list[Generation]:
+        """One generation per request, in their order; the same again for the same call.
+
+        Args:
+            requests (`Sequence[Request]`):
+                Completions to generate.
+            settings (`SamplingSettings`):
+                Temperature, top-p and top-k.
+            greedy (`bool`, *optional*, defaults to `False`):
+                Whether to take the likeliest token, whatever the settings say.
+            with_probabilities (`bool`, *optional*, defaults to `False`):
+                Whether to say how probable each token was.
+            is_continuation (`bool`, *optional*, defaults to `False`):
+                Whether the prompts go on from calls just before, whose states an engine may then use again. Such a
+                call repeats only together with those before it.
+            description (`str`, *optional*):
+                Label of the progress bar.
+
+        Raises:
+            `ValueError`: If a request does not fit into the model's context.
+        """
+        ...
+
+
+def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
+    """Raises `ValueError` where a prompt, alone or with its limit, is more than the model's context holds."""
+    if max_length is None:
+        return
+    for request in requests:
+        prompt_length = len(request.prompt_ids)
+        if prompt_length >= max_length:
+            raise ValueError(
+                f"a prompt has {prompt_length} tokens, which the model's context of {max_length} tokens cannot hold "
+                "with a completion of any length; leave the problem out, or use a model with a longer context"
+            )
+        if prompt_length + request.max_new_tokens > max_length:
+            raise ValueError(
+                f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {prompt_length} tokens the model's "
+                f"context of {max_length} tokens holds {max_length - prompt_length}; lower max_new_tokens to "
+                "that, or leave out longer prompts"
+            )
+
+
+def finish_reason(
+    token_ids: Sequence[int], eos_token_ids: Collection[int], stop_token_ids: Collection[int]
+) -> FinishReason:
+    """Why a completion ended, from its last token; a token that is an end and a stop token is an end token.
+
+    Example:
+        >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])
+        ('eos', 'stop', 'length')
+    """
+    if token_ids[-1] in eos_token_ids:
+        return "eos"
+    return "stop" if token_ids[-1] in stop_token_ids else "length"

@@ -1,0 +1,118 @@
+"""How the next token is chosen from a model's logits: by whose randomness, or by none."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+
+BLOCK_SIZE = 256  # draws made at once; a completion of 32768 tokens would need a quarter of a megabyte
+
+
+class TokenChoice(Protocol):
+    """Chooses one token for each of R rows of a batch of N completions."""
+
+    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+        """Chosen tokens.
+
+        Args:
+            logits (`torch.Tensor` of shape `(R, V)`):
+                The model's own logits.
+            scores (`torch.Tensor` of shape `(R, V)`):
+                The logits after temperature, top-p and top-k.
+            rows (`torch.Tensor` of shape `(R,)`):
+                Which of the N completions the rows are.
+            position (`int`):
+                Place of the token in its completion, from 0.
+
+        Returns:
+            `torch.Tensor` of shape `(R,)`: Token ids.
+        """
+        ...
+
+
+def global_draw(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+    """Tokens drawn with torch's global generator."""
+    return torch.multinomial(scores.softmax(dim=-1), num_samples=1)[:, 0]
+
+
+def likeliest(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+    """The likeliest tokens."""
+    return logits.argmax(dim=-1)
+
+
+def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
+    """Tokens at which the cumulated probability first exceeds a share of the whole.
+
+    Source: inverse transform sampling. A token without probability is never chosen.
+
+    Args:
+        probabilities (`torch.Tensor` of shape `(R, V)`):
+            Probabilities, dimensionless; they need not sum to 1.
+        uniforms (`torch.Tensor` of shape `(R,)`):
+            Shares in [0, 1), in float64.
+
+    Returns:
+        `torch.Tensor` of shape `(R,)`: Token ids.
+
+    Example:
+        >>> halves = torch.tensor([[0.5, 0.0, 0.5]]).expand(3, 3)
+        >>> inverse_cdf(halves, torch.tensor([0.0, 0.499, 0.5], dtype=torch.float64)).tolist()
+        [0, 0, 2]
+    """
+    # in float32 a token of probability 1e-8 would vanish beside a sum near 1, and a vocabulary has many of those
+    cumulated = probabilities.double().cumsum(dim=-1)
+    # a float64 below 1 times the total stays below the total, rounding included, so there always is such a token
+    shares = uniforms * cumulated[:, -1]
+    return torch.searchsorted(cumulated, shares[:, None], right=True)[:, 0]
+
+
+class SeededDraw:
+    """Draws from one stream of random numbers per completion, so that none depends on its neighbours.
+
+    The token at position t takes the t-th number of NumPy's default generator for its seed. What still can differ with
+    the neighbours is the rounding of the logits, and with it, rarely, a token whose draw lies on the border of two.
+
+    Args:
+        seeds (`Sequence[int]` of length N):
+            One seed per completion.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._streams = [np.random.default_rng(seed) for seed in seeds]
+        self._block = torch.empty(len(seeds), 0, dtype=torch.float64)
+
+    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+        """Tokens drawn by [`inverse_cdf`]; positions must come in order."""
+        if position % BLOCK_SIZE == 0:
+            block = np.stack([stream.random(BLOCK_SIZE) for stream in self._streams])
+            self._block = torch.from_numpy(block).to(scores.device)
+        return inverse_cdf(scores.softmax(dim=-1), self._block[rows, position % BLOCK_SIZE])
+
+
+class RecordedChoice:
+    """Another choice, and the probability that the model itself gave each chosen token.
+
+    Args:
+        choice (`TokenChoice`):
+            What chooses.
+        max_new_tokens (`Sequence[int]` of length N):
+            Limits of the completions in tokens.
+        device (`torch.device`):
+            Where the model is.
+    """
+
+    def __init__(self, choice: TokenChoice, max_new_tokens: Sequence[int], device: torch.device) -> None:
+        self._choice = choice
+        self._probabilities = torch.zeros(len(max_new_tokens), max(max_new_tokens), device=device)
+
+    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
+        """Tokens of the other choice."""
+        tokens = self._choice(logits, scores, rows, position)
+        self._probabilities[rows, position] = logits.softmax(dim=-1).gather(1, tokens[:, None])[:, 0]
+        return tokens
+
+    def up_to_the_end_of(self, completions: list[list[int]]) -> list[list[float]]:
+        """The probabilities of N completions, each as long as its completion."""
+        return [row[: len(ids)].tolist() for row, ids in zip(self._probabilities.cpu(), completions, strict=True)]

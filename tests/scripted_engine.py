@@ -1,0 +1,49 @@
+"""An engine that says what a test tells it to, and remembers what it was asked."""
+
+from leash_trl.engines.engine import Generation, finish_reason
+
+
+class ScriptedEngine:
+    """Rows are told apart by the first token of their prompts; each call of a row takes its next text.
+
+    A text is token ids, said until an end or stop token, or the limit; probabilities follow the texts of a row.
+    """
+
+    name = "scripted"
+    max_length = None
+
+    def __init__(self, tokenizer, texts, probabilities=None):
+        self.tokenizer = tokenizer
+        self.eos_token_ids = [tokenizer.eos_token_id]
+        self._texts = {row: iter(said) for row, said in texts.items()}
+        self._probabilities = probabilities or {}
+        self.calls = []
+
+    def generate(
+        self,
+        requests,
+        settings,
+        *,
+        greedy=False,
+        with_probabilities=False,
+        is_continuation=False,
+        description="sampling",
+    ):
+        self.calls.append({"requests": list(requests), "greedy": greedy, "is_continuation": is_continuation})
+        return [self._generation(request, with_probabilities) for request in requests]
+
+    def _generation(self, request, with_probabilities):
+        row = request.prompt_ids[0]
+        said = []
+        for token in next(self._texts[row]):
+            said.append(token)
+            if token in {*self.eos_token_ids, *request.stop_token_ids} or len(said) == request.max_new_tokens:
+                break
+        else:
+            raise AssertionError(f"the text of row {row} neither ends nor reaches its limit")
+        reason = finish_reason(said, self.eos_token_ids, request.stop_token_ids)
+        return Generation(said, reason, self._probabilities[row].pop(0)[: len(said)] if with_probabilities else None)
+
+    def asked(self, row):
+        """The requests of one row, in order."""
+        return [request for call in self.calls for request in call["requests"] if request.prompt_ids[0] == row]
