@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
-BOOTSTRAP_RESAMPLES = 2000
+from leash_trl.evaluation.bootstrap import estimate, resampled_means
 
 
 @dataclass(frozen=True)
@@ -62,12 +61,10 @@ def summarize(samples: GradedSamples, target_length: float | None = None) -> Sum
     """
     accuracy_P = samples.is_correct.mean(axis=1)
     lengths = samples.lengths
-    rng = np.random.default_rng(0)
-    picks = rng.integers(0, len(accuracy_P), size=(BOOTSTRAP_RESAMPLES, len(accuracy_P)))
-    low, high = np.quantile(accuracy_P[picks].mean(axis=1), [0.025, 0.975])
+    accuracy = estimate(accuracy_P.mean(), resampled_means(accuracy_P))
     return Summary(
-        accuracy=float(accuracy_P.mean()),
-        accuracy_interval=(float(low), float(high)),
+        accuracy=accuracy.value,
+        accuracy_interval=(accuracy.low, accuracy.high),
         mean_tokens=float(lengths.mean()),
         p95_tokens=float(np.quantile(lengths, 0.95)),
         satisfaction_rate=float((lengths <= target_length).mean()) if target_length is not None else None,

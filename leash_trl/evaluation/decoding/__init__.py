@@ -1,0 +1,1 @@
+"""Decoding strategies: how an engine is asked until a completion is whole."""

@@ -1,0 +1,210 @@
+"""What a decoding strategy is: one script per completion, which asks the engine step by step."""
+
+import hashlib
+from collections.abc import Generator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings, check_lengths
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A whole completion.
+
+    Args:
+        token_ids (`list[int]`):
+            Tokens of the response, EOS and what the strategy put in included, its trials left out.
+        num_generated_tokens (`int`):
+            Those tokens, and all that were sampled and thrown away on the way to them.
+        is_truncated (`bool`):
+            Whether the limit cut the response off.
+    """
+
+    token_ids: list[int]
+    num_generated_tokens: int
+    is_truncated: bool
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one completion needs from the engine next.
+
+    Args:
+        prompt_ids (`list[int]`):
+            Prompt and all that has been said so far.
+        max_new_tokens (`int`):
+            Limit of this step in tokens.
+        stop_token_ids (`frozenset[int]`, *optional*):
+            Tokens that end this step.
+        is_trial (`bool`, *optional*, defaults to `False`):
+            Whether to take the likeliest tokens and say how probable they were, rather than to sample.
+    """
+
+    prompt_ids: list[int]
+    max_new_tokens: int
+    stop_token_ids: frozenset[int] = frozenset()
+    is_trial: bool = False
+
+
+# Yields what it needs, is sent what the engine generated, returns the completion.
+Script = Generator[Ask, Generation, Decoded]
+
+
+@dataclass(frozen=True)
+class DecodingStrategy:
+    """A strategy; a subclass is a frozen dataclass with a `name` and `scripts`, its fields are its parameters."""
+
+    name: ClassVar[str]
+
+    def scripts(
+        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
+    ) -> list[Script]:
+        """One script per prompt.
+
+        Args:
+            tokenizer (`PreTrainedTokenizerBase`):
+                The engine's tokenizer.
+            prompts_ids (`Sequence[Sequence[int]]` of length N):
+                Token ids of the prompts.
+            max_new_tokens (`int`):
+                Limit of a response in tokens.
+
+        Raises:
+            `ValueError`: If the tokenizer does not know what the strategy looks for, or the limit leaves no room.
+        """
+        raise NotImplementedError
+
+    def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
+        """Sees to it, before anything is sampled, that the strategy can be followed; cheap.
+
+        Args:
+            tokenizer (`PreTrainedTokenizerBase`), max_new_tokens (`int`):
+                As in [`DecodingStrategy.scripts`].
+
+        Raises:
+            `ValueError`: If `scripts` raises it. All texts that the tokenizer cannot write are named at once.
+        """
+        self.scripts(tokenizer, [], max_new_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Name and parameters, as a run's folder records them."""
+        return {"name": self.name, **asdict(self)}
+
+    def complete(
+        self,
+        engine: Engine,
+        prompts_ids: Sequence[Sequence[int]],
+        seeds: Sequence[int],
+        settings: SamplingSettings,
+        description: str = "sampling",
+    ) -> list[Decoded]:
+        """One whole completion per prompt, the same again for the same call.
+
+        Args:
+            engine (`Engine`):
+                What generates.
+            prompts_ids (`Sequence[Sequence[int]]` of length N):
+                Token ids of the prompts, chat template applied; one per completion.
+            seeds (`Sequence[int]` of length N):
+                Seed of each completion; its later steps take seeds from [`step_seed`].
+            settings (`SamplingSettings`):
+                How to sample, and the limit of a response in tokens.
+            description (`str`, *optional*):
+                Label of the progress bars.
+
+        Raises:
+            `ValueError`: If prompt and limit do not fit into the model's context, or `scripts` raises it.
+        """
+        limit = settings.max_new_tokens
+        check_lengths(
+            [Request(tuple(prompt), seed, limit) for prompt, seed in zip(prompts_ids, seeds, strict=True)],
+            engine.max_length,
+        )
+        return run_scripts(self.scripts(engine.tokenizer, prompts_ids, limit), engine, seeds, settings, description)
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Seed of a completion's step: its own for step 0, else the first 63 bits of BLAKE2b of `"seed:step"`.
+
+    Example:
+        >>> step_seed(7, 0), step_seed(7, 1) != step_seed(7, 2)
+        (7, True)
+    """
+    if step == 0:
+        return seed
+    digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") & MAX_SEED
+
+
+def run_scripts(
+    scripts: Sequence[Script],
+    engine: Engine,
+    seeds: Sequence[int],
+    settings: SamplingSettings,
+    description: str = "sampling",
+) -> list[Decoded]:
+    """Runs scripts side by side: in each round the engine answers all that are not yet done.
+
+    Args:
+        scripts (`Sequence[Script]` of length N):
+            Scripts that have not begun.
+        engine (`Engine`), seeds (`Sequence[int]` of length N), settings (`SamplingSettings`), description (`str`):
+            As in [`DecodingStrategy.complete`].
+
+    Returns:
+        `list[Decoded]`: What the scripts return, in their order.
+    """
+    decoded: dict[int, Decoded] = {}
+    asks = {row: next(script) for row, script in enumerate(scripts)}
+    step = 0
+    while asks:
+        answers = _answers(asks, engine, seeds, settings, step, description)
+        asks = {}
+        for row, answer in answers.items():
+            try:
+                asks[row] = scripts[row].send(answer)
+            except StopIteration as end:
+                decoded[row] = end.value
+        step += 1
+    return [decoded[row] for row in range(len(scripts))]
+
+
+def _answers(
+    asks: dict[int, Ask],
+    engine: Engine,
+    seeds: Sequence[int],
+    settings: SamplingSettings,
+    step: int,
+    description: str,
+) -> dict[int, Generation]:
+    """The engine's answers by row; trials are greedy, so they are a call of their own."""
+    answers: dict[int, Generation] = {}
+    for is_trial in (False, True):
+        rows = [row for row, ask in asks.items() if ask.is_trial == is_trial]
+        if not rows:
+            continue
+        requests = [
+            Request(
+                tuple(asks[row].prompt_ids),
+                step_seed(seeds[row], step),
+                asks[row].max_new_tokens,
+                asks[row].stop_token_ids,
+            )
+            for row in rows
+        ]
+        generations = engine.generate(
+            requests,
+            settings,
+            greedy=is_trial,
+            with_probabilities=is_trial,
+            is_continuation=step > 0,
+            description=description if step == 0 else f"{description}, step {step + 1}",
+        )
+        answers |= dict(zip(rows, generations, strict=True))
+    # rows in their order, whatever the kind of their step
+    return {row: answers[row] for row in asks}

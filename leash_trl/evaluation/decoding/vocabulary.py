@@ -1,0 +1,93 @@
+"""Texts that a strategy looks for or puts in, as a tokenizer writes them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
+    """Token ids of a text.
+
+    Raises:
+        `ValueError`: If the tokenizer cannot write it.
+    """
+    ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        raise ValueError(f"{field} is {text!r}, which the model's tokenizer cannot write; choose another text")
+    return ids
+
+
+def id_of_token(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> int:
+    """Token id of a text that is one token.
+
+    Raises:
+        `ValueError`: If it is several.
+    """
+    ids = ids_of_text(tokenizer, text, field)
+    if len(ids) != 1:
+        raise ValueError(
+            f"{field} is {text!r}, which is {len(ids)} tokens for the model's tokenizer, but must be one, so that "
+            "generation can stop there; name the token that ends this model's thinking"
+        )
+    return ids[0]
+
+
+def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
+    """Ids of all tokens that are a word, with any white space around it.
+
+    Raises:
+        `ValueError`: If there is none.
+    """
+    candidates = [index for token, index in tokenizer.get_vocab().items() if word in token]
+    ids = frozenset(index for index in candidates if tokenizer.decode([index]).strip() == word)
+    if not ids:
+        raise ValueError(
+            f"{field} is {word!r}, which is no single token of the model's tokenizer; name a word that is one"
+        )
+    return ids
+
+
+def read_texts(
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: Mapping[str, tuple[Callable[["PreTrainedTokenizerBase", str, str], Any], str]],
+) -> dict[str, Any]:
+    """What the readers of this file make of a strategy's texts.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer.
+        texts (`Mapping[str, tuple[Callable, str]]`):
+            Reader and text by the name of the parameter.
+
+    Returns:
+        `dict[str, Any]`: What each reader returns, by the name of the parameter.
+
+    Raises:
+        `ValueError`: If a text cannot be read; it names all such texts.
+    """
+    ids, faults = {}, []
+    for field, (reader, text) in texts.items():
+        try:
+            ids[field] = reader(tokenizer, text, field)
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        raise ValueError("; ".join(faults))
+    return ids
+
+
+def unknown_token_share(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> float:
+    """Share of tokens that stand for what the tokenizer cannot write, in [0, 1]; 0 for no tokens.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer; one without an unknown token can write everything.
+        ids (`Sequence[int]`):
+            Token ids, such as those of a prompt.
+    """
+    if tokenizer.unk_token_id is None or not ids:
+        return 0.0
+    return sum(index == tokenizer.unk_token_id for index in ids) / len(ids)

@@ -1,0 +1,84 @@
+"""Keeps the problems that a model sometimes solves, with what is needed for a target length per problem."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+
+from leash_trl.evaluation.samples import ProblemSamples
+
+
+def correct_lengths(problem: ProblemSamples) -> list[int]:
+    """Lengths of a problem's right completions in tokens, in the order of the completions."""
+    return [completion.num_tokens for completion in problem.completions if completion.is_correct]
+
+
+def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quantile: float | None = None) -> None:
+    """Sees to it that a filter keeps something, before anything is sampled.
+
+    Raises:
+        `ValueError`: If no number of right completions lies within the bounds, the quantile is out of [0, 1], or it
+            would be taken of no lengths.
+    """
+    if not 0 <= min_passes <= max_passes <= num_samples:
+        raise ValueError(
+            f"min_passes={min_passes} and max_passes={max_passes} keep nothing of {num_samples} samples; they must "
+            "rise within 0 to num_samples"
+        )
+    if target_quantile is not None and not 0 <= target_quantile <= 1:
+        raise ValueError(f"target_quantile is {target_quantile}, but must lie in [0, 1]")
+    if target_quantile is not None and min_passes < 1:
+        raise ValueError("target_quantile needs a right completion of every problem; set min_passes to 1 or more")
+
+
+def filtered_rows(
+    problems: Dataset,
+    samples: Sequence[ProblemSamples],
+    min_passes: int,
+    max_passes: int,
+    target_quantile: float | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Rows of the problems whose number of right completions lies within bounds.
+
+    The paper keeps what is neither always nor never solved: 0 < passes < k, with k = 4.
+
+    Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    Args:
+        problems (`Dataset`):
+            Problems, in the order of the samples.
+        samples (`Sequence[ProblemSamples]`):
+            k graded completions per problem.
+        min_passes (`int`), max_passes (`int`):
+            Bounds of the number of right completions, both included; see [`check_bounds`].
+        target_quantile (`float`, *optional*):
+            Adds a column `target_length`: this quantile of the problem's right lengths, in [0, 1]; between two lengths
+            the longer. 0 is the shortest right completion, 0.5 the median.
+
+    Yields:
+        `dict`: The problem's columns, and `pass_rate` in [0, 1], `num_samples`, `mean_length` and `correct_lengths` in
+        tokens.
+
+    Raises:
+        `ValueError`: If the samples are not those of the problems.
+    """
+    for row, problem in zip(problems, samples, strict=True):
+        if row["id"] != problem.id:
+            raise ValueError(f"problem {row['id']} has the samples of {problem.id}")
+        k, lengths = len(problem.completions), correct_lengths(problem)
+        if not min_passes <= len(lengths) <= max_passes:
+            continue
+        target = {} if target_quantile is None else {"target_length": _upper_quantile(lengths, target_quantile)}
+        yield {
+            **row,
+            **target,
+            "pass_rate": len(lengths) / k,
+            "num_samples": k,
+            "mean_length": sum(completion.num_tokens for completion in problem.completions) / k,
+            "correct_lengths": lengths,
+        }
+
+
+def _upper_quantile(lengths: Sequence[int], quantile: float) -> int:
+    return int(np.quantile(lengths, quantile, method="higher"))

