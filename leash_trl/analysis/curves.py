@@ -2,19 +2,26 @@
 
 import csv
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from leash_trl.analysis.event_files import event_files, read_event_files
+from leash_trl.controller_state import STATE_FILE, TRAINER_STATE_FILE, is_whole
 
-# The authors' published log names the same curves otherwise.
+
+# The authors' published logs name the same curves otherwise: one of training, one of evaluation.
 CSV_COLUMNS = {
     "constraint/satisfaction_rate": "satisfaction_rate",
     "constraint/lambda": "lambda",
     "constraint/avg_penalty": "mean_penalty",
     "constraint/avg_length": "mean_length",
 }
+EVAL_CSV_COLUMNS = {"result/avg_len": "eval_mean_length", "result/avg_acc": "eval_accuracy"}
+PREFIXES = {"leash/": "", "eval_leash/": "eval_"}
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,8 @@ class Curves:
         steps (`np.ndarray` of shape `(S,)`):
             Optimizer steps.
         values (`dict[str, np.ndarray]`):
-            Curves of shape `(S,)` by their key without `leash/`; NaN where nothing was logged.
+            Curves of shape `(S,)` by their key without `leash/`, those of evaluations with `eval_` before it; NaN
+            where nothing was logged.
         target_length (`int`, *optional*):
             Target in tokens, if the run tells.
     """
@@ -39,16 +47,48 @@ class Curves:
 
     def logged(self, key: str) -> np.ndarray:
         """The values of one curve that were logged, in order; empty if the run has no such curve."""
-        values = self.values.get(key, np.array([]))
-        return values[~np.isnan(values)]
+        return self.curve(key)[1]
+
+    def curve(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps at which one curve was logged, and its values; both empty if the run has no such curve."""
+        values = self.values.get(key, np.full(len(self.steps), np.nan))
+        is_logged = ~np.isnan(values)
+        return self.steps[is_logged], values[is_logged]
+
+
+def load_runs(paths: Sequence[str | Path]) -> list[Curves]:
+    """Curves of several runs, whose labels are told apart by the folders above them where their names are the same.
+
+    Raises:
+        `ValueError`: As [`load_curves`].
+    """
+    labels = distinct_labels([Path(path) for path in paths])
+    return [replace(load_curves(path), label=label) for path, label in zip(paths, labels, strict=True)]
+
+
+def distinct_labels(paths: Sequence[Path]) -> list[str]:
+    """The last parts of the paths, as many as tell them apart.
+
+    Example:
+        >>> distinct_labels([Path("leash/seed-0"), Path("none/seed-0")])
+        ['leash/seed-0', 'none/seed-0']
+    """
+    parts = [path.resolve().with_suffix("" if path.suffix == ".csv" else path.suffix).parts for path in paths]
+    num_parts = 1
+    while len({part[-num_parts:] for part in parts}) < len(set(parts)):
+        num_parts += 1
+    return ["/".join(part[-num_parts:]) for part in parts]
 
 
 def load_curves(path: str | Path) -> Curves:
     """Curves of a training run, or of a CSV file in the form of the LEASH authors' published logs.
 
+    The newest trainer state of a run says what happened up to its step. What TensorBoard's event files hold beyond it,
+    as after a kill, follows; where there is no trainer state, they say all.
+
     Args:
         path (`str` or `Path`):
-            Output folder of a run, checkpoint folder, or CSV file.
+            Output folder of a run, checkpoint folder, folder with event files, event file, or CSV file.
 
     Raises:
         `ValueError`: If there is nothing of that kind at the path, or it holds no LEASH curves.
@@ -56,37 +96,72 @@ def load_curves(path: str | Path) -> Curves:
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
-    state_files = [*path.glob("trainer_state.json"), *path.glob("checkpoint-*/trainer_state.json")]
-    if not state_files:
-        raise ValueError(f"{path} is neither a CSV file nor the folder of a run with a trainer_state.json")
+    state, folder = _newest_state(path)
+    events = read_event_files(event_files(path))
+    if not state and not events.scalars:
+        raise ValueError(
+            f"{path} is neither a CSV file nor an event file of TensorBoard, nor the folder of a run with a "
+            "trainer_state.json or event files"
+        )
+    rows = _rows_by_step(state.get("log_history", []))
+    last_step = state.get("global_step", -1)
+    rows |= {step: row for step, values in events.scalars.items() if step > last_step and (row := _renamed(values))}
+    if not rows:
+        raise ValueError(f"{path} holds no LEASH curves; was this run trained with LeashGRPOTrainer?")
+    return _curves_from_rows(rows, path.resolve().name, _target_length(folder, events.arguments))
+
+
+def _newest_state(path: Path) -> tuple[dict[str, Any], Path]:
+    """The trainer state with the most steps and its folder; an empty one if there is none."""
+    files = [*path.glob(TRAINER_STATE_FILE), *path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
+    states = [(json.loads(file.read_text(encoding="utf-8")), file.parent) for file in files if is_whole(file.parent)]
     # a finished run that was continued and stopped has its newest steps in a checkpoint
-    states = [(json.loads(file.read_text(encoding="utf-8")), file) for file in state_files]
-    state, file = max(states, key=lambda pair: pair[0]["global_step"])
-    return _curves_from_trainer_state(state, file, label=path.name)
+    return max(states, key=lambda pair: pair[0]["global_step"], default=({}, path))
+
+
+def _rows_by_step(log_history: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
+    """One row per step: batches and evaluations log separately."""
+    rows: dict[int, dict[str, float]] = {}
+    for entry in log_history:
+        if values := _renamed(entry):
+            rows.setdefault(entry["step"], {}).update(values)
+    return dict(sorted(rows.items()))
+
+
+def _renamed(logged: Mapping[str, float | None]) -> dict[str, float]:
+    """LEASH's own curves by our names, without those that were logged as empty."""
+    return {
+        ours + key.removeprefix(prefix): np.nan if value is None else value
+        for key, value in logged.items()
+        for prefix, ours in PREFIXES.items()
+        if key.startswith(prefix)
+    }
+
+
+def _curves_from_rows(rows: dict[int, dict[str, float]], label: str, target_length: int | None) -> Curves:
+    keys = sorted({key for row in rows.values() for key in row})
+    values = {key: np.array([row.get(key, np.nan) for row in rows.values()], dtype=float) for key in keys}
+    return Curves(label, np.array(list(rows)), values, target_length)
+
+
+def _target_length(folder: Path, arguments: dict[str, Any]) -> int | None:
+    state_file = folder / STATE_FILE
+    if state_file.is_file():
+        arguments = json.loads(state_file.read_text(encoding="utf-8"))
+    target: int | None = arguments.get("target_length")
+    return target
 
 
 def _curves_from_csv(path: Path) -> Curves:
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    missing = {"_step", *CSV_COLUMNS} - set(rows[0] if rows else {})
-    if missing:
-        raise ValueError(f"{path} lacks the columns {', '.join(sorted(missing))} of the LEASH authors' training log")
-    values = {ours: np.array([float(row[theirs]) for row in rows]) for theirs, ours in CSV_COLUMNS.items()}
-    return Curves(path.stem, np.array([int(float(row["_step"])) for row in rows]), values)
-
-
-def _curves_from_trainer_state(state: dict, path: Path, label: str) -> Curves:
-    # not every method has a lambda
-    rows = [row for row in state["log_history"] if any(key.startswith("leash/") for key in row)]
-    if not rows:
-        raise ValueError(f"{path} holds no LEASH curves; was this run trained with LeashGRPOTrainer?")
-    keys = sorted({key for row in rows for key in row if key.startswith("leash/")})
-    values = {
-        key.removeprefix("leash/"): np.array(
-            [np.nan if row.get(key) is None else row[key] for row in rows], dtype=float
-        )
-        for key in keys
-    }
-    state_file = path.parent / "leash_state.json"
-    target = json.loads(state_file.read_text(encoding="utf-8")).get("target_length") if state_file.is_file() else None
-    return Curves(label, np.array([row["step"] for row in rows]), values, target)
+    found = set(rows[0] if rows else {})
+    columns = EVAL_CSV_COLUMNS if found & set(EVAL_CSV_COLUMNS) else CSV_COLUMNS
+    if missing := {"_step", *columns} - found:
+        kind = "evaluation" if columns is EVAL_CSV_COLUMNS else "training"
+        raise ValueError(f"{path} lacks the columns {', '.join(sorted(missing))} of the LEASH authors' {kind} log")
+    try:
+        values = {ours: np.array([float(row[theirs] or "nan") for row in rows]) for theirs, ours in columns.items()}
+        return Curves(path.stem, np.array([int(float(row["_step"])) for row in rows]), values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} holds something that is not a number: {error}") from error

@@ -1,0 +1,255 @@
+"""How often completions summarise, rethink and plan, told by the paper's keywords: text in, counts out."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from leash_trl.analysis.evaluated_runs import unique_labels
+from leash_trl.evaluation.bootstrap import Estimate, estimate, resampled_means
+from leash_trl.evaluation.results import load_samples, resampling_seed
+from leash_trl.evaluation.samples import ProblemSamples
+
+
+# As printed in the appendix table "Keyword groups used for behavior analysis", in its order.
+KEYWORDS = {
+    "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
+    "rethink": (
+        "check again",
+        "double-check",
+        "re-evaluate",
+        "re-examine",
+        "reanalyze",
+        "reassess",
+        "recheck",
+        "reconsider",
+        "reevaluate",
+        "reevaluation",
+        "reexamine",
+        "rethink",
+        "think again",
+        "verify again",
+        "wait",
+    ),
+    "plan": ("first", "First", "Second", "second", "step", "Step"),
+}
+
+
+@dataclass(frozen=True)
+class KeywordCounts:
+    """How often one text holds each keyword.
+
+    Args:
+        keywords (`dict[str, int]`):
+            Occurrences by keyword, in the order of the paper's table; in lower case unless case decides.
+        groups (`dict[str, int]`):
+            Their sums by group: `"summary"`, `"rethink"`, `"plan"`.
+    """
+
+    keywords: dict[str, int]
+    groups: dict[str, int]
+
+
+def keyword_counts(text: str, case_sensitive: bool = False) -> KeywordCounts:
+    """Occurrences of the paper's keywords in a text, thinking included.
+
+    Whole words count: "So" is not in "also", "step" not in "steps". Hyphens separate words ("step-by-step" has two
+    steps) and belong to "re-evaluate", "re-examine" and "double-check", whichever of three Unicode hyphens is used;
+    the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts, so
+    that no word counts twice: "double-check again" is one "double-check".
+
+    Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), which says "matched case-insensitively" over
+    a table that lists first and First, second and Second, step and Step. Read case-insensitively these are one keyword
+    each. Its figure begins with 63.5 / 9.38 / 30.5 occurrences of summary / rethink / plan per response of 16.9k
+    tokens: 6.8 of summary for one of rethink, 2.1 for one of plan. Public traces, counted by this function, have per
+    1,000 characters:
+
+    | traces | case | summary | rethink | plan | summary per rethink | per plan |
+    |---|---|---:|---:|---:|---:|---:|
+    | R1 on mathematics, 1 trace of 6,674 characters | ignored | 7.19 | 1.65 | 0.90 | 4.4 | 8.0 |
+    | | decides | 5.99 | 0.90 | 0.90 | 6.7 | 6.7 |
+    | Qwen3 on other tasks, 15 traces of 145,590 characters | ignored | 4.53 | 1.04 | 1.04 | 4.3 | 4.3 |
+    | | decides | 3.75 | 0.20 | 1.04 | 18.8 | 3.6 |
+
+    Substrings instead of words change little but for summary where case is ignored (7.49 and 5.56). Rethink depends
+    most on case: the traces say "Wait" 128 times and "wait" 15 times. Summary per rethink hints that the paper matched
+    by case, whatever its text says; one mathematical trace, not of its model, cannot decide that. No reading gives its
+    share of plan. So compare counts within one reading, not with the paper's.
+
+    Args:
+        text (`str`):
+            A completion.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            Whether only the spellings of the table count, each as a keyword of its own: "Wait" and "so" do not.
+
+    Example:
+        >>> keyword_counts("So first I add. Wait, also step by step: first").groups
+        {'summary': 1, 'rethink': 1, 'plan': 4}
+        >>> keyword_counts("So first I add. Wait, also step by step: first", case_sensitive=True).keywords["wait"]
+        0
+    """
+    found = Counter(_spelling(match[0], case_sensitive) for match in _pattern(case_sensitive).finditer(text))
+    groups = keyword_groups(case_sensitive)
+    return KeywordCounts(
+        keywords={keyword: found[keyword] for keywords in groups.values() for keyword in keywords},
+        groups={group: sum(found[keyword] for keyword in keywords) for group, keywords in groups.items()},
+    )
+
+
+def keyword_groups(case_sensitive: bool = False) -> dict[str, tuple[str, ...]]:
+    """The keywords that are counted, by group: spellings that differ by case are one unless case decides.
+
+    Example:
+        >>> keyword_groups()["plan"]
+        ('first', 'second', 'step')
+    """
+    if case_sensitive:
+        return KEYWORDS
+    return {group: tuple(dict.fromkeys(word.lower() for word in words)) for group, words in KEYWORDS.items()}
+
+
+@cache
+def _pattern(case_sensitive: bool) -> re.Pattern[str]:
+    keywords = [keyword for group in keyword_groups(case_sensitive).values() for keyword in group]
+    forms = [keyword.replace("-", "[-‐‑]").replace(" ", r"\s+") for keyword in keywords]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)", 0 if case_sensitive else re.IGNORECASE)
+
+
+def _spelling(found: str, case_sensitive: bool) -> str:
+    """The keyword as the table has it."""
+    plain = re.sub(r"\s+", " ", re.sub("[‐‑]", "-", found))
+    return plain if case_sensitive else plain.lower()
+
+
+@dataclass(frozen=True)
+class Behavior:
+    """What the completions of one checkpoint do. Means over benchmarks, as the overall row of its results.
+
+    Args:
+        label (`str`):
+            Name of the checkpoint's run.
+        step (`int`, *optional*):
+            Training step of the checkpoint, if it is known.
+        num_problems (`int`), num_responses (`int`):
+            What it was measured on.
+        tokens (`Estimate`):
+            Mean length of a response in tokens.
+        groups (`dict[str, Estimate]`):
+            Occurrences per response by group, with 95 % bootstrap intervals that resample problems.
+        keywords (`dict[str, float]`):
+            Occurrences per response by keyword.
+    """
+
+    label: str
+    step: int | None
+    num_problems: int
+    num_responses: int
+    tokens: Estimate
+    groups: dict[str, Estimate]
+    keywords: dict[str, float]
+
+    def per_1000_tokens(self, group: str) -> float:
+        """Occurrences of a group per 1,000 tokens: what is left of its change when length is taken out."""
+        return 1000 * self.groups[group].value / self.tokens.value
+
+
+def load_behavior(folder: str | Path, case_sensitive: bool = False) -> Behavior:
+    """Behaviour of one evaluated checkpoint.
+
+    Args:
+        folder (`str` or `Path`):
+            Folder that `leash eval` wrote.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            As in [`keyword_counts`].
+
+    Raises:
+        `ValueError`: If the folder holds no run, or one whose samples are not complete.
+    """
+    run, samples = load_samples(folder)
+    return behavior(samples, run["label"], run.get("step"), case_sensitive)
+
+
+def behavior(
+    benchmarks: Mapping[str, Sequence[ProblemSamples]],
+    label: str,
+    step: int | None = None,
+    case_sensitive: bool = False,
+) -> Behavior:
+    """Behaviour of one checkpoint's completions.
+
+    Args:
+        benchmarks (`Mapping[str, Sequence[ProblemSamples]]`):
+            By name, one or more problems with one or more completions each.
+        label (`str`), step (`int`, *optional*):
+            Name and training step of the checkpoint.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            As in [`keyword_counts`].
+    """
+    groups = keyword_groups(case_sensitive)
+    keywords = [keyword for group in groups.values() for keyword in group]
+    values = {name: _problem_values(problems, groups, case_sensitive) for name, problems in benchmarks.items()}
+    resamples = np.mean([resampled_means(table, resampling_seed(name)) for name, table in values.items()], axis=0)
+    means = np.mean([table.mean(axis=0) for table in values.values()], axis=0)
+    # tokens, groups, keywords
+    length, *estimates = map(estimate, means[: 1 + len(groups)], resamples.T[: 1 + len(groups)])
+    return Behavior(
+        label=label,
+        step=step,
+        num_problems=sum(map(len, benchmarks.values())),
+        num_responses=sum(len(problem.completions) for problems in benchmarks.values() for problem in problems),
+        tokens=length,
+        groups=dict(zip(groups, estimates, strict=True)),
+        keywords=dict(zip(keywords, means[1 + len(groups) :].tolist(), strict=True)),
+    )
+
+
+def _problem_values(
+    problems: Sequence[ProblemSamples], groups: Mapping[str, Sequence[str]], case_sensitive: bool
+) -> np.ndarray:
+    """`np.ndarray` of shape `(P, M)`: Means over each problem's completions of tokens, groups and keywords."""
+    keywords = [keyword for words in groups.values() for keyword in words]
+    counts = np.array([_mean_counts(problem, keywords, case_sensitive) for problem in problems])
+    tokens = np.array([np.mean([completion.num_tokens for completion in problem.completions]) for problem in problems])
+    sums = [counts[:, [keywords.index(word) for word in words]].sum(axis=1) for words in groups.values()]
+    return np.column_stack([tokens, *sums, counts])
+
+
+def _mean_counts(problem: ProblemSamples, keywords: Sequence[str], case_sensitive: bool) -> np.ndarray:
+    """Occurrences per completion of one problem, by keyword."""
+    found = [keyword_counts(completion.text, case_sensitive).keywords for completion in problem.completions]
+    return np.array([[counts[keyword] for keyword in keywords] for counts in found]).mean(axis=0)
+
+
+def told_apart(checkpoints: Sequence[Behavior], folders: Sequence[str | Path]) -> list[Behavior]:
+    """Checkpoints with labels that tell them apart where their training steps do not.
+
+    Args:
+        checkpoints (`Sequence[Behavior]`), folders (`Sequence[str | Path]`):
+            Checkpoints and the folders of their runs.
+    """
+    if training_steps(checkpoints) is not None:
+        return [*checkpoints]
+    labels = unique_labels([(point.label, point.step) for point in checkpoints], folders)
+    return [replace(point, label=label) for point, label in zip(checkpoints, labels, strict=True)]
+
+
+def over_training(checkpoints: Sequence[Behavior]) -> list[Behavior]:
+    """Checkpoints in the order of their training steps; as they were given if these do not tell them apart."""
+    steps = training_steps(checkpoints)
+    if steps is None:
+        return [*checkpoints]
+    return [point for _, point in sorted(zip(steps, checkpoints, strict=True), key=lambda pair: pair[0])]
+
+
+def training_steps(checkpoints: Sequence[Behavior]) -> list[int] | None:
+    """Step of each checkpoint; `None` if there are no steps, or these do not tell the checkpoints apart.
+
+    One checkpoint without a step is the model that training began with, at step 0, where all others have one.
+    """
+    known = [point.step for point in checkpoints if point.step is not None]
+    steps = [point.step or 0 for point in checkpoints]
+    return steps if known and len(set(steps)) == len(steps) else None

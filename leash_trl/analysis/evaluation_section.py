@@ -1,0 +1,221 @@
+"""The part of a report that evaluated runs fill: the paper's table, each benchmark, budgets, behaviour."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from leash_trl.analysis.behavior import load_behavior, over_training
+from leash_trl.analysis.behavior_table import behavior_table
+from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+from leash_trl.analysis.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
+from leash_trl.analysis.page import Paragraph, Picture, Section, Table
+from leash_trl.evaluation.numbers import (
+    percent,
+    points,
+    tokens,
+    with_interval,
+)
+from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall
+
+
+MANY_RUNS = 6  # whose labels need a wide figure
+STATISTICS = ("median_tokens", "p95_tokens", "right_tokens", "wrong_tokens")
+Changes = Mapping[str, Mapping[str, Change]]
+
+
+def evaluation_section(folders: Sequence[Path]) -> Section:
+    """Metrics, budgets and behaviour of evaluated runs, against the first of them.
+
+    Args:
+        folders (`Sequence[Path]`):
+            Folders that `leash eval` wrote; the first is the baseline.
+
+    Raises:
+        `ValueError`: If one is no such folder, or is not finished.
+    """
+    results = load_evaluated_runs(folders)
+    changes, notes = _changes(results)
+    benchmarks = list(dict.fromkeys(row.name for result in results.values() for row in result.benchmarks))
+    return Section(
+        "Evaluation",
+        [
+            *notes,
+            *_no_overall(results),
+            _main_table(results, changes, benchmarks),
+            *(_result_pictures(results) if _same_benchmarks(results) else []),
+            *([_change_table(results, changes, benchmarks)] if changes and len(benchmarks) > 1 else []),
+            *(_benchmark_table(name, results) for name in benchmarks),
+            *_behavior_blocks(folders, list(results)),
+            _settings_table(results),
+        ],
+    )
+
+
+def _same_benchmarks(results: Mapping[str, RunResults]) -> bool:
+    return len({frozenset(result.problems) for result in results.values()}) == 1
+
+
+def _no_overall(results: Mapping[str, RunResults]) -> list[Paragraph]:
+    """A word where means over benchmarks would be means over different ones."""
+    if _same_benchmarks(results):
+        return []
+    return [
+        Paragraph(
+            "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
+            "--benchmark draws one."
+        )
+    ]
+
+
+def _changes(results: Mapping[str, RunResults]) -> tuple[Changes, list[Paragraph]]:
+    """Changes against the first run by run and benchmark, and a word on each run that cannot be compared with it."""
+    changes, notes = {}, []
+    (_, baseline), *others = results.items()
+    for label, result in others:
+        try:
+            changes[label] = {change.name: change for change in compare_results(result, baseline).rows}
+        except ValueError as error:
+            notes.append(Paragraph(f"No differences for {label}: {error}."))
+    return changes, notes
+
+
+def _main_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
+    parts = ["Avg@k in % and mean tokens per benchmark."]
+    shown = [*benchmarks, *([OVERALL] if have_overall(results.values()) else [])]
+    if have_overall(results.values()):
+        parts.append("overall: unweighted mean over benchmarks, as in the paper.")
+    if changes:
+        parts.append(
+            f"Δ: difference from {next(iter(results))} on the same problems, accuracy in points, tokens in %, with "
+            "95 % bootstrap intervals over problems."
+        )
+    return Table(
+        caption=" ".join(parts),
+        head=[
+            "run",
+            *(f"{name} {unit}" for name in benchmarks for unit in (_metric(results), "tokens")),
+            *(["overall accuracy", "overall tokens"] if have_overall(results.values()) else []),
+            *(["Δ accuracy", "Δ tokens"] if changes else []),
+        ],
+        rows=[
+            [label, *_main_cells(result, shown), *(_change_cells(changes, label, "overall") if changes else [])]
+            for label, result in results.items()
+        ],
+    )
+
+
+def _metric(results: Mapping[str, RunResults]) -> str:
+    sizes = {result.overall.num_samples for result in results.values()}
+    return f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
+
+
+def _main_cells(result: RunResults, names: Sequence[str]) -> list[str]:
+    rows = {row.name: row for row in result.rows}
+    cells = []
+    for name in names:
+        cells += [percent(rows[name].accuracy.value), tokens(rows[name].tokens.value)] if name in rows else ["", ""]
+    return cells
+
+
+def _change_cells(changes: Changes, label: str, name: str) -> list[str]:
+    change = changes.get(label, {}).get(name)
+    if change is None:
+        return ["", ""]
+    return [with_interval(change.accuracy, points), with_interval(change.relative_tokens, points)]
+
+
+def _change_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
+    return Table(
+        caption=f"Differences from {next(iter(results))} per benchmark: accuracy in points, tokens in %.",
+        head=["run", *(f"{name} Δ {unit}" for name in benchmarks for unit in ("accuracy", "tokens"))],
+        rows=[
+            [label, *(cell for name in benchmarks for cell in _change_cells(changes, label, name))]
+            for label in changes
+        ],
+    )
+
+
+def _benchmark_table(name: str, results: Mapping[str, RunResults]) -> Table:
+    rows = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
+    first = next(iter(rows.values()))
+    return Table(
+        caption=f"{name}: {first.num_problems} problems. Accuracies and rates in %, with 95 % bootstrap intervals "
+        "over problems; tokens per response: mean, median, 95th percentile, mean of right and of wrong answers. "
+        "pass@k and maj@k with k samples.",
+        head=[
+            "run",
+            "k",
+            "Avg@k",
+            "pass@k",
+            "maj@k",
+            "tokens",
+            "median",
+            "p95",
+            "right",
+            "wrong",
+            "cut off",
+            "no answer",
+        ],
+        rows=[
+            [
+                label,
+                str(row.num_samples),
+                with_interval(row.accuracy, percent),
+                percent(row.means[f"pass_at_{row.num_samples}"].value if row.num_samples > 1 else None),
+                percent(row.means["majority"].value),
+                with_interval(row.tokens, tokens),
+                *(tokens(row.statistics[key]) for key in STATISTICS),
+                percent(row.means["truncated_rate"].value),
+                percent(row.means["no_answer_rate"].value),
+            ]
+            for label, row in rows.items()
+        ],
+    )
+
+
+def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
+    base, *others = pareto_rows(results)
+    labels = ", ".join(results)
+    budgets = Picture(
+        name="budget",
+        caption="Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
+        description=f"Line plot of accuracy over token budgets of {labels}.",
+        figure=budget_figure(budget_curves(results), width=NARROW),
+    )
+    pareto = Picture(
+        name="evaluation-pareto",
+        caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {base.name}.",
+        description=f"Scatter plot of accuracy over mean tokens of {labels}.",
+        figure=pareto_figure(
+            others, base, intervals_over="problems", width=NARROW if len(others) < MANY_RUNS else WIDE
+        ),
+    )
+    return [pareto, budgets] if others else [budgets]
+
+
+def _behavior_blocks(folders: Sequence[Path], labels: Sequence[str]) -> list[Table | Picture]:
+    loaded = [replace(load_behavior(folder), label=label) for folder, label in zip(folders, labels, strict=True)]
+    checkpoints = over_training(loaded)
+    picture = Picture(
+        name="behavior",
+        caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
+        description=f"Two plots, length and keyword counts, of {', '.join(labels)}.",
+        figure=behavior_figure(checkpoints, columns=1),
+    )
+    return [behavior_table(checkpoints), picture]
+
+
+def _settings_table(results: Mapping[str, RunResults]) -> Table:
+    settings = [_settings(result.run) for result in results.values()]
+    names = list(dict.fromkeys(name for values in settings for name in values))
+    rows = [[name, *(values.get(name, "") for values in settings)] for name in names]
+    return Table("How the runs were sampled.", ["setting", *results], rows)
+
+
+def _settings(run: Mapping[str, Any]) -> dict[str, str]:
+    values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
+    values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
+    values |= run["sampling"]
+    values |= {f"version of {name}": version for name, version in run["versions"].items()}
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,129 @@
+"""Figures of evaluated runs: accuracy within token budgets, and behaviour over training."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from leash_trl.analysis.behavior import Behavior, training_steps
+from leash_trl.analysis.figures.drawing import (
+    LABEL_SIZE,
+    TITLE_SIZE,
+    label_steps,
+    leave_room,
+    legend_above,
+    line_style,
+    new_figure,
+    two_panels,
+)
+from leash_trl.evaluation.bootstrap import Estimate
+
+
+NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
+APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
+LONGEST_TICK = 24  # characters
+SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
+
+
+def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], width: float = 7.0) -> Figure:
+    """Share of completions that are right and fit a token budget, with 95 % intervals, one line per run.
+
+    Args:
+        curves (`Mapping[str, Mapping[int, Estimate]]`):
+            By the runs' labels: accuracy in [0, 1] by budget in tokens.
+        width (`float`, *optional*, defaults to `7.0`):
+            Width in inches.
+
+    Returns:
+        `Figure`: 4.5 inches high.
+    """
+    figure, (axis,) = new_figure(width, 4.5)
+    for index, (label, curve) in enumerate(curves.items()):
+        _draw_with_band(axis, list(curve), list(curve.values()), label, index)
+    budgets = _apart({budget for curve in curves.values() for budget in curve})
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(budgets, [_short(budget) for budget in budgets])
+    axis.minorticks_off()
+    axis.set_xlabel("token budget")
+    axis.set_ylabel("accuracy within budget, with 95 % interval")
+    leave_room(axis)
+    legend_above(figure, axis, len(curves))
+    return figure
+
+
+def _apart(budgets: set[int]) -> list[int]:
+    """Budgets whose ticks do not touch: powers of two, and limits that are far enough from all of these."""
+    powers = {budget for budget in budgets if budget.bit_count() == 1}
+    return sorted(powers | {b for b in budgets if all(max(b, p) / min(b, p) > NEXT_TICK for p in powers)})
+
+
+def _short(tokens: int) -> str:
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
+
+
+def _draw_with_band(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, index: int) -> None:
+    style = line_style(index)
+    axis.plot(x, [point.value for point in estimates], marker=_marker(index), markersize=5, label=label, **style)
+    low, high = [point.low for point in estimates], [point.high for point in estimates]
+    if len(x) > 1:
+        axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    else:
+        axis.vlines(x, low, high, color=style["color"], alpha=0.5)
+
+
+def _marker(index: int) -> str:
+    return "os^Dvx"[index % 6]
+
+
+def _draw_apart(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, index: int) -> None:
+    """Markers with intervals, which nothing joins."""
+    color = line_style(index)["color"]
+    axis.plot(x, [point.value for point in estimates], _marker(index), markersize=6, label=label, color=color)
+    axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=color, alpha=0.5)
+
+
+def behavior_figure(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure:
+    """The paper's behaviour figure: mean response length, and keywords per response by group, over checkpoints.
+
+    Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    Args:
+        checkpoints (`Sequence[Behavior]`):
+            Checkpoints in order. Lines over their training steps where these tell them apart; else their labels,
+            which nothing joins.
+        columns (`int`, *optional*, defaults to `2`):
+            Panels beside each other, 2 as in the paper or 1 for a narrow page.
+
+    Returns:
+        `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
+    """
+    steps = training_steps(checkpoints)
+    places = list(range(len(checkpoints))) if steps is None else steps
+    draw = _draw_apart if steps is None else _draw_with_band
+    groups = list(checkpoints[0].groups)
+    figure, (left, right) = two_panels(columns)
+    draw(left, places, [point.tokens for point in checkpoints], "tokens", 0)
+    left.set_title("Mean response length (tokens)", fontsize=TITLE_SIZE)
+    for index, group in enumerate(groups):
+        shift = 0.0 if steps is not None else APART * (index - (len(groups) - 1) / 2)
+        x = [place + shift for place in places]
+        draw(right, x, [point.groups[group] for point in checkpoints], group.capitalize(), index)
+    right.set_title("Keywords per response", fontsize=TITLE_SIZE)
+    for axis in (left, right):
+        leave_room(axis)
+        if steps is not None:
+            label_steps(axis, "training step", steps)
+        else:
+            _label_ticks(axis, places, [point.label for point in checkpoints])
+    handles, labels = right.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=3, frameon=False, fontsize=LABEL_SIZE)
+    return figure
+
+
+def _label_ticks(axis: Axes, x: Sequence[float], labels: Sequence[str]) -> None:
+    labels = [label if len(label) <= LONGEST_TICK else f"{label[: LONGEST_TICK - 1]}…" for label in labels]
+    is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
+    slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
+    axis.set_xticks(x, labels, fontsize=LABEL_SIZE, **slant)
+    axis.set_xlim(x[0] - 0.5, x[-1] + 0.5)

@@ -1,0 +1,73 @@
+"""Figures as files and as parts of a page: the same figure gives the same bytes."""
+
+import html
+import io
+import re
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from leash_trl.analysis.figures.drawing import show_text_as_it_is
+from leash_trl.whole_file import write_whole
+
+
+# what each format would write of the clock otherwise
+METADATA = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
+
+
+def check_format(path: str | Path) -> str:
+    """The image format that a file's ending names.
+
+    Raises:
+        `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
+    """
+    image_format = Path(path).suffix.removeprefix(".").lower()
+    if image_format not in METADATA:
+        raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
+    return image_format
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure as the image that the file's ending names.
+
+    Raises:
+        `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
+    """
+    write_whole(path, _image(figure, check_format(path)))
+
+
+def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
+    # every drawing would move the panels by a rounding error: one lays them out, and later ones keep that
+    show_text_as_it_is(figure)
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "leash"}):
+        figure.savefig(
+            buffer, format=image_format, dpi=120, metadata=METADATA[image_format], transparent=is_transparent
+        )
+    return buffer.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as an `<svg>` element for a page.
+
+    What is black in the figure takes the colour of the page's text, what is white that of the CSS variable `--card`,
+    and the background is clear, so that the figure can be read on light and on dark pages.
+
+    Args:
+        figure (`Figure`):
+            The figure.
+        name (`str`):
+            Letters, digits and hyphens; figures with other names on the same page share no ids with this one.
+        description (`str`):
+            Text for those who do not see it.
+    """
+    svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = SVG_REFERENCE.sub(rf"\g<1>{name}-", svg)
+    svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
+    label = html.escape(description)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', 1)

@@ -1,0 +1,163 @@
+"""A page of tables and figures, and how it becomes HTML or Markdown. What stands on it is not known here."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import jinja2
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from leash_trl import __version__
+from leash_trl.analysis.figures import NARROW, inline_svg
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text; its first column names the rows.
+
+    Args:
+        caption (`str`):
+            What it shows.
+        head (`Sequence[str]`):
+            Headings of its columns.
+        rows (`Sequence[Sequence[str]]`):
+            Cells, as many per row as there are headings; empty where a number does not exist.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its words.
+
+    Args:
+        name (`str`):
+            Name of its file, unique on the page: letters, digits and hyphens.
+        caption (`str`):
+            What stands below it.
+        description (`str`):
+            What it shows, for those who do not see it.
+        figure (`Figure`):
+            The figure.
+    """
+
+    kind: ClassVar[str] = "picture"
+    name: str
+    caption: str
+    description: str
+    figure: Figure
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its words are too small to read where it is scaled to a phone, so that it scrolls instead."""
+        return bool(self.figure.get_figwidth() > NARROW)
+
+    @property
+    def svg(self) -> Markup:
+        """The figure as part of a page; matplotlib has escaped what it writes of labels."""
+        return Markup(inline_svg(self.figure, self.name, self.description))
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A paragraph of plain text."""
+
+    kind: ClassVar[str] = "paragraph"
+    text: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page under a heading.
+
+    Args:
+        title (`str`):
+            Its heading.
+        blocks (`Sequence[Table | Picture | Paragraph]`):
+            What stands in it, in order.
+    """
+
+    title: str
+    blocks: Sequence[Table | Picture | Paragraph]
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page.
+
+    Args:
+        title (`str`):
+            Its title.
+        sections (`Sequence[Section]`):
+            Its parts.
+        date (`str`, *optional*):
+            Date below the title, as it is to be read. There is none by default, so that a page changes only when what
+            it reports on does.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    date: str | None = None
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All figures in their order."""
+        return [block for section in self.sections for block in section.blocks if isinstance(block, Picture)]
+
+
+def to_html(page: Page) -> str:
+    """The page as one file that needs nothing else: style and figures are inside, scripts are not needed."""
+    return _environment(autoescape=True).get_template("report.html.j2").render(page=page, version=__version__)
+
+
+def to_markdown(page: Page, figure_folder: str) -> str:
+    """The page as Markdown that shows the figures from SVG files.
+
+    Args:
+        page (`Page`):
+            The page.
+        figure_folder (`str`):
+            Folder with `NAME.svg` for each figure, as seen from the Markdown file.
+    """
+    template = _environment(autoescape=False).get_template("report.md.j2")
+    return template.render(page=page, version=__version__, figure_folder=figure_folder)
+
+
+def markdown_table(table: Table) -> str:
+    """The table alone in Markdown, its caption below it."""
+    alignment = ["---", *["---:"] * (len(table.head) - 1)]
+    rows = [alignment, *([escape_markdown(cell) for cell in row] for row in table.rows)]
+    lines = [[escape_markdown(cell) for cell in table.head], *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{escape_markdown(table.caption)}"
+
+
+def _environment(autoescape: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=autoescape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"md": escape_markdown, "markdown_table": markdown_table}
+    return environment
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text that Markdown shows as it is: no tag, no link, no emphasis, no new cell, no new line.
+
+    Example:
+        >>> escape_markdown("<b> | [x](y)\n*z* [1.0, 2.0]")
+        '&lt;b&gt; \\| [x]\\(y) \\*z\\* [1.0, 2.0]'
+    """
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(")
+    return re.sub(r"([|*`])", r"\\\1", text)

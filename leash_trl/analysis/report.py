@@ -1,0 +1,52 @@
+"""A report on whatever folders it is given: training runs, evaluated runs, comparisons."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from leash_trl.analysis.comparison_section import comparison_section
+from leash_trl.analysis.evaluation_section import evaluation_section
+from leash_trl.analysis.figures import write_figure
+from leash_trl.analysis.page import Page, Section, to_html, to_markdown
+from leash_trl.analysis.run_folders import find_runs, kinds_of
+from leash_trl.analysis.training_section import training_section
+from leash_trl.whole_file import write_whole
+
+
+FIGURE_FOLDER = "figures"
+
+
+def build_page(paths: Sequence[Path], title: str, date: str | None = None, baseline: Path | None = None) -> Page:
+    """The page that reports on some folders: comparisons, then evaluations, then training.
+
+    Args:
+        paths (`Sequence[Path]`):
+            What to report on.
+        title (`str`), date (`str`, *optional*):
+            Words for the top of the page.
+        baseline (`Path`, *optional*, defaults to the first evaluated run):
+            Evaluated run that the others are compared with.
+
+    Raises:
+        `ValueError`: If there is nothing to report on at a path, it is not whole, or the baseline is no evaluated run.
+    """
+    if baseline is not None and "evaluation" not in kinds_of(baseline):
+        raise ValueError(f"baseline is '{baseline}', but must be a folder that leash eval wrote")
+    found = find_runs(paths)
+    if baseline is not None:
+        found["evaluation"] = [baseline, *(run for run in found["evaluation"] if run.resolve() != baseline.resolve())]
+    sections: list[Section] = [
+        comparison_section(folder, f"comparison-{number}") for number, folder in enumerate(found["comparison"], 1)
+    ]
+    if found["evaluation"]:
+        sections.append(evaluation_section(found["evaluation"]))
+    if found["training"]:
+        sections.append(training_section(found["training"]))
+    return Page(title, sections, date)
+
+
+def write_report(page: Page, folder: Path) -> None:
+    """Writes `report.html`, which needs nothing else, and `report.md` with its figures beside it."""
+    for picture in page.pictures:
+        write_figure(picture.figure, folder / FIGURE_FOLDER / f"{picture.name}.svg")
+    write_whole(folder / "report.md", to_markdown(page, FIGURE_FOLDER))
+    write_whole(folder / "report.html", to_html(page))

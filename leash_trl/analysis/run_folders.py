@@ -1,0 +1,90 @@
+"""What lies in a folder: a training run, an evaluated run, a comparison, or several of these."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from leash_trl.analysis.comparison_section import read_comparison
+from leash_trl.analysis.curves import load_curves
+from leash_trl.analysis.event_files import event_files
+from leash_trl.controller_state import TRAINER_STATE_FILE
+from leash_trl.evaluation.results import load_samples
+from leash_trl.evaluation.samples import RUN_FILE
+
+
+logger = logging.getLogger(__name__)
+
+# in the order of a report, each with what fails where a run cannot be read
+READERS: Mapping[str, Callable[[Path], object]] = {
+    "comparison": read_comparison,
+    "evaluation": load_samples,
+    "training": load_curves,
+}
+
+
+def kinds_of(path: Path) -> list[str]:
+    """What lies at a path, of `"comparison"`, `"evaluation"` and `"training"`; empty if it is nothing of that kind.
+
+    A training run that was evaluated into its own folder is two.
+    """
+    is_comparison = (path / "table.csv").is_file() and (path / "seeds.csv").is_file()
+    has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
+    is_log = path.is_file() and path.suffix == ".csv"
+    found = {
+        "comparison": is_comparison,
+        "evaluation": (path / RUN_FILE).is_file(),
+        "training": has_state or is_log or bool(event_files(path)),
+    }
+    return [kind for kind in READERS if found[kind]]
+
+
+def find_runs(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """Paths by kind; a folder that is nothing itself, as that of `leash demo`, stands for those in it.
+
+    What is found in a folder and cannot be read is left out with a warning.
+
+    Raises:
+        `ValueError`: If there is nothing to report on at a path.
+    """
+    found: dict[str, list[Path]] = {kind: [] for kind in READERS}
+    for path in paths:
+        runs = [(kind, path) for kind in kinds_of(path)]
+        runs = runs or [(kind, run) for kind in READERS for run in runs_inside(path, kind)]
+        if not runs:
+            raise ValueError(
+                f"{path} holds neither a training run nor what leash eval or leash compare writes; give their folders"
+            )
+        for kind, run in runs:
+            if run not in found[kind]:
+                found[kind].append(run)
+    return found
+
+
+def runs_of_kind(paths: Sequence[Path], kind: str) -> list[Path]:
+    """The paths, where each folder that is no run of that kind stands for those in it, if it holds some."""
+    return [run for path in paths for run in ([] if kind in kinds_of(path) else runs_inside(path, kind)) or [path]]
+
+
+def runs_inside(folder: Path, kind: str) -> list[Path]:
+    """Runs of that kind right in a folder, by name; those that cannot be read are left out with a warning."""
+    candidates = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        path for path in candidates if kind in kinds_of(path) and not _is_other_csv(path) and _can_be_read(path, kind)
+    ]
+
+
+def _is_other_csv(path: Path) -> bool:
+    """Whether it is a CSV file without the steps of a log, such as the table of an evaluation."""
+    if path.suffix != ".csv":
+        return False
+    with open(path, encoding="utf-8") as file:
+        return "_step" not in file.readline()
+
+
+def _can_be_read(path: Path, kind: str) -> bool:
+    try:
+        READERS[kind](path)
+    except (ValueError, FileNotFoundError) as error:
+        logger.warning("left out: %s", error)
+        return False
+    return True

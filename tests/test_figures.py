@@ -1,0 +1,430 @@
+"""Figures: what they show, that words do not cover each other, and the files they become."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from sampled_run import completion, problem, write_run
+
+from leash_trl.analysis.behavior import Behavior
+from leash_trl.analysis.curves import Curves
+from leash_trl.analysis.figures import (
+    NARROW,
+    behavior_figure,
+    budget_figure,
+    check_format,
+    dynamics_figure,
+    inline_svg,
+    pareto_figure,
+    training_figure,
+    write_figure,
+)
+from leash_trl.analysis.figures.drawing import line_style
+from leash_trl.evaluation.bootstrap import Estimate
+from leash_trl.evaluation.comparison import ComparisonRow
+
+
+def curves(label, values, target=None):
+    size = len(next(iter(values.values())))
+    arrays = {key: np.array(numbers, dtype=float) for key, numbers in values.items()}
+    return Curves(label, np.arange(1, size + 1), arrays, target)
+
+
+def batches(label, size=4, target=None):
+    keys = ("satisfaction_rate", "lambda", "mean_penalty", "mean_length", "accuracy")
+    return curves(label, {key: np.linspace(0.2, 0.8, size) for key in keys}, target)
+
+
+def evaluations(label):
+    return curves(label, {"eval_mean_length": [90, np.nan, 70], "eval_accuracy": [0.5, np.nan, 0.6]})
+
+
+def behavior_point(label, step, tokens=100.0):
+    estimates = {
+        group: Estimate(value, value - 1, value + 1) for group, value in {"summary": 6.0, "plan": 2.0}.items()
+    }
+    return Behavior(label, step, 2, 4, Estimate(tokens, tokens - 9, tokens + 9), estimates, {})
+
+
+def row(name, tokens, accuracy):
+    return ComparisonRow(name, (), accuracy, (accuracy - 0.1, accuracy + 0.1), tokens, tokens)
+
+
+def legend_labels(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def lines_of(axis):
+    """Lines that a legend names, by label."""
+    return {line.get_label(): line for line in axis.lines if not line.get_label().startswith("_")}
+
+
+def overlapping(texts):
+    boxes = [text.get_window_extent() for text in texts if text.get_text()]
+    return [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+
+
+def assert_nothing_overlaps(figure):
+    """Tick labels of each axis, the titles, and the legend above."""
+    write_figure_to_draw(figure)
+    for axis in figure.axes:
+        level = [text for text in axis.get_xticklabels() if text.get_rotation() == 0]
+        assert not overlapping(level)
+        assert not overlapping(axis.get_yticklabels())
+    titles = [axis.title for axis in figure.axes if axis.get_title()]
+    assert not overlapping(titles)
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert not [title for title in titles if box.overlaps(title.get_window_extent())]
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+
+
+def write_figure_to_draw(figure: Figure):
+    inline_svg(figure, "x", "x")
+    figure.canvas.draw()
+
+
+# --- training --------------------------------------------------------------------------------------------------------
+
+
+def test_training_figure_prefers_evaluations():
+    run = evaluations("leash")
+    run.values["mean_length"] = np.array([99.0, 98.0, 97.0])
+    figure = training_figure([run])
+    x, y = lines_of(figure.axes[0])["leash"].get_data()
+    assert (x.tolist(), y.tolist()) == ([1, 3], [90, 70])
+    assert lines_of(figure.axes[1])["leash"].get_ydata().tolist() == [0.5, 0.6]
+    assert figure.axes[0].get_xlabel() == "optimizer step (evaluation)"
+
+
+def test_training_figure_of_batches_smooths_many_and_says_so():
+    values = np.arange(12.0)
+    figure = training_figure([curves("leash", {"mean_length": values, "accuracy": values / 12}, target=5)])
+    x, y = lines_of(figure.axes[0])["leash"].get_data()
+    # means of 0..9, 1..10, 2..11, each at its last batch
+    assert (x.tolist(), y.tolist()) == ([10, 11, 12], pytest.approx([4.5, 5.5, 6.5]))
+    assert [line.get_ydata().tolist() for line in figure.axes[0].lines if line.get_label() == "_batches"] == [
+        values.tolist()
+    ]
+    assert figure.axes[0].get_xlabel() == "optimizer step (training batches, running mean over 10)"
+    assert lines_of(figure.axes[0])["target 5"].get_ydata()[0] == 5
+
+
+def test_few_batches_are_drawn_as_they_are():
+    figure = training_figure([batches("leash", size=4)])
+    assert len(lines_of(figure.axes[0])["leash"].get_ydata()) == 4
+    assert figure.axes[0].get_xlabel() == "optimizer step (training batches)"
+
+
+def test_evaluations_are_drawn_as_they_are_however_many():
+    values = np.arange(12.0)
+    figure = training_figure([curves("leash", {"eval_mean_length": values, "eval_accuracy": values / 12})])
+    assert lines_of(figure.axes[0])["leash"].get_ydata().tolist() == values.tolist()
+    assert figure.axes[0].get_xlabel() == "optimizer step (evaluation)"
+
+
+def test_where_sources_differ_the_legend_says_which_is_which():
+    figure = training_figure([batches("ours"), evaluations("theirs")])
+    assert legend_labels(figure) == ["ours (training batches)", "theirs (evaluation)"]
+    assert figure.axes[0].get_xlabel() == "optimizer step"
+
+
+@pytest.mark.parametrize("columns", [2, 4])
+def test_dynamics_of_six_runs_have_one_legend_and_six_looks(columns):
+    runs = [batches(f"some_method_{i}/seed-0", target=46) for i in range(6)]
+    figure = dynamics_figure(runs, columns)
+    assert legend_labels(figure) == [run.label for run in runs]
+    assert [line.get_linestyle() for line in figure.axes[0].lines] == ["-"] * 3 + ["--"] * 3
+    looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
+    assert len(set(looks)) == 6
+    assert_nothing_overlaps(figure)
+
+
+def test_a_run_looks_the_same_in_all_panels():
+    without_lambda = batches("none")
+    del without_lambda.values["lambda"]
+    figure = dynamics_figure([without_lambda, batches("leash")])
+    assert {lines_of(axis)["leash"].get_color() for axis in figure.axes} == {line_style(1)["color"]}
+    assert legend_labels(figure) == ["none", "leash"]
+
+
+@pytest.mark.parametrize("values", [[90.0, 91.0, 100.0], [0.0, 0.0, 0.0], [-4.0, 2.0, 10.0]])
+def test_curves_do_not_touch_the_edges(values):
+    figure = dynamics_figure([curves("leash", dict.fromkeys(("lambda", "mean_length"), values), target=110)])
+    low, high = figure.axes[1].get_ylim()
+    assert high > max(values) + 0.04 * (high - low)
+    assert low == 0.0 if min(values) >= 0 else low < min(values) - 0.04 * (high - low)
+    low, high = figure.axes[3].get_ylim()
+    assert high > 110 + 0.04 * (high - low)
+    assert figure.axes[0].get_ylim()[1] == 1.05
+
+
+@pytest.mark.parametrize("number", [1, 6])
+def test_figures_for_a_phone_are_narrow_and_legible(number):
+    runs = [batches(f"leash {i}", size=12, target=46) for i in range(number)]
+    points = [behavior_point(f"some model {i}", None) for i in range(number)]
+    narrow = [dynamics_figure(runs, 2), training_figure(runs, 1), behavior_figure(points, 1)]
+    narrow.append(budget_figure({run.label: CURVE for run in runs}, width=NARROW))
+    narrow.append(
+        pareto_figure([row(f"{i}", 50.0 + i, 0.5) for i in range(number)], row("b", 99.0, 0.5), width=NARROW)
+    )
+    for figure in narrow:
+        assert figure.get_figwidth() == NARROW == 5.6
+        assert_nothing_overlaps(figure)
+
+
+def test_targets_that_differ_are_not_drawn():
+    figure = dynamics_figure([batches("a", target=4), batches("b", target=5)])
+    assert set(lines_of(figure.axes[-1])) == {"a", "b"}
+
+
+def test_one_run_needs_no_legend_and_one_step_is_a_dot():
+    figure = dynamics_figure([batches("leash", size=1)])
+    assert not figure.legends
+    assert figure.axes[0].lines[0].get_marker() == "o"
+    assert_nothing_overlaps(figure)
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+CURVE = {1024: Estimate(0.1, 0.0, 0.2), 2048: Estimate(0.4, 0.3, 0.5), 3000: Estimate(0.5, 0.4, 0.6)}
+
+
+def test_budget_curve_and_its_band():
+    figure = budget_figure({"leash": CURVE})
+    (axis,) = figure.axes
+    assert lines_of(axis)["leash"].get_ydata().tolist() == [0.1, 0.4, 0.5]
+    (band,) = axis.collections
+    corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
+    assert {(1024.0, 0.0), (1024.0, 0.2), (3000.0, 0.4), (3000.0, 0.6)} <= corners
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["1k", "2k", "3000"]
+
+
+def test_limits_near_a_power_of_two_get_no_tick_of_their_own():
+    points = {budget: Estimate(0.5, 0.4, 0.6) for budget in (8192, 16_000)}
+    figure = budget_figure({"a": points, "b": {budget: Estimate(0.5, 0.4, 0.6) for budget in (8192, 16_384)}})
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["8k", "16k"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 6])
+def test_budget_figures_of_long_names_are_legible(number):
+    name = "DeepSeek-R1-Distill-Qwen-1.5B, LEASH, target 4096, run"
+    figure = budget_figure({f"{name} {i}": CURVE for i in range(number)})
+    assert len(legend_labels(figure)) == (number if number > 1 else 0)
+    assert_nothing_overlaps(figure)
+
+
+def test_behavior_over_steps():
+    figure = behavior_figure([behavior_point("a", 0, 100.0), behavior_point("a", 50, 60.0)])
+    left, right = figure.axes
+    assert left.lines[0].get_xydata().tolist() == [[0, 100], [50, 60]]
+    assert left.get_xlabel() == "training step"
+    assert {label: line.get_ydata().tolist() for label, line in lines_of(right).items()} == {
+        "Summary": [6, 6],
+        "Plan": [2, 2],
+    }
+    assert_nothing_overlaps(figure)
+
+
+def test_behavior_of_runs_without_steps_has_their_names_cut_to_fit():
+    figure = behavior_figure([behavior_point("base", None), behavior_point("a" * 40, None)])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["base", "a" * 23 + "…"]
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 1]
+
+
+def test_models_without_steps_are_not_joined_by_lines():
+    figure = behavior_figure([behavior_point("base", None), behavior_point("other", None)])
+    left, right = figure.axes
+    assert {line.get_linestyle() for axis in (left, right) for line in axis.lines} == {"None"}
+    bars = [segment.tolist() for segment in left.collections[0].get_segments()]
+    assert bars == [[[0, 91], [0, 109]], [[1, 91], [1, 109]]]
+    # two groups, each a little beside the middle
+    assert [line.get_xdata().tolist() for line in right.lines] == [
+        pytest.approx([-0.06, 0.94]),
+        pytest.approx([0.06, 1.06]),
+    ]
+    assert_nothing_overlaps(figure)
+
+
+def test_a_base_without_a_step_begins_the_line():
+    figure = behavior_figure([behavior_point("base", None), behavior_point("leash", 50)])
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 50]
+    assert figure.axes[0].lines[0].get_linestyle() == "-"
+
+
+def test_behavior_of_one_checkpoint_shows_its_interval():
+    figure = behavior_figure([behavior_point("base", 7)])
+    (bar,) = figure.axes[0].collections
+    assert bar.get_segments()[0].tolist() == [[7, 91], [7, 109]]
+    assert figure.axes[0].get_xticks().tolist() == [7]
+    assert_nothing_overlaps(figure)
+
+
+@pytest.mark.parametrize("number", [0, 1, 6])
+def test_pareto_of_few_and_many_runs(number):
+    rows = [row(f"LEASH with a long name, step {i}", 50.0 + i, 0.5 + 0.01 * i) for i in range(number)]
+    figure = pareto_figure(rows, row("base", 100.0, 0.5), intervals_over="problems")
+    write_figure_to_draw(figure)
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    assert len(texts) == number + 1
+    assert not overlapping(texts)
+    assert figure.axes[0].get_xlabel() == "mean tokens, with 95 % interval over problems"
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
+)
+def test_the_same_figure_gives_the_same_bytes(tmp_path, ending, head):
+    paths = [tmp_path / name / f"figure.{ending}" for name in ("one", "two")]
+    for path in paths:
+        write_figure(dynamics_figure([batches("leash", target=46)]), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].read_bytes().startswith(head)
+    assert b"Date" not in paths[0].read_bytes()
+    assert [path.name for path in paths[0].parent.iterdir()] == [f"figure.{ending}"]
+
+
+@pytest.mark.parametrize("name", ["figure.jpg", "figure"])
+def test_other_formats_are_refused(name):
+    with pytest.raises(ValueError, match=rf"output is '{name}', but must end with \.png, \.svg or \.pdf"):
+        check_format(name)
+
+
+def test_inline_svg_takes_the_colours_of_the_page():
+    svg = inline_svg(pareto_figure([row("a", 50.0, 0.6)], row("b", 90.0, 0.5)), "pareto", 'it\'s "big" <b>')
+    root = ElementTree.fromstring(svg)
+    assert root.get("fill") == "currentColor"
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == 'it\'s "big" <b>'
+    assert "#000000" not in svg
+    assert "#ffffff" not in svg
+    assert "stroke: var(--card)" in svg  # the halo of labels
+    assert "<metadata" not in svg
+
+
+def test_a_figure_that_is_drawn_twice_does_not_move():
+    figure = dynamics_figure([batches(name, target=46) for name in ("leash", "alp")])
+    assert inline_svg(figure, "x", "x") == inline_svg(figure, "x", "x")
+
+
+def test_figures_on_one_page_share_no_ids():
+    figure = dynamics_figure([batches("leash")])
+    ids = [re.findall(r'\bid="([^"]+)"', inline_svg(figure, name, "x")) for name in ("one", "two")]
+    assert ids[0]
+    assert not set(ids[0]) & set(ids[1])
+    assert all(identity.startswith("one-") for identity in ids[0])
+    svg = inline_svg(figure, "one", "x")
+    references = set(re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg))
+    assert {first or second for first, second in references} <= set(ids[0])
+
+
+def test_labels_cannot_break_out_of_the_svg():
+    figure = budget_figure({"<script>alert(1)</script> & </svg>": CURVE, "b": CURVE})
+    svg = inline_svg(figure, "budget", "x")
+    ElementTree.fromstring(svg)
+    assert "<script" not in svg
+    assert svg.count("</svg>") == 1
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    def make(label, tokens, step=None):
+        problems = [
+            problem(index, completion("1", tokens, True), completion("2", tokens + 9, index == 0)) for index in (0, 1)
+        ]
+        return str(write_run(tmp_path / f"{label}-{step}", {"gym": problems}, label, step=step))
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["behavior", "budget", "pareto"])
+def test_figures_of_evaluated_runs(name, evaluated, tmp_path, capsys):
+    from leash_trl.cli.main import main
+
+    runs = [evaluated("leash", 30, 10), evaluated("leash", 20, 20)]
+    output = tmp_path / "figure.svg"
+    assert main(["plot", *runs, "--figure", name, "--output", str(output)]) == 0
+    assert f"wrote {output}" in capsys.readouterr().out
+    ElementTree.parse(output)
+    # matplotlib keeps each text as a comment beside its outlines
+    assert ("with 95 % interval over problems" in output.read_text()) is (name == "pareto")
+
+
+@pytest.mark.parametrize("name", ["dynamics", "training"])
+def test_figures_of_the_authors_logs(name, shared_data, tmp_path, monkeypatch):
+    from leash_trl.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    kind = "train" if name == "dynamics" else "eval"
+    runs = [str(shared_data / f"leash_log_{kind}{suffix}.csv") for suffix in ("", "_constant")]
+    assert main(["plot", *runs, "--figure", name]) == 0
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["behavior", "budget", "pareto"])
+def test_runs_are_found_in_the_folder_that_holds_them(name, evaluated, tmp_path):
+    from leash_trl.cli.main import main
+
+    evaluated("leash", 30), evaluated("base", 20)
+    assert main(["plot", str(tmp_path), "--figure", name, "--output", str(tmp_path / "figure.svg")]) == 0
+
+
+def test_a_folder_that_holds_training_runs_is_drawn(tmp_path, shared_data):
+    from leash_trl.cli.plot import draw
+
+    for name in ("leash_log_train.csv", "leash_log_train_constant.csv"):
+        (tmp_path / name).write_bytes((shared_data / name).read_bytes())
+    assert legend_labels(draw("dynamics", [str(tmp_path)], None)) == ["leash_log_train", "leash_log_train_constant"]
+
+
+def test_means_over_different_benchmarks_are_not_drawn(tmp_path):
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+
+    problems = [problem(0, completion("1", 30, True))]
+    results = load_evaluated_runs(
+        [
+            write_run(tmp_path / "base", {"gym": problems, "aime": problems}, "base"),
+            write_run(tmp_path / "leash", {"gym": problems}, "leash"),
+        ]
+    )
+    for draw in (budget_curves, pareto_rows):
+        with pytest.raises(ValueError, match=r"'base' has gym, aime; 'leash' has gym; choose one that all have"):
+            draw(results)
+        assert len(draw(results, "gym")) == 2
+
+
+def test_one_benchmark_can_be_chosen(evaluated):
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+
+    results = load_evaluated_runs([evaluated("leash", 30)])
+    # right: three of four; the wrong one is the longer one of the second problem
+    assert [(row.name, row.accuracy, row.mean_tokens) for row in pareto_rows(results, "gym")] == [
+        ("leash", 0.75, 34.5)
+    ]
+    curve = budget_curves(results, "gym")["leash"]
+    assert {budget: point.value for budget, point in curve.items()}[32] == 0.5
+    assert curve == budget_curves(results)["leash"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--figure", "budget", "--benchmark", "aime"], "benchmark is 'aime', but 'leash' has gym"),
+        (["--output", "x.jpg"], "must end with .png, .svg or .pdf"),
+        (["--figure", "dynamics"], "is neither a CSV file nor"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, evaluated, capsys):
+    from leash_trl.cli.main import main
+
+    assert main(["plot", evaluated("leash", 30), *arguments]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,505 @@
+"""The report: what it holds, that nothing breaks out of it, and that the same inputs give the same bytes."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from event_file import write_events
+from hypothesis import given
+from hypothesis import strategies as st
+from sampled_run import completion, problem, write_run
+
+from leash_trl.analysis.curves import Curves
+from leash_trl.analysis.evaluated_runs import load_evaluated_runs
+from leash_trl.analysis.evaluation_section import evaluation_section
+from leash_trl.analysis.page import (
+    Page,
+    Paragraph,
+    Section,
+    Table,
+    escape_markdown,
+    markdown_table,
+    to_html,
+    to_markdown,
+)
+from leash_trl.analysis.report import build_page
+from leash_trl.analysis.run_folders import find_runs, kinds_of, runs_of_kind
+from leash_trl.analysis.training_section import _final_table, run_settings
+from leash_trl.cli.main import main
+from leash_trl.evaluation.bootstrap import Estimate
+from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
+
+
+HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Reader(HTMLParser):
+    """Tags in order, attributes by tag, tables as text; an end that fits no start is an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.tables = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("th", "td"):
+            self.tables[-1][-1][-1] += data
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+def problems(tokens, num_right=1, name="p"):
+    """Two problems with two completions each; of the first `num_right` are right, of the second none."""
+    first = [completion("1", tokens, number < num_right) for number in range(2)]
+    return [
+        problem(0, *first, name=name),
+        problem(1, completion(None, 64, False), completion("3", tokens, False), name=name),
+    ]
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    def make(label, tokens, num_right=1, step=None, names=("gym", "aime")):
+        benchmarks = {name: problems(tokens, num_right) for name in names}
+        return write_run(tmp_path / f"eval-{tokens}-{step}", benchmarks, label, step=step)
+
+    return make
+
+
+@pytest.fixture
+def trained(tmp_path):
+    def make(name="leash", target=46):
+        folder = tmp_path / "runs" / name
+        folder.mkdir(parents=True)
+        rows = [
+            {"step": step, "leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1 * step, "leash/accuracy": 0.5}
+            for step in (1, 2, 3)
+        ]
+        state = {"method": name, "target_length": target, "controller": {}}
+        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": rows}))
+        (folder / "leash_state.json").write_text(json.dumps(state))
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def compared(tmp_path):
+    """A folder with the tables of `leash compare`, written by the code that `leash compare` uses."""
+    from test_compare import BASE, row_at
+
+    from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
+
+    folder = tmp_path / "compare"
+    folder.mkdir()
+    rows = [BASE, row_at("LEASH", 45.0, 0.9), row_at("ALP, tuned", 50.0, 0.8)]
+    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{markdown_table(rows)}\n\n{LEGEND}\n")
+    (folder / "table.csv").write_text(csv_table(rows))
+    (folder / "seeds.csv").write_text(csv_table(rows[1:]))
+    return folder
+
+
+def test_numbers_by_hand():
+    assert [percent(0.12345), percent(None), tokens(16912.4), tokens(46.04), tokens(None)] == [
+        "12.3",
+        "",
+        "16,912",
+        "46.0",
+        "",
+    ]
+    assert [plain(0.58061), plain(63.52), plain(0), plain(None)] == ["0.581", "63.5", "0", ""]
+    assert with_interval(Estimate(-0.0001, -0.123, 0.05), points) == "+0.0 [-12.3, +5.0]"
+    assert with_interval(Estimate(999.0, 10.0, 1000.0), tokens) == "999.0 [10.0, 1,000]"
+
+
+def test_kinds_are_told_by_what_lies_there(evaluated, trained, compared, tmp_path, shared_data):
+    run = trained()
+    assert kinds_of(evaluated("base", 30)) == ["evaluation"]
+    assert [kinds_of(run), kinds_of(run.parent), kinds_of(compared)] == [["training"], [], ["comparison"]]
+    assert kinds_of(shared_data / "leash_log_eval.csv") == ["training"]
+    (run / "checkpoint-3").mkdir()
+    (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json")
+    assert kinds_of(run) == ["training"]
+    (run / "run.json").write_text("{}")
+    assert kinds_of(run) == ["evaluation", "training"]
+
+
+def test_a_folder_of_runs_stands_for_them_once(trained):
+    first, second = trained("a"), trained("b")
+    found = find_runs([second, first.parent])
+    assert found == {"comparison": [], "evaluation": [], "training": [second, first]}
+
+
+def test_a_bad_run_that_was_not_named_is_left_out_with_a_warning(trained, evaluated, caplog):
+    good, bad = trained("good"), trained("bad")
+    (bad / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": []}))
+    unfinished = evaluated("base", 40).rename(good.parent / "unfinished")
+    (unfinished / "samples" / "aime.jsonl").unlink()
+    (good.parent / "results.csv").write_text("label,model\n")
+    assert find_runs([good.parent]) == {"comparison": [], "evaluation": [], "training": [good]}
+    assert "results.csv" not in caplog.text
+    assert "bad holds no LEASH curves" in caplog.text
+    assert "unfinished is not finished: aime has 0 of 2 problems" in caplog.text
+    with pytest.raises(ValueError, match="bad holds no LEASH curves"):
+        build_page([bad], "t")
+    with pytest.raises(ValueError, match="bad holds no LEASH curves"):
+        build_page([good.parent, bad], "t")
+
+
+def test_a_bad_comparison_that_was_not_named_is_left_out(compared, trained, caplog):
+    run = trained("good")
+    bad = compared.rename(run.parent / "compared")
+    assert find_runs([run.parent])["comparison"] == [bad]
+    (bad / "table.md").write_text("nothing")
+    assert find_runs([run.parent])["comparison"] == []
+    assert "holds 0 tables instead of one" in caplog.text
+
+
+def test_folders_stand_for_the_runs_of_the_kind_that_is_asked_for(trained, evaluated):
+    run = trained("seed-0")
+    evaluation = evaluated("base", 40).rename(run.parent / "eval")
+    # as after an evaluation into the folder of leash demo
+    evaluated("top", 20).joinpath("run.json").rename(run.parent / "run.json")
+    assert runs_of_kind([run.parent], "training") == [run]
+    assert runs_of_kind([run.parent, evaluation], "evaluation") == [run.parent, evaluation]
+    assert runs_of_kind([evaluation], "training") == [evaluation]
+
+
+def test_a_folder_of_nothing_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="holds neither a training run nor what leash eval or leash compare writes"):
+        find_runs([tmp_path])
+    with pytest.raises(ValueError, match="nowhere holds neither"):
+        find_runs([tmp_path / "nowhere"])
+
+
+def test_the_papers_table_by_hand(evaluated):
+    runs = [evaluated("base", 40, num_right=1), evaluated("leash", 20, num_right=2)]
+    main_table = next(block for block in evaluation_section(runs).blocks if block.kind == "table")
+    # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
+    assert main_table.head[:3] == ["run", "gym Avg@2", "gym tokens"]
+    assert main_table.rows[0] == ["base", "25.0", "46.0", "25.0", "46.0", "25.0", "46.0", "", ""]
+    assert main_table.rows[1][:7] == ["leash", "50.0", "31.0", "50.0", "31.0", "50.0", "31.0"]
+    assert main_table.rows[1][7].startswith("+25.0 [")
+    assert main_table.rows[1][8].startswith("-32.6 [")  # 31 / 46 - 1
+
+
+def test_tables_of_benchmarks_by_hand(tmp_path):
+    problems = [
+        problem(0, completion("1", 40, True), completion("1", 40, True)),
+        problem(1, completion(None, 64, False), completion(None, 40, False)),
+        problem(2, completion("1", 40, True), completion("3", 20, False)),
+        problem(3, completion("3", 20, False), completion("5", 30, False)),
+    ]
+    run = write_run(tmp_path / "run", {"gym": problems}, "base")
+    tables = [block for block in evaluation_section([run]).blocks if block.kind == "table"]
+    table = next(table for table in tables if table.caption.startswith("gym: 4 problems."))
+    cells = dict(zip(table.head, table.rows[0], strict=True))
+    assert cells["Avg@k"].startswith("37.5 [")
+    assert cells["tokens"].startswith("36.8 [")  # 294 / 8
+    del cells["Avg@k"], cells["tokens"]
+    assert cells == {
+        "run": "base",
+        "k": "2",
+        "pass@k": "50.0",  # the first and the third
+        "maj@k": "37.5",  # the first, and half of the third, which is a tie
+        "median": "40.0",
+        "p95": "55.6",  # 0.65 of the way from 40 to 64
+        "right": "40.0",
+        "wrong": "34.8",  # (64 + 40 + 20 + 20 + 30) / 5
+        "cut off": "12.5",
+        "no answer": "25.0",
+    }
+
+
+def test_one_benchmark_needs_no_overall_row(evaluated):
+    runs = [evaluated("base", 40, names=("gym",)), evaluated("leash", 20, names=("gym",))]
+    tables = [block for block in evaluation_section(runs).blocks if block.kind == "table"]
+    assert tables[0].head == ["run", "gym Avg@2", "gym tokens", "Δ accuracy", "Δ tokens"]
+    assert tables[0].rows[0] == ["base", "25.0", "46.0", "", ""]
+    assert [table.caption.split()[0] for table in tables] == ["Avg@k", "gym:", "Keywords", "How"]
+
+
+def test_settings_are_those_of_the_run(evaluated):
+    section = evaluation_section([evaluated("base", 40), evaluated("leash", 20, step=7)])
+    settings = section.blocks[-1]
+    rows = {name: cells for name, *cells in settings.rows}
+    assert settings.head == ["setting", "base", "leash"]
+    assert rows["step"] == ["", "7"]
+    assert rows["max_new_tokens"] == ["64", "64"]
+    assert rows["decoding: name"] == ["plain", "plain"]
+    assert rows["version of torch"] == ["2.6", "2.6"]
+    assert "label" not in rows
+
+
+def test_runs_on_other_problems_are_shown_without_differences(evaluated):
+    runs = [evaluated("base", 40), evaluated("leash", 20, names=("gym",))]
+    section = evaluation_section(runs)
+    note, no_overall, table, *_ = section.blocks
+    assert note.text.startswith("No differences for leash: 'leash' and its baseline 'base' differ in benchmarks")
+    assert no_overall.text.startswith("No means over benchmarks")
+    assert table.head == ["run", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]
+    assert table.rows[1] == ["leash", "25.0", "31.0", "", ""]
+    assert "overall" not in table.caption
+    assert [block.name for block in section.blocks if block.kind == "picture"] == ["behavior"]
+
+
+def test_runs_on_different_single_benchmarks_have_no_common_mean(evaluated):
+    runs = [evaluated("base", 40, names=("aime",)), evaluated("leash", 20, names=("gym",))]
+    assert [block.name for block in evaluation_section(runs).blocks if block.kind == "picture"] == ["behavior"]
+
+
+def test_checkpoints_of_one_label_are_told_apart_by_step(evaluated):
+    page = build_page([evaluated("leash", 40, step=5), evaluated("leash", 20, step=10)], "t")
+    labels = {row[0] for block in page.sections[0].blocks if block.kind == "table" for row in block.rows}
+    assert {"leash, step 5", "leash, step 10"} <= labels
+
+
+def test_runs_of_one_label_without_steps_are_told_apart_by_folder(evaluated):
+    results = load_evaluated_runs([evaluated("leash", 40), evaluated("leash", 20), evaluated("base", 30)])
+    assert list(results) == ["leash (eval-40-None)", "leash (eval-20-None)", "base"]
+
+
+def test_training_tables_by_hand(trained):
+    page = build_page([trained("leash"), trained("alp", target=20)], "t")
+    final, settings = [block for block in page.sections[0].blocks if block.kind == "table"]
+    cells = dict(zip(final.head, final.rows[0], strict=True))
+    # lengths 50, 40, 30: the target of 46 is met in the second batch; of three batches the window is one
+    assert (cells["first tokens"], cells["steps to target"], cells["λ at most"], cells["last accuracy"]) == (
+        "50.0",
+        "2",
+        "0.3",
+        "50.0",
+    )
+    assert dict(zip(final.head, final.rows[1], strict=True))["steps to target"] == "never"
+    assert settings.rows[:2] == [["length_control", "leash", "alp"], ["target_length", "46", "20"]]
+
+
+def final_cells(size):
+    """Last numbers of a run whose lengths are 1, 2, ... up to a number of batches."""
+    count = np.arange(1.0, size + 1.0)
+    values = {"mean_length": count, "accuracy": count / 100, "satisfaction_rate": count / 50}
+    values["lambda"] = np.linspace(0.6, 0.05, size)
+    table = _final_table([Curves("run", np.arange(1, size + 1), values)])
+    return dict(zip(table.head, table.rows[0], strict=True))
+
+
+def test_first_and_last_numbers_are_means_over_ten_batches():
+    cells = final_cells(22)
+    # 1 to 10 have a mean of 5.5, 13 to 22 one of 17.5
+    assert (cells["first tokens"], cells["last tokens"]) == ("5.5", "17.5")
+    assert (cells["first accuracy"], cells["last accuracy"], cells["last satisfaction"]) == ("5.5", "17.5", "35.0")
+    assert (cells["λ at most"], cells["λ used last"], cells["steps to target"]) == ("0.6", "0.05", "")
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "last"), [(1, "1.0", "1.0"), (2, "1.0", "2.0"), (5, "1.5", "4.5"), (12, "3.5", "9.5")]
+)
+def test_first_and_last_batches_of_short_runs_share_none(size, first, last):
+    cells = final_cells(size)
+    assert (cells["first tokens"], cells["last tokens"]) == (first, last)
+    assert (cells["first accuracy"], cells["last accuracy"]) == (first, last)
+
+
+def test_settings_come_from_events_then_recipe_then_state(trained):
+    run = trained("leash")
+    assert run_settings(run) == {"length_control": "leash", "target_length": 46}
+    recipe = {"model_name_or_path": "gym", "learning_rate": 0.1, "save_steps": 5}
+    (run / "claim.json").write_text(json.dumps({"recipe": recipe, "seed": 3}))
+    assert run_settings(run) == {
+        "model_name_or_path": "gym",
+        "length_control": "leash",
+        "target_length": 46,
+        "learning_rate": 0.1,
+        "seed": 3,
+    }
+    arguments = {"learning_rate": 0.2, "beta": 0.0, "output_dir": "x", "top_p": None}
+    write_events(run / "runs" / "now" / "events.out.tfevents.1", 5.0, {}, arguments)
+    settings = run_settings(run)
+    assert (settings["learning_rate"], settings["beta"], settings["seed"]) == (0.2, 0.0, 3)
+    assert not {"output_dir", "top_p"} & set(settings)
+
+
+def test_authors_logs_make_a_report_without_settings(shared_data):
+    page = build_page([shared_data / "leash_log_train.csv", shared_data / "leash_log_eval.csv"], "t")
+    final, *_, note = page.sections[0].blocks
+    assert note.text == "The files of these runs do not tell their settings."
+    assert [row[0] for row in final.rows] == ["leash_log_train", "leash_log_eval"]
+    assert final.rows[0][7] == "0.581"
+    assert final.rows[1][2:5] == ["16,827", "6,302", "22.2"]  # of evaluations: this log has no batches
+
+
+def test_comparisons_are_taken_as_they_are(compared):
+    (section,) = build_page([compared], "t").sections
+    paragraph, table, picture = section.blocks
+    assert paragraph.text == "leash compare: 3 problems."
+    assert [row[0] for row in table.rows] == ["base", "LEASH", "ALP, tuned"]
+    assert all(len(row) == len(table.head) for row in table.rows)
+    labels = {text.get_text() for text in picture.figure.axes[0].texts}
+    assert {"base", "LEASH", "ALP, tuned"} <= labels
+    legend = [text.get_text() for text in picture.figure.axes[0].get_legend().get_texts()]
+    assert legend == ["Pareto front", "target 46"]
+
+
+def test_a_comparison_that_is_not_whole_is_an_error(compared):
+    (compared / "table.md").write_text("nothing")
+    with pytest.raises(ValueError, match=r"table\.md holds 0 tables instead of one; run leash compare again"):
+        build_page([compared], "t")
+    (compared / "seeds.csv").unlink()
+    assert kinds_of(compared) == []
+
+
+def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
+    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "All of it", date="today")
+    text = to_html(page)
+    reader = Reader(text)
+    assert [section.title for section in page.sections] == ["Comparison: compare", "Evaluation", "Training"]
+    assert not reader.named("script")
+    assert not reader.named("link")
+    assert not reader.named("img")
+    # the names of XML's own formats are no requests
+    addresses = set(re.findall(r"https?://[^\"' )<]+", text))
+    assert addresses == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "@import" not in text
+    ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = [attributes["href"] for attributes in reader.named("a")]
+    assert links == ["#section-1", "#section-2", "#section-3"]
+    assert {link[1:] for link in links} <= set(ids)
+    drawings = reader.named("svg")
+    assert len(drawings) == len(page.pictures) == 6
+    assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
+    assert ">today</p>" in text
+
+
+def test_tables_are_marked_up_and_whole(evaluated):
+    page = build_page([evaluated("base", 40)], "t")
+    reader = Reader(to_html(page))
+    tables = [block for block in page.sections[0].blocks if block.kind == "table"]
+    assert reader.tables == [[list(table.head), *map(list, table.rows)] for table in tables]
+    scopes = [attributes.get("scope") for attributes in reader.named("th")]
+    assert scopes.count("col") == sum(len(table.head) for table in tables)
+    assert scopes.count("row") == sum(len(table.rows) for table in tables)
+
+
+def test_hostile_labels_stay_text(evaluated, trained):
+    page = build_page([evaluated(HOSTILE, 40), evaluated("leash", 20), trained()], HOSTILE)
+    text = to_html(page)
+    reader = Reader(text)
+    assert not reader.named("script")
+    assert "&lt;script&gt;" in text
+    assert reader.tables[0][1][0] == HOSTILE
+    assert all("<script" not in picture.svg for picture in page.pictures)
+    markdown = to_markdown(page, "figures")
+    assert "<script" not in markdown
+    assert "](javascript" not in markdown
+
+
+def test_markdown_tables_keep_their_shape(evaluated):
+    page = build_page([evaluated(HOSTILE, 40), evaluated("leash", 20)], "t")
+    text = to_markdown(page, "figures")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    tables = [block for block in page.sections[0].blocks if block.kind == "table"]
+    assert len(rows) == sum(len(table.rows) + 2 for table in tables)
+    widths = [len(re.findall(r"(?<!\\)\|", row)) - 1 for row in rows]
+    assert widths == [len(table.head) for table in tables for _ in range(len(table.rows) + 2)]
+    assert text.startswith("# t\n\n## Evaluation\n")
+    assert "\n\n\n" not in text
+
+
+@given(st.text())
+def test_escaped_text_is_one_line_without_tags_and_cells(text):
+    escaped = escape_markdown(text)
+    assert "<" not in escaped
+    assert "](" not in escaped
+    assert len(escaped.splitlines()) <= 1
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|*`]", escaped)
+
+
+def test_markdown_table_by_hand():
+    table = Table("What | it is.", ["run", "a|b"], [["x", "1"], ["y", ""]])
+    assert markdown_table(table) == "| run | a\\|b |\n| --- | ---: |\n| x | 1 |\n| y |  |\n\nWhat \\| it is."
+
+
+def test_a_page_of_one_section_has_no_contents_and_no_date():
+    text = to_html(Page("t", [Section("One", [Paragraph("a < b")])]))
+    assert "<nav" not in text
+    assert "<p>a &lt; b</p>" in text
+    assert 'class="faint"' not in text
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_same_inputs_give_the_same_bytes(evaluated, trained, compared, tmp_path, capsys):
+    paths = [str(path) for path in (compared, evaluated("base", 40), evaluated("leash", 20), trained())]
+    for name in ("one", "two"):
+        assert main(["report", *paths, "--output", str(tmp_path / name)]) == 0
+    first, second = files_of(tmp_path / "one"), files_of(tmp_path / "two")
+    assert first == second
+    figures = {"comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics"}
+    assert set(first) == {Path("report.md"), Path("report.html")} | {Path(f"figures/{name}.svg") for name in figures}
+    markdown = first[Path("report.md")].decode()
+    assert set(re.findall(r"\]\((figures/[^)]+)\)", markdown)) == {f"figures/{name}.svg" for name in figures}
+    assert "report.html" in capsys.readouterr().out
+
+
+def test_the_baseline_can_be_chosen(evaluated, tmp_path):
+    first, second = str(evaluated("first", 40)), str(evaluated("second", 20))
+    assert main(["report", first, second, "--baseline", second, "--output", str(tmp_path / "out")]) == 0
+    assert "difference from second" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_a_baseline_that_is_no_evaluation_is_an_error(evaluated, trained, tmp_path, capsys):
+    run = trained()
+    assert main(["report", str(evaluated("base", 40)), "--baseline", str(run), "--output", str(tmp_path / "out")]) == 2
+    assert f"baseline is '{run}', but must be a folder that leash eval wrote" in capsys.readouterr().err
+
+
+def test_the_baseline_counts_once_however_it_is_written(evaluated, monkeypatch):
+    first, second = evaluated("first", 40), evaluated("second", 20)
+    monkeypatch.chdir(first.parent)
+    page = build_page([first, second], "t", baseline=Path(second.name))
+    table = next(block for block in page.sections[0].blocks if block.kind == "table")
+    assert [row[0] for row in table.rows] == ["second", "first"]
+
+
+def test_figures_shrink_to_a_phone_and_only_wide_ones_scroll(evaluated, trained, compared):
+    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "t")
+    assert [picture.name for picture in page.pictures if picture.is_wide] == ["comparison-1"]
+    text = to_html(page)
+    assert text.count('class="scroll wide"') == 1
+    assert "width: 100%; max-width: 40rem; height: auto" in text
+    many = build_page([evaluated(f"leash {tokens}", tokens) for tokens in range(30, 38)], "t")
+    assert [picture.name for picture in many.pictures if picture.is_wide] == ["evaluation-pareto"]
+
+
+def test_mistakes_are_one_line(tmp_path, evaluated, capsys):
+    folder = evaluated("base", 40)
+    (folder / "samples" / "aime.jsonl").unlink()
+    assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 2
+    assert "is not finished: aime has 0 of 2 problems" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
