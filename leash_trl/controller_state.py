@@ -2,9 +2,10 @@
 
 import json
 import logging
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from leash_trl.whole_file import write_whole
 
 
 if TYPE_CHECKING:
@@ -42,14 +43,7 @@ def last_whole_checkpoint(output_dir: str | Path) -> Path:
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> None:
     """Writes `leash_state.json` into `folder` atomically: after a crash the file is whole, old or new."""
-    path = Path(folder) / STATE_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(state, file, indent=2)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    write_whole(Path(folder) / STATE_FILE, json.dumps(state, indent=2))
 
 
 def read_state(folder: str | Path) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """Fixtures: a tiny random model, the gym's tokenizer and problems. Nothing is downloaded."""
 
+import atexit
 import os
+import shutil
+import tempfile
 
 
 # Before any import of torch or the Hub client.
 os.environ.update(
+    HF_DATASETS_CACHE=tempfile.mkdtemp(prefix="leash-tests-"),
     HF_HUB_OFFLINE="1",
     HF_HUB_DISABLE_TELEMETRY="1",
     TOKENIZERS_PARALLELISM="false",
@@ -16,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+
+atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared"

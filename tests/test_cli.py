@@ -47,6 +47,10 @@ GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "tru
         ([*GYM, "--target_length", "40", "--reward_funcs", "maths_reward"], "cannot load 'maths_reward'"),
         ([*GYM, "--target_length", "40", "--resume_from_checkpoint", "true"], "holds no checkpoint"),
         (
+            [*GYM, "--target_length", "40", "--per_device_train_batch_size", "80000"],
+            "one generation batch takes 10000",
+        ),
+        (
             ["--model_name_or_path", "gym", "--target_length", "40", "--use_cpu", "true", "--bf16", "false"],
             "dataset_name",
         ),

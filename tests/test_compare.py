@@ -283,7 +283,7 @@ def test_every_arms_first_seed_comes_before_any_second(write_config):
     ("changes", "more", "message"),
     [
         ({"content": "base: [1"}, [], "is not valid YAML"),
-        ({"content": "- 1"}, [], "must hold a YAML mapping with the keys base and arms"),
+        ({"content": "- 1"}, [], "must hold a YAML mapping of names to values"),
         ({"content": {"base": FIELDS}}, [], "arms is missing or empty"),
         ({"seeds": 3}, [], "unknown key 'seeds'; a comparison has base"),
         ({"arms": {"leash": None}}, [], "arm 'leash' has no fields; write what differs"),

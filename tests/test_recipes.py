@@ -8,7 +8,8 @@ import yaml
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
-FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON})
+SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON, *SAMPLING})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -44,7 +45,27 @@ def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
     assert all(arm.num_seeds >= 3 for arm in arms.values())
 
 
-@pytest.mark.parametrize("path", [*FILES, COMPARISON], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
+def test_recipes_of_evaluation_and_filter_parse(path):
+    from leash_trl.cli import eval as eval_command
+    from leash_trl.cli import filter as filter_command
+    from leash_trl.cli.recipe_arguments import parse_with_recipe
+    from leash_trl.cli.sampling import make_plan
+    from leash_trl.data.references import SOURCES
+    from leash_trl.engines.engine import SamplingSettings
+
+    command = filter_command if path.stem.startswith("filter") else eval_command
+    argv = ["--config", str(path), "--model", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
+    arguments = parse_with_recipe(command.build_parser(), argv)
+    plan = make_plan(arguments)
+    if "gym" not in path.parts:
+        assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
+        assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
+    names = [arguments.dataset] if command is filter_command else arguments.benchmarks
+    assert {*names} <= SOURCES.keys()
+
+
+@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON], ids=lambda path: path.stem)
 def test_recipe_says_command_hardware_and_expected_numbers(path):
     head = path.read_text().split("\n\n")[0]
     for word in ("# Command:", "# Hardware:", "# Expected:", str(path.relative_to(RECIPES.parent))):

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from leash_trl.cli.errors import UserError
+from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.recipe_arguments import read_recipe
 
 
 DEFAULT_SEEDS = 3
@@ -53,14 +52,8 @@ def load_arms(config: str) -> list[Arm]:
     Raises:
         `UserError`: If the file is missing or something in it has no meaning.
     """
-    if not Path(config).is_file():
-        raise UserError(f"--config {config}: no such file")
-    try:
-        comparison = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{config} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(comparison, dict):
-        raise UserError(f"{config} must hold a YAML mapping with the keys base and arms")
+    with user_errors():
+        comparison = read_recipe(config)
     for key in comparison.keys() - {"base", "arms"}:
         raise UserError(f"{config}: unknown key {key!r}; a comparison has base (fields of a recipe) and arms")
     for key in ("base", "arms"):

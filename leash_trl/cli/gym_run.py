@@ -12,10 +12,10 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, read_state
+from leash_trl.whole_file import write_whole
 
 
 CLAIM_FILE = "claim.json"
@@ -51,16 +51,16 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
         `UserError`: If the folder holds another run, or the recipe has a mistake.
     """
     with user_errors():
-        recipe = yaml.safe_load(Path(config).read_text(encoding="utf-8"))
+        recipe = read_recipe(config)
     claim = run_claim(recipe, overrides, seed)
     check_claim(run_dir, claim)
     if (result := read_result(run_dir)) is not None:
         return result
     run_dir.mkdir(parents=True, exist_ok=True)
-    _write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
+    write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
     result = _train_and_evaluate(config, overrides, run_dir, seed)
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
-    _write_whole(run_dir / RESULT_FILE, "{\n" + ",\n".join(lines) + "\n}\n")
+    write_whole(run_dir / RESULT_FILE, "{\n" + ",\n".join(lines) + "\n}\n")
     return result
 
 
@@ -117,13 +117,6 @@ def parse_recipe(config: str, overrides: list[str]):
     if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):
         raise UserError(f"{config} does not train on the gym; this command is for gym recipes, use leash train")
     return script_args, training_args, model_args, dataset_args
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """After a crash the file is whole or not there."""
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
 
 
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:

@@ -12,7 +12,12 @@ COMMANDS = {
     "train": "train a model with LEASH or another method: leash train --config recipes/x.yaml [--any_field value]",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
     "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
-    "plot": "draw the training dynamics of one or several runs",
+    "filter": "keep the training problems that a model sometimes solves, with pass rates and right lengths",
+    "contamination": "find training problems that overlap with benchmarks, and drop them",
+    "eval": "accuracy and tokens of a model on benchmarks, with intervals",
+    "behavior": "count the paper's summary, rethink and plan words in evaluated completions",
+    "plot": "draw figures of one or several runs",
+    "report": "write one page with the tables and figures of runs",
     "gym": "rebuild or measure the gym's base model",
 }
 
@@ -43,3 +48,6 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"leash {arguments.command}: stopped", file=sys.stderr)
+        return 130

@@ -1,23 +1,83 @@
-"""`leash plot`: the four panels of the paper's training-dynamics figure."""
+"""`leash plot`: the paper's figures, and those that an evaluation adds to them."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leash_trl.cli.errors import user_errors
+
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+FIGURES = {
+    "dynamics": "satisfaction rate, lambda, penalty and length over training",
+    "training": "mean tokens and accuracy over training, from evaluations where they were logged",
+    "behavior": "mean length and the paper's keyword groups over evaluated checkpoints",
+    "budget": "accuracy within token budgets of evaluated runs",
+    "pareto": "accuracy over mean tokens of evaluated runs; the first is the baseline",
+}
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash plot`."""
     parser = argparse.ArgumentParser(
-        prog="leash plot", description="Draw satisfaction rate, lambda, penalty and length over training."
+        prog="leash plot",
+        description="Draw a figure of one or several runs.",
+        epilog="Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + ".",
     )
-    parser.add_argument("runs", nargs="+", help="output folders of runs, or CSV files like the LEASH authors' logs")
-    parser.add_argument("--output", default="dynamics.png", help="image file to write (default: dynamics.png)")
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        help="for dynamics and training: output folders of runs, TensorBoard event files or their folders, or CSV "
+        "files like the LEASH authors' logs; for the others: folders that leash eval wrote; a folder that holds some "
+        "of these stands for them",
+    )
+    parser.add_argument("--figure", choices=FIGURES, default="dynamics", help="what to draw (default: dynamics)")
+    parser.add_argument(
+        "--benchmark", help="for budget and pareto: one benchmark (default: the mean over all, as in the paper)"
+    )
+    parser.add_argument(
+        "--output", help="image file to write, .png, .svg or .pdf (default: the figure's name with .png)"
+    )
     arguments = parser.parse_args(argv)
+    output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.analysis.curves import load_curves
-    from leash_trl.analysis.figures import dynamics_figure
+    from leash_trl.analysis.figures import check_format, write_figure
 
     with user_errors():
-        runs = [load_curves(run) for run in arguments.runs]
-    dynamics_figure(runs).savefig(arguments.output, dpi=120)
-    print(f"wrote {arguments.output}")
+        check_format(output)
+        figure = draw(arguments.figure, arguments.runs, arguments.benchmark)
+    write_figure(figure, output)
+    print(f"wrote {output}")
+
+
+def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
+    """The figure of that name.
+
+    Raises:
+        `ValueError`: If a run is not what the figure needs.
+    """
+    from leash_trl.analysis import figures
+    from leash_trl.analysis.run_folders import runs_of_kind
+
+    kind = "training" if name in ("dynamics", "training") else "evaluation"
+    folders = runs_of_kind([Path(run) for run in runs], kind)
+    if kind == "training":
+        from leash_trl.analysis.curves import load_runs
+
+        curves = load_runs(folders)
+        return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
+    if name == "behavior":
+        from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
+
+        checkpoints = told_apart([load_behavior(folder) for folder in folders], folders)
+        return figures.behavior_figure(over_training(checkpoints))
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+
+    evaluated = load_evaluated_runs(folders)
+    if name == "budget":
+        return figures.budget_figure(budget_curves(evaluated, benchmark))
+    base, *rows = pareto_rows(evaluated, benchmark)
+    return figures.pareto_figure(rows, base, intervals_over="problems")

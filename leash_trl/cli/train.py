@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-import yaml
+from datasets import DatasetDict, IterableDataset, load_dataset
 from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
@@ -23,15 +23,19 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format
 
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.progress import LeashProgressCallback
+from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
-from leash_trl.data import as_conversation
+from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
-from leash_trl.rewards import math_reward
+from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
+from leash_trl.rewards.answer import opens_thinking
+from leash_trl.rewards.grading import fault_list, unreadable_solutions
 
 
 REWARD_FUNCS = {
     "math_reward": math_reward,
+    "lenient_math_reward": lenient_math_reward,
     "accuracy_reward": accuracy_reward,
     "reasoning_accuracy_reward": reasoning_accuracy_reward,
     "think_format_reward": think_format_reward,
@@ -47,11 +51,13 @@ class LeashScriptArguments(ScriptArguments):
         reward_model_name_or_path (`str`, *optional*):
             Reward model, as a Hub id or a local folder.
         reward_funcs (`list[str]`, *optional*):
-            Reward functions: `math_reward` (the default), TRL's `accuracy_reward`, `reasoning_accuracy_reward` and
-            `think_format_reward`, or dotted import paths such as `my_lib.rewards.custom_reward`.
+            Reward functions: `math_reward` (the default), `lenient_math_reward`, TRL's `accuracy_reward`,
+            `reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as
+            `my_lib.rewards.custom_reward`.
         prompt_suffix (`str`, *optional*):
             Appended to string prompts, which then become user messages so that the chat template applies; without it
-            prompts are used as they are.
+            prompts are used as they are, and those of named data sets and files get the release's instruction.
+            Conversations stay as they are.
         rollout_func (`str`, *optional*):
             Dotted import path of a function that generates in TRL's place, such as
             `leash_trl.engines.shrinking_batch.shrinking_rollout`.
@@ -63,7 +69,7 @@ class LeashScriptArguments(ScriptArguments):
     reward_funcs: list[str] | None = field(
         default=None,
         metadata={
-            "help": "Reward functions: `math_reward` (the default), TRL's `accuracy_reward`, "
+            "help": "Reward functions: `math_reward` (the default), `lenient_math_reward`, TRL's `accuracy_reward`, "
             "`reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as "
             "`my_lib.rewards.custom_reward`."
         },
@@ -102,12 +108,7 @@ def parse(argv: list[str]):
 
 def _check_recipe(path: str) -> None:
     """Names misspelt keys. TrlParser would too, but only after the configuration has missed what they meant."""
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"--config {path}: no such file")
-    with open(path, encoding="utf-8") as file:
-        recipe = yaml.safe_load(file)
-    if not isinstance(recipe, dict):
-        raise ValueError(f"{path} must hold a YAML mapping of fields to values")
+    recipe = read_recipe(path)
     known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}
     for key in recipe.keys() - known:
         similar = difflib.get_close_matches(key, known, n=1)
@@ -154,30 +155,77 @@ def _imported(name: str):
 
 
 def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig):
-    """The data set that a recipe names: `gym`, a mixture, a Hub id or a local folder."""
-    from datasets import load_dataset
-
+    """The data set that a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id."""
     from leash_trl import gym
+    from leash_trl.data.references import FILE_BUILDERS, SOURCES
+    from leash_trl.data.sources import load_problems
     from leash_trl.gym.dataset import load_gym
 
     if dataset_args.datasets:
-        return get_dataset(dataset_args)
-    if script_args.dataset_name is None:
-        raise ValueError("a recipe needs dataset_name (a Hub id, a local folder or gym) or datasets (a mixture)")
-    if script_args.dataset_name == gym.NAME:
-        return load_gym()
-    return load_dataset(
-        script_args.dataset_name, name=script_args.dataset_config, streaming=script_args.dataset_streaming
-    )
+        return _with_suffix(get_dataset(dataset_args), script_args)
+    name = script_args.dataset_name
+    if name is None:
+        raise ValueError("a recipe needs dataset_name (a Hub id, a file, a folder or gym) or datasets (a mixture)")
+    if name == gym.NAME:
+        return _with_suffix(load_gym(), script_args)
+    if Path(name).suffix in FILE_BUILDERS and Path(name).is_file():
+        # all columns, for reward functions may want them
+        files = load_dataset(FILE_BUILDERS[Path(name).suffix], data_files={script_args.dataset_train_split: name})
+        if {"prompt", "solution"} <= {*files[script_args.dataset_train_split].column_names}:
+            return _with_suffix(files, script_args)
+    if name.partition("=")[0] in SOURCES or Path(name).suffix in FILE_BUILDERS:
+        suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
+        return DatasetDict({script_args.dataset_train_split: load_problems(name, suffix=suffix)})
+    dataset = load_dataset(name, name=script_args.dataset_config, streaming=script_args.dataset_streaming)
+    return _with_suffix(dataset, script_args)
+
+
+def _with_suffix(dataset, script_args: LeashScriptArguments):
+    """The data with the suffix behind string prompts; conversations, as `leash filter` writes them, have theirs."""
+    if script_args.prompt_suffix is None:
+        return dataset
+    return dataset.map(_suffixed, fn_kwargs={"suffix": script_args.prompt_suffix})
+
+
+def _suffixed(row: dict, suffix: str) -> dict:
+    return as_conversation(row, suffix) if isinstance(row["prompt"], str) else {}
 
 
 def _check_columns(dataset, reward_funcs: list) -> None:
     columns = dataset.column_names or []
-    needed = ["prompt", "solution"] if math_reward in reward_funcs else ["prompt"]
+    needed = ["prompt", "solution"] if _grades_mathematics(reward_funcs) else ["prompt"]
     if columns and (missing := [name for name in needed if name not in columns]):
         raise ValueError(
             f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename or add it "
             "with datasets' rename_column or map"
+        )
+
+
+def _grades_mathematics(reward_funcs: list) -> bool:
+    return math_reward in reward_funcs or lenient_math_reward in reward_funcs
+
+
+def _check_solutions(dataset, reward_funcs: list) -> None:
+    """A gold that the grader cannot read would leave its samples unscored in every epoch."""
+    if not _grades_mathematics(reward_funcs) or isinstance(dataset, IterableDataset):
+        return
+    if faults := unreadable_solutions(dataset["solution"]):
+        raise ValueError(
+            f"{len(faults)} of {len(dataset)} solutions cannot be graded; mend them, or drop their rows, as leash "
+            f"filter does: {fault_list(faults, dataset['solution'])}"
+        )
+
+
+def _check_size(dataset, training_args: LeashGRPOConfig) -> None:
+    """With fewer rows than one batch needs, TRL trains no step and says nothing."""
+    if isinstance(dataset, IterableDataset):
+        return
+    needed = training_args.generation_batch_size // training_args.num_generations
+    if len(dataset) < needed:
+        raise ValueError(
+            f"the data set has {len(dataset)} rows, but one generation batch takes {needed} prompts "
+            f"(generation_batch_size {training_args.generation_batch_size} / num_generations "
+            f"{training_args.num_generations}); lower per_device_train_batch_size or gradient_accumulation_steps"
         )
 
 
@@ -213,10 +261,10 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     reward_funcs = load_reward_funcs(script_args)
     dataset = load_training_data(script_args, dataset_args)
     _check_splits(dataset, script_args, training_args)
-    if script_args.prompt_suffix is not None:
-        dataset = dataset.map(as_conversation, fn_kwargs={"suffix": script_args.prompt_suffix})
     train_dataset = dataset[script_args.dataset_train_split]
     _check_columns(train_dataset, reward_funcs)
+    _check_size(train_dataset, training_args)
+    _check_solutions(train_dataset, reward_funcs)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -234,9 +282,26 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         peft_config=get_peft_config(model_args),
         rollout_func=_load_rollout_func(script_args.rollout_func),
     )
+    _heed_opened_thinking(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
+
+
+def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
+    """Where the chat template opens `<think>` in the prompt, a completion without `</think>` gives no answer."""
+    tokenizer = trainer.processing_class
+    if getattr(tokenizer, "chat_template", None) is None:
+        return
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True, **trainer.chat_template_kwargs
+    )
+    if opens_thinking(prompt):
+        strict = {
+            math_reward: get_math_reward(opens_thinking=True),
+            lenient_math_reward: get_math_reward(lenient=True, opens_thinking=True),
+        }
+        trainer.reward_funcs = [strict.get(reward, reward) for reward in trainer.reward_funcs]
 
 
 def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:

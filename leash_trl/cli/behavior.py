@@ -1,0 +1,44 @@
+"""`leash behavior`: the paper's analysis of thinking patterns over evaluated checkpoints: tables and figure."""
+
+import argparse
+from pathlib import Path
+
+from leash_trl.cli.errors import user_errors
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash behavior`. Counting takes seconds, so nothing is stored between runs; files are whole or absent."""
+    parser = argparse.ArgumentParser(
+        prog="leash behavior",
+        description="Count the paper's summary, rethink and plan keywords in evaluated completions. Writes "
+        "behavior.md, behavior.csv, behavior.json and behavior.png.",
+    )
+    parser.add_argument("runs", nargs="+", help="folders that leash eval wrote, one per checkpoint")
+    parser.add_argument("--output", default="behavior", help="folder for tables and figure (default: behavior)")
+    parser.add_argument(
+        "--case_sensitive",
+        action="store_true",
+        help="count only the spellings of the paper's table, so that Wait is not wait",
+    )
+    arguments = parser.parse_args(argv)
+
+    from tqdm import tqdm
+
+    from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
+    from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
+    from leash_trl.analysis.figures import behavior_figure, write_figure
+    from leash_trl.analysis.page import markdown_table
+    from leash_trl.analysis.run_folders import runs_of_kind
+    from leash_trl.whole_file import write_whole
+
+    with user_errors():
+        runs = runs_of_kind([Path(run) for run in arguments.runs], "evaluation")
+        counted = [load_behavior(run, arguments.case_sensitive) for run in tqdm(runs, desc="counting", unit="run")]
+        checkpoints = over_training(told_apart(counted, runs))
+    table = markdown_table(behavior_table(checkpoints))
+    output = Path(arguments.output)
+    write_whole(output / "behavior.md", table + "\n")
+    write_whole(output / "behavior.csv", behavior_csv(checkpoints))
+    write_whole(output / "behavior.json", behavior_json(checkpoints, arguments.case_sensitive))
+    write_figure(behavior_figure(checkpoints), output / "behavior.png")
+    print(f"\n{table}\n\nTables and figure are in {output}.")

@@ -1,0 +1,112 @@
+"""`leash contamination`: which training problems a benchmark holds too, and the training set without them."""
+
+import argparse
+import io
+from collections.abc import Iterable
+from pathlib import Path
+
+from leash_trl.cli.errors import user_errors
+
+
+NUM_EXAMPLES = 5
+EXAMPLE_WIDTH = 110
+OUTPUT_SUFFIXES = (".jsonl", ".parquet")
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash contamination`."""
+    parser = argparse.ArgumentParser(
+        prog="leash contamination", description="Report training problems that benchmarks hold too, and drop them."
+    )
+    reference = "a named source, NAME=PATH, a file, a folder or a Hub id"
+    parser.add_argument("--dataset", required=True, help=f"training problems: {reference}")
+    parser.add_argument("--dataset_split", help="split of the training problems (default: the source's own)")
+    parser.add_argument("--benchmarks", nargs="+", required=True, help=f"benchmarks, each {reference}")
+    parser.add_argument(
+        "--ngram", type=int, default=10, help="words and operators in a run that is compared (default: 10)"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=0.6,
+        help="share of a benchmark problem's runs above which a training problem overlaps with it (default: 0.6)",
+    )
+    parser.add_argument(
+        "--output", help=f"write the training problems without overlap here ({' or '.join(OUTPUT_SUFFIXES)})"
+    )
+    run(parser.parse_args(argv))
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Loads, compares, prints and, if asked, writes."""
+    from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
+    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import load_problems, load_with_report
+
+    with user_errors():
+        if arguments.output is not None:
+            _check_output(arguments.output, [arguments.dataset, *arguments.benchmarks])
+        training, report = load_with_report(arguments.dataset, split=arguments.dataset_split)
+        names = [parse_reference(text).name for text in arguments.benchmarks]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two benchmarks have the same name among {', '.join(names)}; rename a file")
+        benchmarks = {name: load_problems(text) for name, text in zip(names, arguments.benchmarks, strict=True)}
+        overlaps = find_overlaps(training, benchmarks, ngram=arguments.ngram, threshold=arguments.threshold)
+    print(report)
+    print(_table(count_overlaps(overlaps, benchmarks), arguments.threshold))
+    print(_examples(overlaps, training, benchmarks))
+    if arguments.output:
+        clean = without_overlaps(training, overlaps)
+        _write(clean, arguments.output)
+        print(f"wrote {arguments.output}: {len(clean)} of {len(training)} problems")
+
+
+def _check_output(output: str, references: Iterable[str]) -> None:
+    """Sees to it, before the work, that the output can be written and is none of the files that are read."""
+    from leash_trl.data.references import parse_reference
+
+    path = Path(output).resolve()
+    if path.suffix not in OUTPUT_SUFFIXES:
+        raise ValueError(f"output is {output!r}, must end in {' or '.join(OUTPUT_SUFFIXES)}")
+    if path.is_dir():
+        raise ValueError(f"output is {output!r}, which is a folder; name a file")
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise ValueError(f"output is {output!r}, in {parent}, which is no folder; name another file")
+    for reference in references:
+        read = parse_reference(reference).path
+        if read is not None and read.resolve() in (path, *path.parents):
+            raise ValueError(f"output is {output!r}, which would overwrite or join {read}; name another file")
+
+
+def _write(dataset, output: str) -> None:
+    from leash_trl.whole_file import write_whole
+
+    content = io.BytesIO()
+    if Path(output).suffix == ".jsonl":
+        dataset.to_json(content, force_ascii=False)
+    else:
+        dataset.to_parquet(content)
+    write_whole(output, content.getvalue())
+
+
+def _table(counts, threshold: float) -> str:
+    near = f"over {threshold:.0%}"
+    lines = [f"{'benchmark':<16} {'problems':>8} {'verbatim':>8} {near:>9}"]
+    lines += [f"{name:<16} {c.num_problems:>8} {c.num_exact:>8} {c.num_near:>9}" for name, c in counts.items()]
+    return "\n".join(lines)
+
+
+def _examples(overlaps, training, benchmarks) -> str:
+    """The overlaps that are worst without being verbatim, which need no reading."""
+    from leash_trl.data.prompts import bare_question
+
+    worst = sorted((o for o in overlaps if not o.is_exact), key=lambda o: -o.share)[:NUM_EXAMPLES]
+    lines = []
+    for overlap in worst:
+        benchmark = benchmarks[overlap.benchmark]
+        theirs = benchmark[benchmark["id"].index(overlap.benchmark_id)]["prompt"][-1]["content"]
+        ours = training[overlap.train_index]["prompt"][-1]["content"]
+        lines.append(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
+        lines += ["  " + " ".join(bare_question(text).split())[:EXAMPLE_WIDTH] for text in (theirs, ours)]
+    return "\n".join(lines)

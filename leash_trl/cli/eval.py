@@ -1,0 +1,94 @@
+"""`leash eval`: avg@k accuracy and tokens of a model on benchmarks, resumable, with intervals and exports."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.recipe_arguments import parse_with_recipe
+from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_checked, sample_all
+
+
+if TYPE_CHECKING:
+    from leash_trl.evaluation.results import RunResults
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of `leash eval`."""
+    parser = argparse.ArgumentParser(
+        prog="leash eval",
+        description="Sample and grade benchmarks: accuracy (avg@k) and tokens with intervals, as the paper's tables. "
+        "A run that was stopped goes on with the same command.",
+    )
+    parser.add_argument("--output_dir", required=True, help="folder of the run")
+    parser.add_argument(
+        "--benchmarks",
+        nargs="+",
+        required=True,
+        help="aime24 aime25 hmmt_feb25 amc23 amc math500 gpqa_diamond mmlu_pro gsm8k gym_test, any with a local copy "
+        "as NAME=PATH; or a file, folder or Hub id",
+    )
+    parser.add_argument("--baseline", help="folder of another run, to compare with problem by problem")
+    add_sampling_arguments(parser, num_samples=32)
+    return parser
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash eval`."""
+    parser = build_parser()
+    with user_errors():
+        arguments = parse_with_recipe(parser, argv)
+
+    from leash_trl.data.references import parse_reference
+    from leash_trl.evaluation.export import summary_markdown
+    from leash_trl.evaluation.results import load_results
+
+    folder = Path(arguments.output_dir)
+    with user_errors():
+        plan = checked_plan(arguments)
+        baseline = None if arguments.baseline is None else load_results(arguments.baseline)
+        names = [parse_reference(reference).name for reference in arguments.benchmarks]
+        if len(set(names)) < len(names):
+            raise UserError(f"--benchmarks {' '.join(names)}: two have the same name; evaluate one in its own run")
+        problems = {
+            name: load_checked(reference, arguments, "benchmark", drops_unreadable=False)
+            for name, reference in zip(names, arguments.benchmarks, strict=True)
+        }
+        if baseline is not None:
+            _check_same_problems(problems, baseline.run["benchmarks"], arguments.baseline)
+    sample_all(arguments, plan, problems, dict(zip(names, arguments.benchmarks, strict=True)), folder)
+    with user_errors():
+        results = load_results(folder)
+    write_results(folder, results, baseline)
+    print(f"\n{summary_markdown([results] if baseline is None else [baseline, results], baseline)}")
+    print(f"Samples and results are in {folder}; leash behavior, plot and report read it.")
+
+
+def _check_same_problems(problems: dict, baseline: dict, folder: str) -> None:
+    """What a comparison needs, before anything is sampled.
+
+    Raises:
+        `ValueError`: If the baseline was evaluated on other benchmarks or other problems.
+    """
+    from leash_trl.data.sources import fingerprint
+
+    if problems.keys() != baseline.keys():
+        raise ValueError(
+            f"--baseline {folder} was evaluated on {', '.join(baseline)}, this run is on {', '.join(problems)}; "
+            "evaluate both on the same benchmarks"
+        )
+    for name, rows in problems.items():
+        if fingerprint(rows) != baseline[name]["fingerprint"]:
+            raise ValueError(f"--baseline {folder} has other problems, prompts or golds in {name}; evaluate it again")
+
+
+def write_results(folder: Path, results: "RunResults", baseline: "RunResults | None") -> None:
+    """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`."""
+    from leash_trl.evaluation.export import to_csv, to_json, to_markdown
+    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
+    from leash_trl.whole_file import write_whole
+
+    for suffix, export in (("md", to_markdown), ("csv", to_csv), ("json", to_json)):
+        write_whole(folder / f"results.{suffix}", export([results], baseline))
+    if on_hub := hub_benchmarks(results):
+        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(results, on_hub))

@@ -1,0 +1,383 @@
+"""What `leash eval` and `leash filter` share: the options of model, engine and sampling, and the loop with its bar."""
+
+import argparse
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leash_trl.cli.errors import UserError, user_errors
+
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from leash_trl.data.references import Kind
+    from leash_trl.engines.engine import Engine
+    from leash_trl.evaluation.sampling_run import SamplingPlan
+
+logger = logging.getLogger(__name__)
+
+LOOKED_AT = 100  # prompts
+UNKNOWN_SHARE = 0.05
+LOCK_FILE = ".lock"
+HEAD_BYTES = 2**20
+FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
+
+
+def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) -> None:
+    """Adds the options of model, engine and sampling; `num_samples` is the default of k."""
+    from leash_trl.evaluation.decoding.strategies import strategy_parameters
+
+    parser.epilog = "Parameters of the decoding strategies: " + "; ".join(strategy_parameters().splitlines())
+    model = parser.add_argument_group("model and engine")
+    model.add_argument("--model", required=True, help="checkpoint folder, Hub id, or gym (the embedded base model)")
+    model.add_argument("--revision", help="branch, tag or commit of a model on the Hub")
+    model.add_argument("--label", help="name of the run in tables (default: the model's name)")
+    model.add_argument(
+        "--engine",
+        choices=("auto", "vllm", "transformers"),
+        default="auto",
+        help="what generates (default: vLLM where it is installed and there is a GPU, else transformers)",
+    )
+    model.add_argument("--dtype", default="auto", help="type of the weights, such as bfloat16 (default: the model's)")
+    model.add_argument("--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model")
+    model.add_argument("--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory")
+    model.add_argument(
+        "--engine_kwargs",
+        type=_mapping,
+        default={},
+        help="vLLM: further options, as JSON: '{\"enforce_eager\": true}'",
+    )
+    sampling = parser.add_argument_group("sampling (defaults: the paper's)")
+    sampling.add_argument("--num_samples", type=int, default=num_samples, help=f"k (default: {num_samples})")
+    sampling.add_argument("--temperature", type=float, default=0.6, help="0 takes the likeliest token (default: 0.6)")
+    sampling.add_argument("--top_p", type=float, default=0.95, help="1 samples from all tokens (default: 0.95)")
+    sampling.add_argument("--top_k", type=int, default=0, help="0 samples from all tokens (default: 0)")
+    sampling.add_argument("--max_new_tokens", type=int, default=32768, help="limit of a completion (default: 32768)")
+    sampling.add_argument("--seed", type=int, default=0, help="seed of the run (default: 0)")
+    sampling.add_argument(
+        "--batch_size",
+        type=int,
+        help="completions of one unit of work, which a kill may lose (default: 1024 for vLLM, 64 for transformers)",
+    )
+    sampling.add_argument(
+        "--engine_batch_size",
+        type=int,
+        help="transformers: completions in memory at once (default: all of a unit); lower it when memory runs out",
+    )
+    sampling.add_argument(
+        "--decoding", default="plain", help="plain, budget_forcing (s1) or deer (DEER) (default: plain)"
+    )
+    sampling.add_argument(
+        "--decoding_kwargs", type=_mapping, default={}, help="as JSON: '{\"max_thinking_tokens\": 4096}'"
+    )
+    problems = parser.add_argument_group("problems")
+    problems.add_argument("--prompt_suffix", help="appended to questions (default: the release's instruction)")
+    problems.add_argument(
+        "--chat_template_kwargs", type=_mapping, default={}, help="as JSON: '{\"enable_thinking\": false}'"
+    )
+    problems.add_argument("--limit", type=int, help="only the first so many problems of each data set")
+    problems.add_argument(
+        "--lenient", action="store_true", help="count answers without box or answer line too, such as a bare number"
+    )
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a JSON object of names and values")
+    return value
+
+
+def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
+    """How the arguments want completions to be made, after all that can be checked without data and model.
+
+    Raises:
+        `ValueError`: If folder, engine or a value of the plan is wrong.
+    """
+    _check_output(Path(arguments.output_dir))
+    _check_engine(arguments)
+    return make_plan(arguments)
+
+
+def _check_output(folder: Path) -> None:
+    """Sees to it that a run can have the folder for itself.
+
+    Raises:
+        `ValueError`: If it is a file, or holds a model or a training run.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output_dir {folder} is a file, but must be a folder")
+    if any((folder / name).is_file() for name in ("config.json", "trainer_state.json")):
+        raise ValueError(f"--output_dir {folder} holds a model or a training run; choose a folder of its own")
+
+
+def resolve_engine(name: str) -> str:
+    """The engine that `auto` stands for."""
+    if name != "auto":
+        return name
+    import torch
+
+    return "vllm" if importlib.util.find_spec("vllm") and torch.cuda.is_available() else "transformers"
+
+
+def model_path(name: str) -> str:
+    """Folder or Hub id of a model by its name on the command line."""
+    from leash_trl import gym
+
+    return str(gym.CHECKPOINT) if name == gym.NAME else name
+
+
+def make_plan(arguments: argparse.Namespace) -> "SamplingPlan":
+    """How the arguments want completions to be made.
+
+    Raises:
+        `ValueError`: If a value is out of range.
+    """
+    from leash_trl.engines.engine import SamplingSettings
+    from leash_trl.evaluation.decoding.strategies import make_strategy
+    from leash_trl.evaluation.sampling_run import SamplingPlan
+
+    usual_batch = 1024 if resolve_engine(arguments.engine) == "vllm" else 64
+    return SamplingPlan(
+        decoding=make_strategy(arguments.decoding, **arguments.decoding_kwargs),
+        sampling=SamplingSettings(arguments.temperature, arguments.top_p, arguments.top_k, arguments.max_new_tokens),
+        num_samples=arguments.num_samples,
+        seed=arguments.seed,
+        batch_size=usual_batch if arguments.batch_size is None else arguments.batch_size,
+        lenient=arguments.lenient,
+        chat_template_kwargs=arguments.chat_template_kwargs,
+    )
+
+
+def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", drops_unreadable: bool) -> "Dataset":
+    """Problems of a training set or a benchmark, whose golds the grader has all read.
+
+    Raises:
+        `ValueError`: If the data set cannot be loaded, or a gold cannot be read and its row is not to be dropped.
+    """
+    from leash_trl.data import BOXED_SUFFIX
+    from leash_trl.data.sources import load_problems
+    from leash_trl.rewards.grading import fault_list, unreadable_solutions
+
+    suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix
+    problems = load_problems(reference, suffix=suffix, limit=arguments.limit, kind=kind)
+    faults = unreadable_solutions(problems["solution"])
+    if not faults:
+        return problems
+    message = f"{reference}: {len(faults)} of {len(problems)} solutions cannot be graded"
+    if not drops_unreadable:
+        raise ValueError(f"{message}, mend or drop them: {fault_list(faults, problems['solution'])}")
+    logger.warning("%s and are left out: %s", message, fault_list(faults, problems["solution"]))
+    return problems.select([row for row in range(len(problems)) if row not in faults])
+
+
+def describe_run(
+    arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"], references: dict[str, str]
+) -> dict[str, Any]:
+    """What goes into `run.json`: all that decides what the samples are."""
+    from leash_trl.data.sources import fingerprint
+    from leash_trl.evaluation.sampling_run import package_versions
+
+    path = model_path(arguments.model)
+    return {
+        "label": arguments.label or Path(arguments.model.rstrip("/")).name,
+        "model": arguments.model,
+        "weights": _weights_fingerprint(Path(path)) or _commit(path, arguments.revision),
+        "step": _training_step(Path(path)),
+        "engine": resolve_engine(arguments.engine),
+        "engine_kwargs": arguments.engine_kwargs,
+        "tensor_parallel_size": arguments.tensor_parallel_size,
+        "dtype": arguments.dtype,
+        "decoding": plan.decoding.to_dict(),
+        "sampling": asdict(plan.sampling),
+        "num_samples": plan.num_samples,
+        "seed": plan.seed,
+        "batch_size": plan.batch_size,
+        "lenient": plan.lenient,
+        "prompt_suffix": arguments.prompt_suffix,
+        "chat_template_kwargs": plan.chat_template_kwargs,
+        "benchmarks": {
+            name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
+            for name, rows in problems.items()
+        },
+        "versions": package_versions(),
+    }
+
+
+def _weights_fingerprint(folder: Path) -> str | None:
+    """Start of a SHA-256 of a checkpoint's files, of long ones their size and both ends; `None` for a Hub id."""
+    if not folder.is_dir():
+        return None
+    sha = hashlib.sha256()
+    for path in sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)}):
+        size = path.stat().st_size
+        sha.update(f"{path.name}:{size}:".encode())
+        with open(path, "rb") as file:
+            sha.update(file.read(HEAD_BYTES))
+            file.seek(max(HEAD_BYTES, size - HEAD_BYTES))
+            sha.update(file.read(HEAD_BYTES))
+    return sha.hexdigest()[:16]
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """Commit of a model on the Hub, so that a branch that moves is another model."""
+    from transformers import AutoConfig
+
+    from leash_trl.engines.checkpoint_path import missing_folder
+
+    try:
+        commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
+    except OSError as error:
+        raise ValueError(missing_folder(name) or f"the model {name!r} cannot be loaded: {error}") from error
+    return commit
+
+
+def _training_step(folder: Path) -> int | None:
+    state = folder / "trainer_state.json"
+    return json.loads(state.read_text(encoding="utf-8"))["global_step"] if state.is_file() else None
+
+
+def _check_engine(arguments: argparse.Namespace) -> None:
+    """Sees to it that no option is ignored, and that the engine can load the model.
+
+    Raises:
+        `ValueError`: If an option is for the other engine, the model is an adapter and the engine vLLM, or there are
+            several processes.
+    """
+    is_vllm = resolve_engine(arguments.engine) == "vllm"
+    if not is_vllm and (arguments.engine_kwargs or arguments.tensor_parallel_size != 1):
+        raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
+    if is_vllm and arguments.engine_batch_size is not None:
+        raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
+    if is_vllm and (Path(arguments.model) / "adapter_config.json").is_file():
+        raise ValueError(f"{arguments.model} is an adapter; merge it for vLLM (merge_and_unload), or use transformers")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("this command runs as one process; start it without accelerate or torchrun")
+
+
+def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> "Engine":
+    """The engine with its model; vLLM's context is as long as the longest prompt and its completion.
+
+    Raises:
+        `ValueError`: If the model cannot be loaded or vLLM is not installed.
+    """
+    path = model_path(arguments.model)
+    if resolve_engine(arguments.engine) == "vllm":
+        from leash_trl.engines.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            path,
+            revision=arguments.revision,
+            dtype=arguments.dtype,
+            tensor_parallel_size=arguments.tensor_parallel_size,
+            gpu_memory_utilization=arguments.gpu_memory_utilization,
+            seed=arguments.seed,
+            **{"max_model_len": _needed_length(arguments, plan, problems), **arguments.engine_kwargs},
+        )
+    from leash_trl.engines.transformers_engine import TransformersEngine
+
+    return TransformersEngine.from_pretrained(
+        path,
+        revision=arguments.revision,
+        dtype=arguments.dtype,
+        batch_size=plan.batch_size if arguments.engine_batch_size is None else arguments.engine_batch_size,
+    )
+
+
+def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> int:
+    """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model_path(arguments.model), revision=arguments.revision)
+    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
+    prompts = (prompt for rows in problems.values() for prompt in rows["prompt"])
+    longest = max(len(tokenizer.apply_chat_template(prompt, **options)) for prompt in prompts)
+    return longest + plan.sampling.max_new_tokens
+
+
+def sample_all(
+    arguments: argparse.Namespace,
+    plan: "SamplingPlan",
+    problems: dict[str, "Dataset"],
+    references: dict[str, str],
+    folder: Path,
+) -> None:
+    """Samples what is not done yet into a run's folder, which must hold the same run or none.
+
+    Problems and what the user called them go by the short names of their data sets.
+
+    Raises:
+        `UserError`: If the folder holds another run, or model and prompts do not fit.
+    """
+    from filelock import FileLock, Timeout
+
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / LOCK_FILE, timeout=0):
+            _sample_locked(arguments, plan, problems, references, folder)
+    except Timeout:
+        raise UserError(f"another process is sampling into {folder}; wait for it, or choose another folder") from None
+    except KeyboardInterrupt:
+        raise UserError(f"stopped; the same command goes on from what is in {folder}") from None
+
+
+def _sample_locked(
+    arguments: argparse.Namespace,
+    plan: "SamplingPlan",
+    problems: dict[str, "Dataset"],
+    references: dict[str, str],
+    folder: Path,
+) -> None:
+    from leash_trl.evaluation.sampling_run import check_prompts, check_run, num_done
+
+    with user_errors():
+        todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
+        check_run(folder, describe_run(arguments, plan, problems, references), is_complete=not todo)
+        if not todo:
+            return
+        engine = load_engine(arguments, plan, problems)
+        plan.decoding.check(engine.tokenizer, plan.sampling.max_new_tokens)
+        for name, rows in todo.items():
+            check_prompts(engine, rows, plan)
+            _warn_of_unknown_words(engine, name, rows)
+    for name, rows in todo.items():
+        _sample_with_bar(engine, name, rows, plan, folder)
+
+
+def _warn_of_unknown_words(engine: "Engine", name: str, rows: "Dataset") -> None:
+    from leash_trl.evaluation.decoding.vocabulary import unknown_token_share
+
+    prompts = rows["prompt"][:LOOKED_AT]
+    ids = [token for prompt in prompts for token in engine.tokenizer.encode(prompt[-1]["content"])]
+    if (share := unknown_token_share(engine.tokenizer, ids)) > UNKNOWN_SHARE:
+        logger.warning("%s: %.0f%% of the prompts' tokens are unknown to this tokenizer", name, 100 * share)
+
+
+def _sample_with_bar(engine: "Engine", name: str, rows: "Dataset", plan: "SamplingPlan", folder: Path) -> None:
+    from tqdm.auto import tqdm
+
+    from leash_trl.evaluation.sampling_run import num_done, sample_problems
+
+    count, right, tokens, failures = 0, 0, 0, 0
+    with tqdm(total=len(rows), initial=num_done(folder, name, rows, plan), desc=name, unit="problem") as bar:
+        for unit in sample_problems(engine, name, rows, plan, folder):
+            completions = [completion for problem in unit for completion in problem.completions]
+            count += len(completions)
+            right += sum(completion.is_correct for completion in completions)
+            tokens += sum(completion.num_tokens for completion in completions)
+            failures += sum(completion.grader_failure is not None for completion in completions)
+            bar.set_postfix(accuracy=f"{right / count:.3f}", tokens=f"{tokens / count:.0f}")
+            bar.update(len(unit))
+    if failures:
+        print(
+            f"{name}: {failures} comparisons ran over their limits and count as wrong (grader_failure in the samples)"
+        )
