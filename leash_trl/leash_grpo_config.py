@@ -72,6 +72,17 @@ class LeashGRPOConfig(GRPOConfig):
             Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
             LEASH leaves it out, DLER needs it.
 
+        > Parameters that control the speed of the training step
+
+        length_grouped_microbatches (`bool`, *optional*, defaults to `True`):
+            Whether to fill micro-batches with completions of like length and to trim each to its longest. The
+            gradient stays the same up to rounding; where it would not, as with `bnpo` or an entropy bonus, completions
+            stay in TRL's micro-batches and these are only trimmed.
+        skip_zero_signal (`bool`, *optional*, defaults to `True`):
+            Whether to leave out completions whose advantage is exactly zero. The gradient stays the same; the logged
+            entropy and clip ratios then cover the others only. Without effect where such completions count: with
+            `beta`, an entropy bonus, `top_entropy_quantile` or a router loss.
+
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
         max_completion_length (`int`, *optional*, defaults to `32768`):
@@ -140,6 +151,16 @@ class LeashGRPOConfig(GRPOConfig):
             "help": "Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 "
             "is off."
         },
+    )
+    length_grouped_microbatches: bool = field(
+        default=True,
+        metadata={
+            "help": "Whether to fill micro-batches with completions of like length and to trim each to its longest."
+        },
+    )
+    skip_zero_signal: bool = field(
+        default=True,
+        metadata={"help": "Whether to leave out completions whose advantage is exactly zero."},
     )
 
     max_completion_length: int | None = field(

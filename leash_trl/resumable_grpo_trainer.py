@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 
 from leash_trl.callbacks import EpochShuffleCallback
 from leash_trl.controller_state import (
@@ -20,12 +19,13 @@ from leash_trl.controller_state import (
 )
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 
 
 logger = logging.getLogger(__name__)
 
 
-class ResumableGRPOTrainer(GRPOTrainer):
+class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     """`GRPOTrainer` that saves and restores what TRL does not: the state of length control, the completions of an
     unfinished generation window, and the order of later epochs.
 

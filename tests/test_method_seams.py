@@ -136,7 +136,7 @@ def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
 
 
 def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):
-    trainer = make_probe({"cap": 12}, max_steps=1, per_device_train_batch_size=16)
+    trainer = make_probe({"cap": 12}, max_steps=1, per_device_train_batch_size=16, skip_zero_signal=False)
     trainer.train()
     (rollouts,), batch = trainer.length_control.seen, trainer._buffered_inputs[0]
     assert rollouts.is_truncated.any()
@@ -151,7 +151,7 @@ def test_a_method_is_asked_in_the_documented_order(make_probe):
 
 
 def test_the_methods_advantages_are_trained_on(make_probe):
-    trainer = make_probe(max_steps=1)
+    trainer = make_probe(max_steps=1, skip_zero_signal=False)
     trainer.train()
     assert sorted(trainer._buffered_inputs[0]["advantages"].tolist()) == list(range(8))
 

@@ -83,6 +83,7 @@ def test_tool_output_does_not_count(make_args, byte_tokenizer):
             target_length=200,
             max_completion_length=400,
             per_device_train_batch_size=4,
+            skip_zero_signal=False,
             max_steps=1,
             generation_kwargs=None,
         ),

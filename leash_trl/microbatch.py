@@ -1,0 +1,190 @@
+"""Which completions share a micro-batch, and which need no forward pass at all. Pure: lists of lengths in, rows out.
+
+Memory and time of a micro-batch follow the positions it computes: its rows, each as long as its longest prompt and
+its longest completion. How a micro-batch is cut to that size is in `row_fields.py`.
+"""
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import torch
+
+
+CAP_SLACK = 1.25
+"""How much larger than need be the largest micro-batch may get, for less padding in all others."""
+
+MAX_ROWS_OVER_MEAN = 8
+"""Bound on rows of one micro-batch, as a multiple of their mean number; keeps the search short."""
+
+
+def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
+    """Positions that a micro-batch of these rows computes, padding included.
+
+    >>> positions([2, 5], [30, 10])
+    70
+    """
+    return len(prompt_lengths) * (max(prompt_lengths, default=0) + max(completion_lengths, default=0))
+
+
+def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, max_rows: int) -> int:
+    """Number of runs of rows, longest completion first, that no cut with at most `cap` positions a run can beat."""
+    parts, rows, longest_prompt, longest_completion = 0, 0, 0, 0
+    for prompt, completion in zip(prompts, completions, strict=True):
+        longest_prompt = max(longest_prompt, prompt)
+        if parts and rows < max_rows and (rows + 1) * (longest_prompt + longest_completion) <= cap:
+            rows += 1
+        else:
+            parts, rows, longest_prompt, longest_completion = parts + 1, 1, prompt, completion
+    return parts
+
+
+def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts: int, max_rows: int) -> int:
+    """Least number of positions that the largest of `num_parts` runs can have."""
+    low = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
+    high = max(low, positions(prompts, completions))
+    while low < high:
+        middle = (low + high) // 2
+        if _fewest_parts(prompts, completions, middle, max_rows) <= num_parts:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
+    """Positions of the run of `max_rows - i` rows that ends before row `end`, at `[i, end]`; infinite over `cap`.
+    Shape `(max_rows, N + 1)`."""
+    num_rows = len(prompts)
+    costs = torch.full((num_rows + 1, max_rows), torch.inf, dtype=torch.float64)
+    for start in range(num_rows):
+        run = prompts[start : start + max_rows]
+        sizes = torch.arange(1, len(run) + 1)
+        widths = torch.tensor(list(accumulate(run, max)), dtype=torch.float64) + completions[start]
+        costs[start + sizes, max_rows - sizes] = sizes * widths
+    costs[costs > cap] = torch.inf
+    return costs.t().contiguous()
+
+
+def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
+    """Ends of the `num_parts` runs with the fewest positions in all."""
+    max_rows, num_ends = costs.shape
+    # best[k, max_rows + end]: least positions of the rows before `end` in k runs
+    best = torch.full((num_parts + 1, max_rows + num_ends), torch.inf, dtype=torch.float64)
+    best[0, max_rows] = 0.0
+    for k in range(num_parts):
+        before = best[k].unfold(0, max_rows, 1)[:num_ends].t()
+        best[k + 1, max_rows:] = (before + costs).amin(dim=0)
+    ends = [num_ends - 1]
+    for k in range(num_parts - 1, 0, -1):
+        end = ends[-1]
+        ends.append(end - max_rows + int((best[k, end : end + max_rows] + costs[:, end]).argmin()))
+    return ends[::-1]
+
+
+def partition(
+    prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int, slack: float = CAP_SLACK
+) -> list[list[int]]:
+    """
+    Rows of each micro-batch, such that all together compute the fewest positions while the largest stays small.
+
+    Rows are sorted by completion length and cut into runs. With M the least number of positions that the largest run
+    can have, the cut is the one with the least sum of positions among those whose runs have at most `slack * M`, and
+    at most as many as if rows were dealt by number and padded to the longest of all, as TRL does.
+
+    Args:
+        prompt_lengths (`Sequence[int]` of length N):
+            Tokens of the prompts.
+        completion_lengths (`Sequence[int]` of length N):
+            Tokens of the completions.
+        num_parts (`int`):
+            Number of micro-batches, from 1 to N; none is empty.
+        slack (`float`, *optional*, defaults to 1.25):
+            Bound on the largest micro-batch, as a multiple of the least possible.
+
+    Returns:
+        `list[list[int]]`: `num_parts` lists of rows, longest completions first.
+
+    Raises:
+        `ValueError`: If `num_parts` is below 1 or above N.
+
+    Example:
+        >>> partition([0, 0, 0, 0], [2, 8, 2, 2], num_parts=2)
+        [[1], [0, 2, 3]]
+    """
+    num_rows = len(completion_lengths)
+    if not 1 <= num_parts <= num_rows:
+        raise ValueError(f"num_parts is {num_parts}, but must be from 1 to the number of rows, {num_rows}")
+    order = sorted(range(num_rows), key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
+    prompts = [prompt_lengths[row] for row in order]
+    completions = [completion_lengths[row] for row in order]
+    max_rows = min(num_rows - num_parts + 1, -(-MAX_ROWS_OVER_MEAN * num_rows // num_parts))
+    cap = min(
+        slack * _smallest_cap(prompts, completions, num_parts, max_rows),
+        -(-num_rows // num_parts) * (max(prompts) + max(completions)),
+    )
+    ends = _cheapest_cuts(_run_costs(prompts, completions, cap, max_rows), num_parts)
+    return [order[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
+    """
+    Rows that are needed, with the shortest others to make them at least `least` and a multiple of `multiple_of`.
+
+    Every process must run the same number of forward passes (DDP, FSDP and ZeRO wait for each other in them) on as
+    many rows as the others (TRL gathers a statistic of each), so some rows are computed from which nothing is learned.
+
+    >>> rows_to_compute([False, True, False], [7, 9, 3], least=2)
+    [1, 2]
+    """
+    needed = [row for row, needed in enumerate(is_needed) if needed]
+    spare = sorted((row for row, needed in enumerate(is_needed) if not needed), key=lambda row: lengths[row])
+    total = max(least, -(-len(needed) // multiple_of) * multiple_of)
+    return sorted(needed + spare[: total - len(needed)])
+
+
+def arrange(
+    prompt_lengths: Sequence[int],
+    completion_lengths: Sequence[int],
+    is_needed: Sequence[bool],
+    num_steps: int,
+    num_processes: int = 1,
+) -> list[list[list[int]]]:
+    """
+    Micro-batches of every process for rows that may be split freely.
+
+    What the processes compute at the same time has the same number of rows and about the same length, so none waits
+    long: rows are sorted by length, and each process takes one of every `num_processes` neighbours. The largest
+    micro-batches come first, so that a window that does not fit into memory fails at once.
+
+    Args:
+        prompt_lengths (`Sequence[int]` of length N):
+            Tokens of the prompts, of all processes.
+        completion_lengths (`Sequence[int]` of length N):
+            Tokens of the completions.
+        is_needed (`Sequence[bool]` of length N):
+            Whether a row adds to the loss.
+        num_steps (`int`):
+            Micro-batches per process.
+        num_processes (`int`, *optional*, defaults to 1):
+            Number of processes. N must be a multiple of it, and at least `num_steps * num_processes`.
+
+    Returns:
+        `list[list[list[int]]]`: For each process, `num_steps` lists of rows; none is empty.
+
+    Example:
+        >>> arrange([0] * 4, [8, 2, 8, 3], [True] * 4, num_steps=2, num_processes=2)
+        [[[0], [1]], [[2], [3]]]
+    """
+    lengths = [sum(pair) for pair in zip(prompt_lengths, completion_lengths, strict=True)]
+    rows = rows_to_compute(is_needed, lengths, num_steps * num_processes, num_processes)
+    rows.sort(key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
+    neighbours = [rows[start : start + num_processes] for start in range(0, len(rows), num_processes)]
+    prompts = [max(prompt_lengths[row] for row in block) for block in neighbours]
+    completions = [max(completion_lengths[row] for row in block) for block in neighbours]
+    parts = partition(prompts, completions, num_steps)
+    parts.sort(key=lambda part: -positions([prompts[k] for k in part], [completions[k] for k in part]))
+    # the longest of the neighbours goes to another process each time
+    return [
+        [[neighbours[k][(process + k) % num_processes] for k in part] for part in parts]
+        for process in range(num_processes)
+    ]

@@ -1,0 +1,222 @@
+"""The contract: the gradients of TRL's own trainer, for the same completions, with less to compute.
+
+The proof runs in float64, see float64_training.
+"""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
+from peft import LoraConfig, PromptTuningConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from trl import GRPOTrainer
+
+from leash_trl import LeashGRPOTrainer
+from leash_trl.loss_weights import LOSS_TYPES
+
+
+TOLERANCE = 1e-12  # relative, of the whole gradient
+
+
+@pytest.fixture
+def train(monkeypatch, make_args, tiny_model_path, problems, tokenizer):
+    """Trains on scripted completions and returns the trainer with its recorder."""
+    for owner, name, method in FLOAT64_METHODS:
+        monkeypatch.setattr(owner, name, method)
+
+    def run(
+        trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, dataset=problems, **overrides
+    ):
+        fields = {
+            "lambda_init": 0.0,
+            "lambda_lr": 0.0,
+            "scale_rewards": "none",
+            "generation_kwargs": None,
+            "max_completion_length": 48,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 4,
+            "max_steps": 2,
+            "max_grad_norm": 0.0,
+        }
+        args = make_args(**{**fields, **overrides})
+        if trainer_class is GRPOTrainer:
+            args = stock_arguments(args)
+        recorder = GradientRecorder()
+        torch.manual_seed(0)  # new adapters
+        trainer = trainer_class(
+            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64),
+            reward,
+            args,
+            processing_class=AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left"),
+            train_dataset=dataset,
+            eval_dataset=problems.select(range(8)),
+            callbacks=[recorder],
+            peft_config=peft_config,
+        )
+        trainer.model.double()  # adapters too
+        trainer.rollout_func = make_rollout(tokenizer, dead)
+        if prepare:
+            prepare(trainer)
+        trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+        trainer.train()
+        return trainer, recorder
+
+    return run
+
+
+def logged(trainer, key: str) -> list[float]:
+    return [row[key] for row in trainer.state.log_history if key in row]
+
+
+def difference(ours: GradientRecorder, stock: GradientRecorder) -> float:
+    """Greatest relative distance between the gradients of the same update."""
+    assert len(ours.gradients) == len(stock.gradients) == 2
+    assert min(theirs.norm() for theirs in stock.gradients) > 1e-4
+    pairs = zip(ours.gradients, stock.gradients, strict=True)
+    return max(((mine - theirs).norm() / theirs.norm()).item() for mine, theirs in pairs)
+
+
+@pytest.mark.parametrize("loss_type", sorted(LOSS_TYPES))
+def test_gradients_are_those_of_the_stock_trainer(train, loss_type):
+    _, stock = train(GRPOTrainer, dead=2, loss_type=loss_type)
+    _, ours = train(LeashGRPOTrainer, dead=2, loss_type=loss_type)
+    assert difference(ours, stock) < TOLERANCE
+    assert ours.positions < 0.6 * stock.positions
+    assert ours.rows <= 0.6 * stock.rows
+
+
+def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
+    trainer, ours = train(LeashGRPOTrainer, dead=4)
+    assert ours.rows == 2 * 4  # one row for each micro-batch
+    assert [gradient.norm().item() for gradient in ours.gradients] == [0.0, 0.0]
+    assert logged(trainer, "leash/skipped_share") == [0.75, 0.75]
+
+
+SETTINGS = {
+    "activation checkpointing": {"gradient_checkpointing": True},
+    "no checkpointing": {"gradient_checkpointing": False},
+    "two iterations": {"num_iterations": 2},
+    "two windows": {"steps_per_generation": 8},
+    "half a window": {"steps_per_generation": 2, "gradient_accumulation_steps": 4},
+    "windows across generations": {"steps_per_generation": 6, "max_steps": 2},
+    "kl": {"beta": 0.1, "loss_type": "dr_grpo"},
+    "sequence level": {"importance_sampling_level": "sequence", "loss_type": "grpo", "num_iterations": 2},
+    "truncated masked": {"mask_truncated_completions": True},
+    "truncated masked, means over rows": {"mask_truncated_completions": True, "loss_type": "grpo"},
+    "off-policy mask": {"off_policy_mask_threshold": 0.01, "num_iterations": 2},
+    "two-sided clipping": {"delta": 1.5, "num_iterations": 2},
+    "multiple of eight": {"pad_to_multiple_of": 8},
+    "entropy bonus": {"entropy_coef": 0.1},
+    "entropy quantile": {"top_entropy_quantile": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_gradients_are_those_of_the_stock_trainer_with(train, name):
+    settings = {"learning_rate": 1e-2, **SETTINGS[name]}
+    _, stock = train(GRPOTrainer, dead=1, **settings)
+    _, ours = train(LeashGRPOTrainer, dead=1, **settings)
+    assert difference(ours, stock) < 10 * TOLERANCE  # the second update starts from weights that differ by rounding
+    assert ours.positions < 0.95 * stock.positions
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
+def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(train, mode):
+    def correct_importance(trainer):
+        trainer.use_vllm = True
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+        trainer._last_loaded_step = -1
+
+    settings = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": mode}
+    _, stock = train(GRPOTrainer, prepare=correct_importance, **settings)
+    _, ours = train(LeashGRPOTrainer, prepare=correct_importance, **settings)
+    plain = train(LeashGRPOTrainer)[1]
+    assert difference(ours, stock) < TOLERANCE
+    assert difference(plain, stock) > 1e-3  # the correction is on
+
+
+@pytest.mark.parametrize("adapter", ["lora", "prompt tuning"])
+def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
+    config = {
+        "lora": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False),
+        "prompt tuning": PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM"),
+    }[adapter]
+    _, stock = train(GRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    _, ours = train(LeashGRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    assert difference(ours, stock) < TOLERANCE
+    assert ours.positions < 0.8 * stock.positions
+
+
+def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenizer):
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    config = GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **sizes)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    _, stock = train(GRPOTrainer, path=tmp_path / "gpt2")
+    _, ours = train(LeashGRPOTrainer, path=tmp_path / "gpt2")
+    assert difference(ours, stock) < TOLERANCE
+    assert ours.positions < 0.8 * stock.positions
+
+    def trim_anyway(trainer):
+        trainer._keeps_prompt_padding = False
+
+    _, wrong = train(LeashGRPOTrainer, path=tmp_path / "gpt2", prepare=trim_anyway)
+    assert difference(wrong, stock) > 1e-6
+
+
+MEANS = ["entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_logged_means_are_those_over_all_tokens_of_the_update(train, level):
+    """A stock update of one micro-batch has no means over micro-batches to average."""
+    settings = {"skip_zero_signal": False, "num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": 1e-4}
+    settings |= {"importance_sampling_level": level, "epsilon": 1e-4, "loss_type": "grpo", "beta": 0.1}
+    one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
+    ours, _ = train(LeashGRPOTrainer, **settings)
+    for key in [*MEANS, "kl"]:
+        assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
+    assert logged(ours, "clip_ratio/region_mean")[1] > 0.1
+
+
+def test_means_cover_the_rows_with_signal_when_others_are_skipped(train):
+    shares = [logged(train(LeashGRPOTrainer, dead=2, skip_zero_signal=skip)[0], "entropy") for skip in (True, False)]
+    assert shares[0] != pytest.approx(shares[1], rel=1e-6)
+
+
+def test_evaluation_is_that_of_the_stock_trainer(train):
+    settings = {"per_device_eval_batch_size": 8, "per_device_train_batch_size": 2, "beta": 0.1}
+    stock, _ = train(GRPOTrainer, **settings)
+    ours, _ = train(LeashGRPOTrainer, **settings)
+    computed = []
+    ours.model.register_forward_pre_hook(lambda *call: computed.append(call[2]["input_ids"].shape), with_kwargs=True)
+    theirs, mine = stock.evaluate(), ours.evaluate()
+    for key in ("eval_loss", "eval_entropy", "eval_kl", "eval_clip_ratio/region_mean"):
+        assert mine[key] == pytest.approx(theirs[key], rel=1e-6, abs=1e-9)
+    assert [rows for rows, _ in computed] != [8] * len(computed)
+
+
+def test_padding_share_is_that_of_the_models_inputs(train):
+    trainer, ours = train(LeashGRPOTrainer, skip_zero_signal=False, max_steps=1)
+    real = trainer.state.num_input_tokens_seen
+    assert logged(trainer, "leash/padding_share") == [pytest.approx(1 - real / ours.positions)]
+    assert logged(trainer, "leash/skipped_share") == [0.0]
+
+
+def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train):
+    _, stock = train(GRPOTrainer, dead=1)
+    _, ours = train(LeashGRPOTrainer, dead=1, length_grouped_microbatches=False, skip_zero_signal=False)
+    assert difference(ours, stock) == 0.0
+    assert ours.positions == stock.positions
+
+
+def test_batches_with_fields_of_unknown_layout_are_left_alone(train):
+    trainer, _ = train(LeashGRPOTrainer)
+    batches = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
+    assert trainer._rearranged(batches) is batches
+
+
+def test_what_keeps_trls_split_is_logged(train, caplog):
+    train(LeashGRPOTrainer, loss_type="bnpo")
+    assert "not regrouped by length: loss_type='bnpo'" in caplog.text

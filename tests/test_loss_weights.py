@@ -1,0 +1,34 @@
+"""Factors of loss and logged means, by hand."""
+
+import pytest
+
+from leash_trl.loss_weights import loss_factor, mean_factors
+
+
+@pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])
+def test_losses_of_the_whole_window_need_no_factor(loss_type):
+    assert loss_factor(loss_type, num_rows=3, num_rows_before=4) == 1.0
+
+
+@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "sapo", "luspo"])
+def test_means_over_rows_are_weighted_by_rows(loss_type):
+    # TRL divides by 3 rows where its own split would divide by 4
+    assert loss_factor(loss_type, num_rows=3, num_rows_before=4) == 3 / 4
+
+
+def test_means_over_tokens_are_weighted_by_tokens():
+    assert loss_factor("bnpo", 3, 4, num_tokens=30, num_tokens_before=40) == 30 / 40
+    # TRL divides an empty micro-batch by one token
+    assert loss_factor("bnpo", 1, 4, num_tokens=0, num_tokens_before=0) == 1.0
+
+
+def test_an_unknown_loss_is_an_error():
+    with pytest.raises(ValueError, match="loss_type is 'ppo', but must be one of bnpo, cispo, dapo"):
+        loss_factor("ppo", 1, 1)
+
+
+def test_weighted_means_are_means_over_all():
+    # 6 tokens of mean 1.0 and 2 of mean 5.0: (6 + 10) / 8 = 2
+    factors = mean_factors([6, 2])
+    assert sum(factor * mean for factor, mean in zip(factors, [1.0, 5.0], strict=True)) / 2 == 2.0
+    assert mean_factors([0, 0]) == [1.0, 1.0]
