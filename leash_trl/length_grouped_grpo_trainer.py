@@ -44,7 +44,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         self._keeps_prompt_padding = not self._ignores_left_edge()
 
     def _reasons_against_regrouping(self) -> list[str]:
-        """What makes the loss of a window depend on which completions share a micro-batch."""
+        """What makes the loss of a window depend on which completions share a micro-batch or a process."""
+        parallelism = self.accelerator.parallelism_config
         reasons = {
             f"loss_type={self.loss_type!r} is a mean over each micro-batch's tokens": self.loss_type
             not in loss_weights.WINDOW_NORMALIZED | loss_weights.ROW_NORMALIZED,
@@ -52,6 +53,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             "top_entropy_quantile is a quantile of each micro-batch": self.top_entropy_quantile < 1.0,
             "the router loss is computed for each micro-batch": self.aux_loss_enabled,
             "use_liger_kernel may replace TRL's loss": self.args.use_liger_kernel,
+            "with tensor, context or sequence parallelism, several processes hold the same completions": parallelism
+            is not None
+            and parallelism.non_data_parallel_size > 1,
         }
         return [reason for reason, holds in reasons.items() if holds]
 

@@ -86,6 +86,11 @@ def test_gradients_are_those_of_the_stock_trainer(train, loss_type):
     assert ours.rows <= 0.6 * stock.rows
 
 
+def test_masked_completions_are_not_computed(train):
+    masked, all_rows = (train(LeashGRPOTrainer, mask_truncated_completions=mask)[1].rows for mask in (True, False))
+    assert masked < all_rows
+
+
 def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
     trainer, ours = train(LeashGRPOTrainer, dead=4)
     assert ours.rows == 2 * 4  # one row for each micro-batch

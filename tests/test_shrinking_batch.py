@@ -94,3 +94,10 @@ def test_settings_it_cannot_follow_are_an_error(make_trainer):
     trainer = make_trainer(parity_reward, rollout_func=shrinking_rollout)  # the fixture biases the end token
     with pytest.raises(ValueError, match="no effect on shrinking_rollout"):
         trainer.train()
+
+
+def test_vllm_beside_it_is_an_error(make_trainer):
+    trainer = make_trainer(parity_reward, rollout_func=shrinking_rollout, generation_kwargs=None)
+    trainer.use_vllm = True
+    with pytest.raises(ValueError, match="samples with transformers, but use_vllm is True; leave out one"):
+        shrinking_rollout([], trainer)

@@ -1,4 +1,4 @@
-"""The vLLM engine beside the transformers engine, on the gym. Skipped where vLLM is not installed."""
+"""The vLLM engine beside the transformers engine, on the gym. Skipped without vLLM; `make test-vllm`."""
 
 import os
 
@@ -6,7 +6,7 @@ import pytest
 
 
 pytest.importorskip("vllm")
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.vllm
 
 # vLLM reads these when it is imported
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")

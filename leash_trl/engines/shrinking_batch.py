@@ -172,10 +172,16 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
             The trainer that asks.
 
     Raises:
-        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p.
+        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses
+            vLLM.
     """
     from trl.models import unwrap_model_for_generation  # evaluation samples with this file and needs no TRL
 
+    if trainer.use_vllm:
+        raise ValueError(
+            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one of "
+            "them"
+        )
     if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(
             f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "
