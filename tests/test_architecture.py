@@ -23,6 +23,14 @@ FORBIDDEN = {
     },
     "leash_grpo_config": {"leash_trl.leash_grpo_trainer", "leash_trl.cli"},
     "callbacks": {"leash_trl.leash_grpo_trainer", "leash_trl.cli"},
+    "microbatch": HEAVY,
+    "batch_fields": HEAVY,
+    "loss_weights": HEAVY | {"torch"},
+    "length_grouped_grpo_trainer": {
+        f"leash_trl.{room}"
+        for room in ("rewards", "data", "evaluation", "analysis", "gym", "cli", "leash_grpo_trainer")
+    },
+    "planning": HEAVY | {"torch", "leash_trl.leash_grpo_trainer", "leash_trl.leash_grpo_config"},
     "analysis": {"torch", "leash_trl.leash_grpo_trainer"} | HEAVY,
     "rewards": {"trl", "transformers", "leash_trl.leash_grpo_trainer"},
 }

@@ -9,7 +9,7 @@ import yaml
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
-FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON, *SAMPLING})
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {

@@ -12,12 +12,14 @@ COMMANDS = {
     "train": "train a model with LEASH or another method: leash train --config recipes/x.yaml [--any_field value]",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
     "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
+    "plan": "memory per GPU, tokens per step and time of a recipe; refuses what cannot fit",
     "filter": "keep the training problems that a model sometimes solves, with pass rates and right lengths",
     "contamination": "find training problems that overlap with benchmarks, and drop them",
     "eval": "accuracy and tokens of a model on benchmarks, with intervals",
     "behavior": "count the paper's summary, rethink and plan words in evaluated completions",
     "plot": "draw figures of one or several runs",
     "report": "write one page with the tables and figures of runs",
+    "bench": "measure the training step against TRL's, and rollout engines: time, memory, gradient difference",
     "gym": "rebuild or measure the gym's base model",
 }
 

@@ -102,11 +102,11 @@ def make_parser() -> TrlParser:
 def parse(argv: list[str]):
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
     if "--config" in argv:
-        _check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
+        check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
     return make_parser().parse_args_and_config(argv)
 
 
-def _check_recipe(path: str) -> None:
+def check_recipe(path: str) -> None:
     """Names misspelt keys. TrlParser would too, but only after the configuration has missed what they meant."""
     recipe = read_recipe(path)
     known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}

@@ -179,8 +179,8 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
 
     if trainer.use_vllm:
         raise ValueError(
-            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one of "
-            "them"
+            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one "
+            "of them"
         )
     if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(

@@ -1,0 +1,1 @@
+"""Repeatable measurements of the training step and of rollout engines; `leash bench` runs them."""

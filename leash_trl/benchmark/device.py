@@ -1,0 +1,86 @@
+"""The machine that is measured: its device, clock, memory, and rate of multiplying matrices."""
+
+import platform
+import resource
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+
+MATRIX_REPEATS = 10
+
+
+def benchmark_device() -> torch.device:
+    """The first CUDA device, or else the CPU."""
+    return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """What the device is called, on a CPU with the number of torch's threads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text(encoding="utf-8").splitlines() if described.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    threads = torch.get_num_threads()
+    return f"{names[0] if names else platform.machine()} CPU, {threads} {'thread' if threads == 1 else 'threads'}"
+
+
+def now(device: torch.device) -> float:
+    """Seconds on a clock, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class PeakMemory:
+    """The most memory that was taken since this object was made, in bytes.
+
+    On CUDA it is what tensors took in all, weights included (`torch.cuda.max_memory_allocated`). On a CPU it is how
+    far the process's greatest resident size (`ru_maxrss`) has risen; Linux starts it at the size of the process that
+    started this one, which therefore must be small.
+
+    Args:
+        device (`torch.device`):
+            Where tensors live.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._level = 0
+        if device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(device)
+        else:
+            self._level = self._highest()
+
+    @property
+    def kind(self) -> str:
+        """What is measured."""
+        if self._device.type == "cuda":
+            return "torch.cuda.max_memory_allocated"
+        return "rise of ru_maxrss"
+
+    def _highest(self) -> int:
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device)
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+    def read(self) -> int:
+        """The peak so far, in bytes."""
+        return self._highest() - self._level
+
+
+def matrix_rate(device: torch.device, dtype: str) -> float:
+    """FLOP/s of multiplying two large square matrices: the median of ten products after two."""
+    size = 8192 if device.type == "cuda" else 1024
+    left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
+    seconds = []
+    for _ in range(MATRIX_REPEATS + 2):
+        start = now(device)
+        left @ right
+        seconds.append(now(device) - start)
+    return 2 * size**3 / statistics.median(seconds[2:])

@@ -1,0 +1,170 @@
+"""`leash bench step | rollout`: time, memory and exactness of the training step, and speed of rollout engines."""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leash_trl.cli.errors import user_errors
+from leash_trl.cli.process_queue import Job, run_jobs
+
+
+if TYPE_CHECKING:
+    from leash_trl.benchmark.settings import BenchSettings, RolloutSettings, StepSettings
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of `leash bench`."""
+    from leash_trl.benchmark.settings import ENGINES
+
+    parser = argparse.ArgumentParser(
+        prog="leash bench",
+        description="Measure on models with random weights and completions of drawn lengths, each arm in a process of "
+        "its own, on the first GPU or else the CPU. Writes JSON, Markdown and a log per arm.",
+    )
+    commands = parser.add_subparsers(dest="benchmark", required=True)
+    step = commands.add_parser("step", help="training step of TRL's GRPOTrainer and of LeashGRPOTrainer")
+    step.add_argument("--loss_type", default="dapo", help="TRL's name of the loss (default: dapo)")
+    step.add_argument("--per_device_train_batch_size", type=int, default=8, help="completions in a micro-batch")
+    step.add_argument("--gradient_accumulation_steps", type=int, default=32, help="micro-batches in an optimizer step")
+    step.add_argument("--num_generations", type=int, default=8, help="completions per prompt")
+    step.add_argument("--dead_share", type=float, default=0.0, help="share of groups with equal rewards (default: 0)")
+    step.add_argument("--gradient_checkpointing", action="store_true", help="recompute activations")
+    rollout = commands.add_parser("rollout", help="generate, shrinking batch, continuous batching and vLLM")
+    rollout.add_argument("--num_completions", type=int, default=64, help="completions in a round (default: 64)")
+    rollout.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="which to measure")
+    for command in (step, rollout):
+        _add_common_arguments(command)
+    return parser
+
+
+def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    from leash_trl.benchmark.lengths import NAMED
+    from leash_trl.benchmark.settings import DTYPES, MODELS
+
+    parser.add_argument("--model", default="gym", help=f"{', '.join(MODELS)}, or a config.json (default: gym)")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of weights and activations")
+    parser.add_argument(
+        "--lengths",
+        default="paper-start",
+        help=f"{', '.join(NAMED)}, or a CSV with a column length (default: paper-start)",
+    )
+    parser.add_argument(
+        "--max_length",
+        type=int,
+        default=512,
+        help="longest completion in tokens; the paper's lengths are scaled to it",
+    )
+    parser.add_argument("--steps", type=int, default=5, help="steps or rounds to measure, after one more (default: 5)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", default="runs/bench", help="folder for results and logs (default: runs/bench)")
+
+
+def main(argv: list[str]) -> int:
+    """Runs `leash bench`; 1 if an arm failed."""
+    options = vars(build_parser().parse_args(argv))
+    benchmark, output = options.pop("benchmark"), Path(options.pop("output"))
+
+    from leash_trl.benchmark.settings import RolloutSettings, StepSettings
+
+    command = shlex.join(["leash", "bench", *argv])
+    if benchmark == "step":
+        with user_errors():
+            step_settings = StepSettings(**options)
+        report, page = _measure_step(command, step_settings, output)
+    else:
+        engines = options.pop("engines")
+        with user_errors():
+            rollout_settings = RolloutSettings(**options)
+        report, page = _measure_rollout(command, rollout_settings, engines, output)
+
+    from leash_trl.whole_file import write_whole
+
+    write_whole(output / f"{benchmark}.json", json.dumps(report, indent=2) + "\n")
+    write_whole(output / f"{benchmark}.md", page)
+    print(f"\n{page}\nResults and logs are in {output}.")
+    return 1 if any("failed" in result for result in report["results"].values()) else 0
+
+
+def _measure_step(command: str, settings: "StepSettings", output: Path) -> tuple[dict[str, Any], str]:
+    from leash_trl.benchmark.tables import finished, make_report, step_markdown, with_utilisation
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        arms = ["stock", "ours without skipping", "ours"] if settings.num_dead_groups else ["stock", "ours"]
+        gradients = {arm: folder / f"{arm}.pt" for arm in arms}
+        results = _run(
+            "leash_trl.benchmark.training_step",
+            {arm: [arm, str(path)] for arm, path in gradients.items()},
+            settings,
+            folder,
+            output,
+        )
+        difference = None
+        if len(finished(results)) == len(gradients):
+            from leash_trl.benchmark.gradients import gradient_difference
+
+            difference = gradient_difference(gradients["ours"], gradients["stock"])
+    report = make_report(command, settings, with_utilisation(results), gradient_difference=difference)
+    return report, step_markdown(report)
+
+
+def _measure_rollout(
+    command: str, settings: "RolloutSettings", engines: list[str], output: Path
+) -> tuple[dict[str, Any], str]:
+    from leash_trl.benchmark.tables import make_report, rollout_markdown
+
+    with tempfile.TemporaryDirectory() as name:
+        results = _run(
+            "leash_trl.benchmark.rollout_engines",
+            {engine: [engine] for engine in dict.fromkeys(engines)},
+            settings,
+            Path(name),
+            output,
+        )
+    report = make_report(command, settings, results)
+    return report, rollout_markdown(report)
+
+
+def _run(
+    module: str, arguments: dict[str, list[str]], settings: "BenchSettings", folder: Path, output: Path
+) -> dict[str, dict[str, Any]]:
+    """Runs a module once per name, one after the other, and returns what each wrote, or why it failed."""
+    settings.save(folder / "settings.json")
+    jobs, files = [], {}
+    for name, own in arguments.items():
+        files[name] = folder / f"{name}.json"
+        log = output / f"{name}.log"
+        log.unlink(missing_ok=True)
+        command = (sys.executable, "-m", module, str(folder / "settings.json"), *own, str(files[name]))
+        jobs.append(Job(name, command, log))
+    run_jobs(jobs, 1, _environment(settings), _describe)
+    results = {}
+    for job in jobs:
+        if files[job.name].exists():
+            results[job.name] = json.loads(files[job.name].read_text(encoding="utf-8"))
+        else:
+            results[job.name] = {"failed": _last_line(job.log_file)}
+    return results
+
+
+def _environment(settings: "BenchSettings") -> dict[str, str]:
+    # one GPU: with several, Trainer would wrap the model in DataParallel
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible, "TRL_EXPERIMENTAL_SILENCE": "1"}
+    if settings.model == "gym":
+        environment.setdefault("OMP_NUM_THREADS", "1")  # a model this small is slower on two
+    return environment
+
+
+def _describe(job: Job, exit_code: int, seconds: float) -> str:
+    return f"{job.name}: {f'{seconds:.0f} s' if exit_code == 0 else f'failed, see {job.log_file}'}"
+
+
+def _last_line(log_file: Path) -> str:
+    lines = log_file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it was ended from outside, without a word"

@@ -1,0 +1,311 @@
+"""`leash plan`: memory per GPU, tokens per step and the time's split, before any GPU is asked for."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from leash_trl.cli.errors import user_errors
+from leash_trl.planning import memory, rollout_memory
+from leash_trl.planning.architecture import PAPER_MODELS, Architecture, read_architecture
+from leash_trl.planning.micro_batches import grouped_micro_batch, stock_micro_batch
+from leash_trl.planning.settings import GIB, SHARDINGS, Settings
+from leash_trl.planning.throughput import step_size, step_time
+
+
+DEFAULT_PROMPT_LENGTH = 1024
+RATES = {"ours": "train_rate", "vllm": "rollout_rate"}
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of the plan's own options; all others are fields of the recipe."""
+    parser = argparse.ArgumentParser(
+        prog="leash plan",
+        description="Print what a recipe needs per GPU and refuse what cannot fit; fields of leash train may follow.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--config", required=True, help="recipe of leash train")
+    parser.add_argument("--num_gpus", type=int, required=True, help="GPUs that train")
+    parser.add_argument("--gpu_memory", type=float, required=True, help="memory of one GPU, in GiB")
+    parser.add_argument(
+        "--sharding", choices=SHARDINGS, default="none", help="how training is distributed; none is DDP (default)"
+    )
+    parser.add_argument(
+        "--headroom", type=float, default=0.05, help="share of a GPU left to CUDA, NCCL and fragments (default: 0.05)"
+    )
+    parser.add_argument("--model_config", help="the model's config.json, where the Hub is out of reach")
+    parser.add_argument(
+        "--prompt_length",
+        type=int,
+        help="tokens of the longest prompt (default: vllm_max_model_length - max_completion_length, or 1024)",
+    )
+    parser.add_argument(
+        "--mean_length", type=int, help="mean tokens of a completion (default: max_completion_length, the worst case)"
+    )
+    parser.add_argument("--rollout_rate", type=float, help="measured completion tokens generated per second and GPU")
+    parser.add_argument("--train_rate", type=float, help="measured completion tokens trained per second and GPU")
+    parser.add_argument("--rollout_gpus", type=int, help="GPUs that generate (default: those that train)")
+    parser.add_argument("--bench", nargs="+", help="JSON files of leash bench step and leash bench rollout: the rates")
+    return parser
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
+    """The plan's options, and the training and model arguments of the recipe for that number of GPUs."""
+    arguments, rest = build_parser().parse_known_args(argv)
+    if arguments.num_gpus < 1:
+        raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
+    from trl import TrlParser
+
+    from leash_trl.cli.train import DATACLASS_TYPES, check_recipe
+    from leash_trl.leash_grpo_config import LeashGRPOConfig
+
+    class PlannedConfig(LeashGRPOConfig):
+        world_size = property(lambda self: arguments.num_gpus)
+
+    check_recipe(arguments.config)
+    types = [PlannedConfig if kind is LeashGRPOConfig else kind for kind in DATACLASS_TYPES]
+    # planning happens where there are no GPUs, of which bf16 would ask
+    parser = TrlParser(types, prog="leash plan")
+    argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
+    _, training_args, model_args, _ = parser.parse_args_and_config(argv)
+    return arguments, training_args, model_args
+
+
+def load_architecture(model: str, config_file: str | None) -> Architecture:
+    """
+    Shapes of a model: from the given file, a folder, the paper's models, the gym or the Hub.
+
+    Raises:
+        `ValueError`: If there is no config.json to be had, or it is of a type that cannot be planned.
+        `FileNotFoundError`: If `config_file` does not exist.
+    """
+    from leash_trl import gym
+
+    folder = gym.CHECKPOINT if model == gym.NAME else Path(model)
+    if config_file is not None:
+        if not Path(config_file).is_file():
+            raise FileNotFoundError(f"--model_config {config_file}: no such file")
+        return _read(Path(config_file))
+    if (folder / "config.json").is_file():
+        return _read(folder / "config.json")
+    if model in PAPER_MODELS:
+        return read_architecture(PAPER_MODELS[model])
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    try:
+        return _read(Path(hf_hub_download(model, "config.json")))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        raise ValueError(
+            f"model_name_or_path is {model!r}, but its config.json is neither in a folder of that name nor to be had "
+            f"from the Hub ({type(error).__name__}); give it with --model_config FILE"
+        ) from error
+
+
+def _read(path: Path) -> Architecture:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}; give a model's config.json") from error
+    return read_architecture(config)
+
+
+def make_settings(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> Settings:
+    """What the plan depends on, out of options and recipe.
+
+    Raises:
+        `ValueError`: If the recipe has something whose memory is not known here.
+    """
+    _check_known(training_args, model_args)
+    limit = training_args.vllm_max_model_length
+    longest = training_args.max_completion_length
+    prompt = arguments.prompt_length or (limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH)
+    regroups = training_args.loss_type != "bnpo" and training_args.entropy_coef == 0
+    return Settings(
+        architecture=load_architecture(model_args.model_name_or_path, arguments.model_config),
+        num_gpus=arguments.num_gpus,
+        gpu_memory=arguments.gpu_memory,
+        headroom=arguments.headroom,
+        sharding=arguments.sharding,
+        weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
+        bf16=training_args.bf16,
+        gradient_checkpointing=training_args.gradient_checkpointing,
+        has_reference=training_args.beta != 0,
+        keeps_attention_mask="flash" not in (model_args.attn_implementation or "sdpa"),
+        groups_lengths=training_args.length_grouped_microbatches and regroups,
+        per_device_train_batch_size=training_args.per_device_train_batch_size,
+        gradient_accumulation_steps=training_args.gradient_accumulation_steps,
+        steps_per_generation=training_args.steps_per_generation,
+        num_iterations=training_args.num_iterations,
+        max_prompt_length=prompt,
+        max_completion_length=longest,
+        mean_completion_length=arguments.mean_length or longest,
+        use_vllm=training_args.use_vllm,
+        vllm_mode=training_args.vllm_mode,
+        vllm_gpu_memory_utilization=training_args.vllm_gpu_memory_utilization,
+        vllm_enable_sleep_mode=training_args.vllm_enable_sleep_mode,
+        vllm_tensor_parallel_size=training_args.vllm_tensor_parallel_size,
+        vllm_max_model_length=limit or prompt + longest,
+    )
+
+
+def _check_known(training_args: Any, model_args: Any) -> None:
+    unknown = {
+        "use_peft": model_args.use_peft,
+        "load_in_4bit": model_args.load_in_4bit,
+        "load_in_8bit": model_args.load_in_8bit,
+        "cast_lm_head_to_fp32": training_args.cast_lm_head_to_fp32,
+        "fp16": training_args.fp16,
+        "dtype=auto": model_args.dtype == "auto",
+        "attn_implementation=eager": model_args.attn_implementation == "eager",
+    }
+    for name, is_set in unknown.items():
+        if is_set:
+            raise ValueError(f"{name} is set, but its memory is not modelled; plan without it: that is an upper bound")
+    optimizer = str(getattr(training_args.optim, "value", training_args.optim))
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"optim is {optimizer!r}, but memory is modelled for {' and '.join(OPTIMIZERS)} only")
+
+
+def memory_lines(settings: Settings) -> list[str]:
+    """The items of one GPU's memory in GiB, and their sums."""
+    training, generating = memory.peak_bytes(settings)
+    lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
+    for item in memory.items(settings):
+        if item.size:
+            columns = [
+                f"{item.size / GIB:12.2f}" if held else f"{'-':>12}" for held in (item.is_trained, item.is_generating)
+            ]
+            lines.append(f"{item.name:<30}{''.join(columns)}")
+    lines.append(f"{'sum':<30}{training / GIB:12.2f}{generating / GIB:12.2f}")
+    lines.append(f"{'usable':<30}{settings.usable_bytes / GIB:12.2f}{settings.usable_bytes / GIB:12.2f}")
+    return lines
+
+
+def micro_batch_lines(settings: Settings) -> list[str]:
+    """Activations of the largest micro-batch, cut as TRL does and by tokens, with and without checkpointing."""
+    lines = ["", f"{'largest micro-batch':<30}{'tokens':>12}{'checkpointed':>14}{'kept, GiB':>12}"]
+    for name, batch in (
+        ("TRL's rows", stock_micro_batch(settings)),
+        ("filled by tokens, at most", grouped_micro_batch(settings)),
+    ):
+        sizes = [memory.activation_peak(settings, batch, checkpointing) / GIB for checkpointing in (True, False)]
+        lines.append(f"{name:<30}{batch.tokens:12,.0f}{sizes[0]:14.2f}{sizes[1]:12.2f}")
+    return lines
+
+
+def rollout_lines(settings: Settings) -> list[str]:
+    """Cache of a sequence, and how many fit into colocated vLLM's share."""
+    lengths = sorted({settings.mean_completion_length + settings.max_prompt_length, settings.vllm_max_model_length})
+    lines = [""]
+    for length in lengths if settings.use_vllm else []:
+        cache = rollout_memory.sequence_cache_bytes(settings, length) / GIB
+        line = f"cache of a sequence of {length:,} tokens: {cache:.2f} GiB"
+        if settings.is_colocated:
+            line += f"; an engine holds {rollout_memory.concurrent_sequences(settings, length):,} at once"
+        lines.append(line)
+    if settings.use_vllm and not settings.is_colocated:
+        lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
+    return lines
+
+
+def step_lines(settings: Settings) -> list[str]:
+    """Completions, updates and tokens of one generation batch."""
+    size = step_size(settings)
+    return [
+        "",
+        f"generation batch: {size.completions:,} completions, {size.updates:g} policy updates of "
+        f"{size.completions_per_update:,}",
+        f"completion tokens: {size.mean_tokens:,} at the mean length {settings.mean_completion_length:,}, at most "
+        f"{size.max_tokens:,}",
+    ]
+
+
+def time_lines(settings: Settings, arguments: argparse.Namespace) -> list[str]:
+    """How a step's time divides, if both rates were given."""
+    rates = {"rollout_rate": arguments.rollout_rate, "train_rate": arguments.train_rate}
+    for path in arguments.bench or []:
+        rates |= {name: rate for name, rate in read_rates(path).items() if rates[name] is None}
+    if missing := [name for name, rate in rates.items() if rate is None]:
+        return [f"no time: no {' and no '.join(missing)} was given, by option or --bench"]
+    if settings.use_vllm and not settings.is_colocated and arguments.rollout_gpus is None:
+        raise ValueError("--rollout_gpus is missing: with vllm_mode=server, give the number of the server's GPUs")
+    time = step_time(settings, **rates, rollout_gpus=arguments.rollout_gpus or settings.num_gpus)
+    return [
+        f"time: {time.rollout:,.0f} s generating ({time.rollout_share:.0%}) and {time.train:,.0f} s training for each "
+        "generation batch, at the given rates; scoring, rewards and weight updates come on top"
+    ]
+
+
+def read_rates(path: str) -> dict[str, float]:
+    """
+    Completion tokens per second and GPU that `leash bench` measured: of its arm `ours`, or of vLLM, which recipes use.
+
+    Raises:
+        `ValueError`: If the file is not one of `leash bench`, or has measured neither.
+        `FileNotFoundError`: If there is no such file.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"--bench {path}: no such file")
+    try:
+        results = json.loads(Path(path).read_text(encoding="utf-8"))["results"]
+        rates = {
+            name: results[arm].get("completion_tokens_per_second") for arm, name in RATES.items() if arm in results
+        }
+    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"--bench {path} is not a result of leash bench ({type(error).__name__}: {error}); give its step.json or "
+            "rollout.json"
+        ) from error
+    measured = {name: float(rate) for name, rate in rates.items() if rate is not None}
+    if not measured:
+        raise ValueError(
+            f"--bench {path} measured neither the arm ours nor the engine vllm; run leash bench step, or leash bench "
+            "rollout --engines vllm"
+        )
+    return measured
+
+
+def remedy_lines(settings: Settings) -> list[str]:
+    """What would make the run fit, each with its larger peak in GiB."""
+    found = memory.remedies(settings)
+    if not found:
+        return ["no change of up to three fields makes it fit: take GPUs with more memory, or a smaller model"]
+    lines = ["these changes fit:"]
+    for change in found:
+        peak = max(memory.peak_bytes(replace(settings, **change))) / GIB
+        lines.append(f"  {', '.join(_as_option(name, value) for name, value in change.items())}: {peak:.1f} GiB")
+    return lines
+
+
+def _as_option(name: str, value: Any) -> str:
+    """The change as the user makes it: an option of the plan, or a field of the recipe."""
+    names = {
+        "keeps_attention_mask": "attn_implementation=flash_attention_2",
+        "groups_lengths": "length_grouped_microbatches=true",
+        "sharding": f"--sharding {value}",
+    }
+    return names.get(name, f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+
+
+def main(argv: list[str]) -> int:
+    """Runs `leash plan`: 0 if the run fits, 1 if not."""
+    with user_errors():
+        arguments, training_args, model_args = parse(argv)
+        settings = make_settings(arguments, training_args, model_args)
+        times = time_lines(settings, arguments)
+    architecture = settings.architecture
+    print(
+        f"{model_args.model_name_or_path}: {architecture.num_parameters:,} parameters on {settings.num_gpus} GPUs of "
+        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}\n"
+    )
+    lines = memory_lines(settings) + micro_batch_lines(settings) + rollout_lines(settings) + step_lines(settings)
+    print("\n".join([*lines, *times, ""]))
+    reason = memory.refusal(settings)
+    print(f"does not fit: {reason}" if reason else "fits")
+    if reason:
+        print("\n".join(remedy_lines(settings)))
+    return 1 if reason else 0

@@ -1,0 +1,236 @@
+"""`leash bench step`: what is scripted, what is counted, and one whole run."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from leash_trl.benchmark.flops import ModelShape
+from leash_trl.benchmark.gradients import gradient_difference, save_gradients
+from leash_trl.benchmark.scripted_rollouts import REWARD, ScriptedRollouts, coin_rewards
+from leash_trl.benchmark.settings import StepSettings
+from leash_trl.benchmark.step_meter import StepMeter
+from leash_trl.benchmark.tables import make_report, step_markdown, with_utilisation
+from leash_trl.benchmark.training_step import summarise
+from leash_trl.cli.bench import main
+from leash_trl.cli.errors import UserError
+
+
+SETTINGS = {
+    "model": "gym",
+    "dtype": "float32",
+    "lengths": "uniform",
+    "max_length": 20,
+    "seed": 0,
+    "steps": 1,
+    "loss_type": "dapo",
+    "per_device_train_batch_size": 4,
+    "gradient_accumulation_steps": 2,
+    "num_generations": 4,
+    "dead_share": 0.0,
+    "gradient_checkpointing": False,
+}
+
+
+def groups(rewards: list[float], size: int) -> list[list[float]]:
+    return [rewards[i : i + size] for i in range(0, len(rewards), size)]
+
+
+@pytest.mark.parametrize("num_dead", [0, 3, 8])
+def test_exactly_the_dead_groups_have_equal_rewards(num_dead):
+    rewards = coin_rewards(8, num_dead, 2, random.Random(0))
+    assert sum(len(set(group)) == 1 for group in groups(rewards, 2)) == num_dead
+    assert set(rewards) == {-1.0, 1.0}
+
+
+def test_scripted_completions_have_the_drawn_lengths_and_repeat(tokenizer):
+    prompts = [[{"role": "user", "content": "1 + 2"}]] * 8
+    one, two = (ScriptedRollouts(StepSettings(**SETTINGS), tokenizer) for _ in range(2))
+    batches = [rollouts(prompts, None) for rollouts in (one, two, one)]
+    assert batches[0] == batches[1]
+    assert batches[0]["completion_ids"] != batches[2]["completion_ids"]
+    assert [len(ids) for ids in batches[2]["completion_ids"]] == one.lengths[1]
+    for ids in batches[0]["completion_ids"]:
+        assert ids.index(tokenizer.eos_token_id) == len(ids) - 1
+        assert tokenizer.pad_token_id not in ids
+    assert len(batches[0][REWARD]) == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_generations": 3}, "num_generations is 3"),
+        ({"num_generations": 1}, "at least 2"),
+        ({"dead_share": 1.0}, "leave one of 2 groups"),
+        ({"dead_share": 0.8}, "leave one of 2 groups"),
+        ({"dead_share": -0.1}, "dead_share is -0.1"),
+        ({"dtype": "int8"}, "dtype is 'int8'"),
+        ({"steps": 0}, "steps is 0"),
+        ({"model": "gpt"}, "model is 'gpt'"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
+    ],
+)
+def test_settings_that_cannot_be_measured_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        StepSettings(**{**SETTINGS, **change})
+
+
+def test_settings_survive_their_file(tmp_path):
+    settings = StepSettings(**SETTINGS)
+    settings.save(tmp_path / "settings.json")
+    assert StepSettings.load(str(tmp_path / "settings.json")) == settings
+
+
+def test_summary_by_hand():
+    def step(seconds, flops):
+        return {
+            "forward_backward_seconds": seconds,
+            "scoring_seconds": 0.5,
+            "positions": 100,
+            "attended": 80,
+            "flops": flops,
+        }
+
+    summary = summarise([step(1, 10), step(2, 30), step(4, 80)], [[3, 5], [4, 6], [8, 10]])
+    assert summary == {
+        "forward_backward_seconds": 2.0,
+        "scoring_seconds": 0.5,
+        "completion_tokens_per_second": 5.0,  # 8 / 1, 10 / 2, 18 / 4
+        "padding_share": pytest.approx(0.2),
+        "model_flops_per_second": 15.0,  # 10 / 1, 30 / 2, 80 / 4
+        "mean_length": 6.0,
+        "longest": 10,
+    }
+
+
+def gradients(path: Path, *values: float) -> Path:
+    layer = torch.nn.Linear(len(values), 1, bias=False)
+    layer.weight.grad = torch.tensor([values])
+    save_gradients(layer, path)
+    return path
+
+
+def test_gradient_difference_by_hand(tmp_path):
+    stock = gradients(tmp_path / "stock.pt", 3.0, -4.0)
+    ours = gradients(tmp_path / "ours.pt", 3.0, -3.0)
+    # the difference is (0, 1), against a norm of 5 and a largest of 4
+    assert gradient_difference(ours, stock) == {"relative_l2": pytest.approx(0.2), "relative_max": pytest.approx(0.25)}
+    assert gradient_difference(stock, stock) == {"relative_l2": 0.0, "relative_max": 0.0}
+    with pytest.raises(ValueError, match="all gradients of the stock trainer are 0"):
+        gradient_difference(ours, gradients(tmp_path / "zero.pt", 0.0, 0.0))
+
+
+def test_an_arm_that_failed_leaves_the_other_s_column():
+    done = {
+        **summarise(
+            [{"forward_backward_seconds": 2.0, "scoring_seconds": 1.0, "positions": 4, "attended": 3, "flops": 8}],
+            [[1, 3]],
+        ),
+        "peak_memory_bytes": 2**30,
+        "peak_memory_kind": "rise of ru_maxrss",
+        "matrix_flops_per_second": 16.0,
+        "device": "a CPU",
+    }
+    results = with_utilisation({"stock": {"failed": "out of memory"}, "ours": done})
+    page = step_markdown(make_report("leash bench", StepSettings(**SETTINGS), results, gradient_difference=None))
+    assert "| | ours | stock / ours |" in page
+    assert "| model FLOP utilisation | 25.0% |  |" in page  # 8 / 2 of 16 FLOP/s
+    assert "stock failed: out of memory" in page
+
+
+def test_the_process_that_starts_the_arms_stays_small():
+    # Linux hands its greatest size on to them, and their memory is measured from there
+    code = "from leash_trl.cli.bench import build_parser; build_parser(); import leash_trl.benchmark.tables, sys"
+    code += "; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "leash_trl.benchmark.settings" in loaded
+    assert not {"torch", "transformers", "trl", "numpy"} & set(loaded)
+
+
+def test_mistakes_are_told_before_anything_runs(tmp_path):
+    with pytest.raises(UserError, match="num_generations is 7"):
+        main(["step", "--num_generations", "7", "--output", str(tmp_path / "bench")])
+    assert not (tmp_path / "bench").exists()
+
+
+def test_a_whole_run_compares_both_trainers(tmp_path, tiny_model_path, capsys):
+    options = {
+        "model": f"{tiny_model_path}/config.json",
+        "dtype": "float64",
+        "max_length": 32,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 4,
+        "dead_share": 0.5,
+        "steps": 2,
+        "output": tmp_path,
+    }
+    assert main(["step", *(str(part) for name, value in options.items() for part in (f"--{name}", value))]) == 0
+    report = json.loads((tmp_path / "step.json").read_text(encoding="utf-8"))
+    stock, ours = report["results"]["stock"], report["results"]["ours"]
+    for arm in (stock, ours):
+        assert len(arm["steps"]) == 3
+        assert arm["forward_backward_seconds"] > arm["scoring_seconds"] > 0
+        assert arm["peak_memory_bytes"] >= 0
+        assert 0 < arm["padding_share"] < 1 or arm is ours
+        assert 0 < arm["model_flop_utilisation"] < 1
+    assert ours["padding_share"] <= stock["padding_share"]
+    assert ours["mean_length"] == stock["mean_length"]
+    # TRL computes log-probabilities in float32 whatever the model's type
+    assert max(report["gradient_difference"].values()) < 1e-6
+    page = (tmp_path / "step.md").read_text(encoding="utf-8")
+    assert report["command"] in page
+    assert page in capsys.readouterr().out
+
+
+class Reader(torch.nn.Module):
+    """Takes what a language model takes."""
+
+    def forward(self, attention_mask):
+        return attention_mask
+
+
+class SleepingTrainer:
+    """Sleeps 60 ms in rollouts, 40 ms in scoring and 80 ms in forward and backward."""
+
+    def __init__(self):
+        self.model = Reader()
+        self.callbacks = []
+
+    def add_callback(self, callback):
+        self.callbacks.append(callback)
+
+    def rollout_func(self):
+        time.sleep(0.06)
+
+    def _prepare_inputs(self):
+        self.rollout_func()
+        time.sleep(0.04)
+        with torch.no_grad():
+            self.model(attention_mask=torch.tensor([[1, 1, 0, 0]]))
+
+    def training_step(self):
+        self._prepare_inputs()
+        time.sleep(0.08)
+        self.model(attention_mask=torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]]))
+
+
+def test_the_meter_tells_the_parts_of_a_step_apart(tmp_path):
+    meter = StepMeter(torch.device("cpu"), ModelShape(10, num_layers=1, attention_width=2), tmp_path / "gradients.pt")
+    trainer = SleepingTrainer()
+    meter.attach(trainer)
+    assert trainer.callbacks == [meter]
+    for _ in range(2):  # each step starts from nothing
+        trainer.training_step()
+        meter.on_step_end(None, None, None)
+    for step in meter.steps:
+        assert 0.08 <= step["forward_backward_seconds"] < 0.16
+        assert 0.04 <= step["scoring_seconds"] < 0.09
+        assert (step["positions"], step["attended"]) == (4 + 8, 2 + 4)
+        # only what has a gradient: 6 * 10 * (3 + 1) + 6 * 1 * 2 * (9 + 1)
+        assert step["flops"] == 240 + 120

@@ -1,0 +1,357 @@
+"""`leash plan`: sums by hand, what it refuses, what it proposes, and the command from end to end."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from leash_trl.planning import activations, memory, rollout_memory, states
+from leash_trl.planning.architecture import PAPER_MODELS, Architecture, read_architecture
+from leash_trl.planning.micro_batches import MicroBatch, grouped_micro_batch, stock_micro_batch
+from leash_trl.planning.settings import GIB, Settings
+from leash_trl.planning.throughput import step_size, step_time
+
+
+ROOT = Path(__file__).parent.parent
+QWEN = read_architecture(PAPER_MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
+SMALL = Architecture(
+    hidden_size=8,
+    intermediate_size=16,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=2,
+    vocab_size=10,
+    is_tied=False,
+    num_biases=0,
+    has_query_key_norm=False,
+)
+PAPER = Settings(
+    architecture=QWEN,
+    num_gpus=32,
+    gpu_memory=96.0,
+    headroom=0.05,
+    sharding="none",
+    weight_bytes=4,
+    bf16=True,
+    gradient_checkpointing=True,
+    has_reference=False,
+    keeps_attention_mask=True,
+    groups_lengths=True,
+    per_device_train_batch_size=1,
+    gradient_accumulation_steps=8,
+    steps_per_generation=16,
+    num_iterations=1,
+    max_prompt_length=1024,
+    max_completion_length=32768,
+    mean_completion_length=8600,
+    use_vllm=True,
+    vllm_mode="colocate",
+    vllm_gpu_memory_utilization=0.4,
+    vllm_enable_sleep_mode=False,
+    vllm_tensor_parallel_size=1,
+    vllm_max_model_length=33792,
+)
+
+
+def test_parameters_by_hand():
+    # a layer: 8*8 queries, 8*4 keys, 8*4 values, 8*8 output, 3*8*16 feed-forward, 2*8 norms
+    assert SMALL.layer_parameters == 64 + 32 + 32 + 64 + 384 + 16
+    # embedding and head 10*8 each, last norm 8
+    assert SMALL.num_parameters == 2 * 592 + 160 + 8
+    assert replace(SMALL, is_tied=True).num_parameters == 2 * 592 + 80 + 8
+
+
+@pytest.mark.parametrize(
+    ("sharding", "weights", "gradients", "optimizer"),
+    [
+        ("none", 4, 4, 8),
+        ("zero1", 2, 2, 16 / 32),
+        ("zero2", 2, 2 / 32, 16 / 32),
+        ("zero3", 2 / 32, 2 / 32, 16 / 32),
+        ("fsdp", 4 / 32, 4 / 32, 8 / 32),
+    ],
+)
+def test_bytes_per_parameter_by_hand(sharding, weights, gradients, optimizer):
+    settings = replace(PAPER, sharding=sharding)
+    size = QWEN.num_parameters
+    assert states.weights(settings) == pytest.approx(weights * size)
+    assert states.gradients(settings) == pytest.approx(gradients * size)
+    assert states.optimizer_state(settings) == pytest.approx(optimizer * size)
+
+
+def test_buffers_by_hand():
+    size = QWEN.num_parameters
+    layer, outer = QWEN.layer_parameters, QWEN.outer_parameters
+    expected = {
+        "none": 4 * size,
+        "zero1": 2 * 5e8,
+        "zero2": 2 * 5e8,
+        "zero3": 2 * (2 * 5e8 + 1e9),
+        "fsdp": 2 * (outer + 2 * layer + outer + layer),
+    }
+    for sharding, buffers in expected.items():
+        assert states.communication_buffers(replace(PAPER, sharding=sharding)) == buffers
+    assert states.communication_buffers(replace(PAPER, num_gpus=1)) == 0
+
+
+def test_only_an_asked_for_reference_is_held():
+    assert states.reference_weights(PAPER) == 0
+    assert states.reference_weights(replace(PAPER, has_reference=True)) == 4 * QWEN.num_parameters
+
+
+def test_cache_of_a_token_by_hand():
+    # keys and values, 28 layers, 2 heads of 128, 2 bytes
+    assert rollout_memory.cache_bytes_per_token(PAPER) == 2 * 28 * 256 * 2
+    assert rollout_memory.sequence_cache_bytes(PAPER, 1000) == 28_672_000
+    assert rollout_memory.sequence_cache_bytes(replace(PAPER, vllm_tensor_parallel_size=2), 1000) == 14_336_000
+
+
+def test_vllm_takes_its_share_of_the_whole_gpu_in_colocate_mode_only():
+    assert rollout_memory.vllm_share(PAPER) == 0.4 * 96 * GIB
+    assert rollout_memory.vllm_share(replace(PAPER, vllm_mode="server")) == 0
+    assert rollout_memory.vllm_share(replace(PAPER, use_vllm=False)) == 0
+
+
+def test_as_many_sequences_as_the_cache_holds():
+    count = rollout_memory.concurrent_sequences(PAPER, 33792)
+    one = rollout_memory.sequence_cache_bytes(PAPER, 33792)
+    assert count * one <= rollout_memory.cache_bytes(PAPER) < (count + 1) * one
+
+
+def test_headroom_is_left_free():
+    assert replace(PAPER, headroom=0.25).usable_bytes == 72 * GIB
+
+
+def test_what_vllm_needs_by_hand():
+    # weights, then 4,096 positions of twice the stream and three times the feed-forward layer, in bfloat16
+    forward = 4096 * 2 * (2 * 1536 + 3 * 8960)
+    assert rollout_memory.vllm_working_bytes(PAPER) == 2 * QWEN.num_parameters + forward
+    # 1,024 sequences: a logit in bfloat16 and three float32 copies
+    many = replace(PAPER, per_device_train_batch_size=64)
+    assert rollout_memory.vllm_working_bytes(many) == 2 * QWEN.num_parameters + 1024 * 151936 * 14
+
+
+@pytest.mark.parametrize(("peak", "masks"), [(activations.checkpointed_peak, 1), (activations.kept_peak, 28)])
+def test_padding_adds_masks_and_repeated_keys(peak, masks):
+    padded, whole = (MicroBatch(32768.0, 32768, is_padded) for is_padded in (True, False))
+    # a byte for the mask, two in each layer that keeps its own; 10 more heads of 128 for keys and values
+    added = 32768**2 * (1 + 2 * masks) + masks * 32768 * 2 * 2 * 10 * 128
+    difference = peak(QWEN, padded, 4, 2, keeps_mask=True) - peak(QWEN, whole, 4, 2, keeps_mask=True)
+    assert difference == pytest.approx(added)
+    assert peak(QWEN, padded, 4, 2, keeps_mask=False) == peak(QWEN, whole, 4, 2, keeps_mask=False)
+
+
+def test_vllm_starts_with_its_smallest_share_and_not_below():
+    share = rollout_memory.smallest_vllm_share(PAPER)
+    assert memory.vllm_starts(replace(PAPER, vllm_gpu_memory_utilization=share))
+    assert not memory.vllm_starts(replace(PAPER, vllm_gpu_memory_utilization=share - 0.01))
+
+
+def test_generate_caches_the_whole_generation_batch():
+    settings = replace(PAPER, use_vllm=False)
+    assert rollout_memory.generate_cache(settings) == 16 * 33792 * 28672
+    assert rollout_memory.generate_cache(PAPER) == 0
+
+
+def test_micro_batches_by_hand():
+    four = replace(PAPER, per_device_train_batch_size=4, max_prompt_length=1000, max_completion_length=31000)
+    assert stock_micro_batch(four) == MicroBatch(4 * 32000, 32000, is_padded=True)
+    # 1.7 * 4 * (1000 + 7000) is above 32000, and 1.25 times that below 4 * 32000
+    assert grouped_micro_batch(replace(four, mean_completion_length=7000)).tokens == pytest.approx(68000)
+    assert grouped_micro_batch(replace(four, mean_completion_length=2000)).tokens == 1.25 * 32000
+    assert grouped_micro_batch(replace(four, mean_completion_length=31000)).tokens == 4 * 32000
+    assert grouped_micro_batch(PAPER) == MicroBatch(33792, 33792, is_padded=False)
+
+
+def test_gradients_and_activations_are_gone_while_generating():
+    entries = {item.name: item for item in memory.items(PAPER)}
+    training, generating = memory.peak_bytes(PAPER)
+    assert training - generating == pytest.approx(entries["gradients"].size + entries["activations"].size)
+    asleep = replace(PAPER, vllm_enable_sleep_mode=True)
+    assert memory.peak_bytes(asleep)[0] == pytest.approx(training - entries["vLLM"].size)
+    assert memory.peak_bytes(asleep)[1] == generating
+
+
+def test_checkpointing_flash_attention_and_grouping_each_save_memory():
+    rows = replace(PAPER, per_device_train_batch_size=4)
+    for change in ({"gradient_checkpointing": False}, {"groups_lengths": False}):
+        assert memory.peak_bytes(replace(rows, **change))[0] > memory.peak_bytes(rows)[0]
+    assert memory.peak_bytes(replace(rows, keeps_attention_mask=False))[0] < memory.peak_bytes(rows)[0]
+
+
+def test_what_fits_is_not_refused():
+    assert memory.fits(PAPER)
+    assert memory.refusal(PAPER) is None
+
+
+def test_a_refusal_names_the_largest_item():
+    tight = replace(PAPER, gpu_memory=24.0)
+    largest = max((item for item in memory.items(tight) if item.is_trained), key=lambda item: item.size)
+    assert f"largest item is {largest.name} with" in memory.refusal(tight)
+
+
+def test_a_share_too_small_for_one_sequence_is_refused():
+    starved = replace(PAPER, vllm_gpu_memory_utilization=0.01)
+    assert "one sequence of 33,792 tokens" in memory.refusal(starved)
+    assert {"vllm_gpu_memory_utilization"} in [set(change) for change in memory.remedies(starved)]
+
+
+@pytest.mark.parametrize("gpu_memory", [24.0, 40.0, 64.0])
+def test_every_remedy_fits_and_no_part_of_it_is_enough(gpu_memory):
+    tight = replace(PAPER, gpu_memory=gpu_memory, gradient_checkpointing=False)
+    found = memory.remedies(tight)
+    assert found
+    for change in found:
+        assert memory.fits(replace(tight, **change))
+        for name in change:
+            rest = {key: value for key, value in change.items() if key != name}
+            assert not memory.fits(replace(tight, **rest))
+
+
+def test_remedies_leave_the_policy_update_as_it_is():
+    tight = replace(PAPER, gpu_memory=40.0, per_device_train_batch_size=8, gradient_accumulation_steps=1)
+    for change in memory.remedies(replace(tight, groups_lengths=False)):
+        assert step_size(replace(tight, **change)) == step_size(tight)
+    halved = [change for change in memory.remedies(tight) if "per_device_train_batch_size" in change]
+    assert all(change["gradient_accumulation_steps"] == 2 for change in halved)
+
+
+def test_nothing_is_proposed_where_nothing_helps():
+    assert memory.remedies(replace(PAPER, gpu_memory=1.0)) == []
+
+
+def test_the_papers_step_by_hand():
+    size = step_size(PAPER)
+    assert (size.completions, size.completions_per_update, size.updates) == (512, 256, 2)
+    assert (size.mean_tokens, size.max_tokens) == (512 * 8600, 512 * 32768)
+    assert step_size(replace(PAPER, num_iterations=3)).updates == 6
+
+
+def test_time_by_hand():
+    # 4,403,200 tokens; 32 GPUs at 1,000 tokens/s generate, 32 at 4,000 train
+    time = step_time(PAPER, rollout_rate=1000, train_rate=4000, rollout_gpus=32)
+    assert (time.rollout, time.train) == (137.6, 34.4)
+    assert time.rollout_share == pytest.approx(0.8)
+    assert step_time(PAPER, 1000, 4000, rollout_gpus=8).rollout == 4 * 137.6
+    assert step_time(replace(PAPER, num_iterations=2), 1000, 4000, 32).train == 2 * 34.4
+
+
+@pytest.mark.parametrize("name", ["rollout_rate", "train_rate", "rollout_gpus"])
+def test_a_rate_of_zero_is_refused(name):
+    rates = {"rollout_rate": 1.0, "train_rate": 1.0, "rollout_gpus": 1, name: 0}
+    with pytest.raises(ValueError, match=f"{name} is 0, but must be positive"):
+        step_time(PAPER, **rates)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_gpus": 0}, "num_gpus is 0"),
+        ({"gpu_memory": -1.0}, "gpu_memory is -1.0"),
+        ({"headroom": 1.0}, "headroom is 1.0"),
+        ({"sharding": "zero4"}, "sharding is 'zero4'"),
+        ({"mean_completion_length": 40000}, "mean_completion_length is 40000"),
+    ],
+)
+def test_settings_out_of_range_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(PAPER, **change)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [({"model_type": "mixtral"}, "model_type is 'mixtral'"), ({"model_type": "llama"}, "no positive hidden_size")],
+)
+def test_models_that_the_formulas_do_not_hold_for_are_refused(config, message):
+    with pytest.raises(ValueError, match=message):
+        read_architecture(config)
+
+
+def plan(capsys, *argv: str) -> tuple[int, str, str]:
+    from leash_trl.cli.main import main
+
+    code = main(["plan", *argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+RECIPE = str(ROOT / "recipes" / "leash_1.5b_4k.yaml")
+
+
+def test_the_command_plans_the_papers_recipe(capsys):
+    code, out, _ = plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96")
+    assert code == 0
+    assert "1,777,088,000 parameters on 32 GPUs of 96 GiB" in out
+    assert "512 completions, 2 policy updates of 256" in out
+    assert "no time: no rollout_rate and no train_rate was given" in out
+    assert out.rstrip().endswith("fits")
+
+
+def test_the_command_refuses_what_cannot_fit(capsys):
+    code, out, _ = plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "40")
+    assert code == 1
+    assert "does not fit: training takes" in out
+    assert "these changes fit:" in out
+
+
+def test_fields_of_the_recipe_may_be_overridden(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "4", "--gpu_memory", "96", "--steps_per_generation", "2"]
+    # 4 * 1 * 2 completions are one group: only a parser that knows the number of GPUs accepts it
+    _, out, _ = plan(capsys, *argv)
+    assert "generation batch: 8 completions" in out
+
+
+def test_rates_may_come_from_leash_bench(capsys, tmp_path):
+    step, rollout = tmp_path / "step.json", tmp_path / "rollout.json"
+    step.write_text(json.dumps({"results": {"stock": {}, "ours": {"completion_tokens_per_second": 4000.0}}}))
+    rollout.write_text(json.dumps({"results": {"vllm": {"completion_tokens_per_second": 1000.0}}}))
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--mean_length", "8600"]
+    _, out, _ = plan(capsys, *argv, "--bench", str(step), str(rollout))
+    assert "time: 138 s generating (80%) and 34 s training" in out
+    _, out, _ = plan(capsys, *argv, "--bench", str(step), "--rollout_rate", "2000")
+    assert "time: 69 s generating" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not a result of leash bench"),
+        ("[]", "not a result of leash bench"),
+        ('{"results": {"ours": {"failed": "no memory"}}}', "measured neither"),
+    ],
+)
+def test_files_without_rates_are_refused(tmp_path, text, message):
+    from leash_trl.cli.plan import read_rates
+
+    path = tmp_path / "bench.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_rates(str(path))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--num_gpus", "0"], "--num_gpus is 0"),
+        (["--num_gpus", "32", "--use_peft", "true"], "use_peft is set"),
+        (["--num_gpus", "32", "--optim", "adafactor"], "optim is 'adafactor'"),
+        (["--num_gpus", "32", "--model_config", "nowhere.json"], "nowhere.json: no such file"),
+        (["--num_gpus", "3", "--steps_per_generation", "1"], "divisible"),
+        (["--num_gpus", "32", "--vllm_mode", "server", "--rollout_rate", "1", "--train_rate", "1"], "--rollout_gpus"),
+    ],
+)
+def test_mistakes_are_one_line_with_a_remedy(capsys, argv, message):
+    code, _, err = plan(capsys, "--config", RECIPE, "--gpu_memory", "96", *argv)
+    assert code == 2
+    assert re.search(message, err)
+
+
+def test_a_config_json_stands_for_any_model(capsys, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"]}))
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--model_config", str(config)]
+    _, out, _ = plan(capsys, *argv, "--model_name_or_path", "someone/something")
+    assert "someone/something: 4,022,468,096 parameters" in out
