@@ -1,4 +1,4 @@
-"""The tensors of TRL's training batches: joined, picked by row, and trimmed to their longest row. Pure.
+"""The tensors of TRL's training batches: what is known of their rows, joining, cutting and scattering. Pure.
 
 A batch is a dict of tensors whose first dimension is the row: prompts padded on the left, everything that belongs to
 completions padded on the right.
@@ -37,16 +37,6 @@ def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
-def lengths(mask: torch.Tensor) -> list[int]:
-    """Tokens of each row.
-
-    >>> lengths(torch.tensor([[1, 1, 0], [0, 0, 0]]))
-    [2, 0]
-    """
-    tokens: list[int] = mask.sum(dim=1).tolist()
-    return tokens
-
-
 def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Of each row: tokens of the prompt, of the completion, and in the loss, and whether its advantage is not zero.
     Shape `(N, 4)`, whole numbers."""
@@ -65,11 +55,6 @@ def joined(batches: Sequence[Mapping[str, torch.Tensor]]) -> Batch:
     return {
         name: first[name] if name in WHOLE_FIELDS else torch.cat([batch[name] for batch in batches]) for name in first
     }
-
-
-def rows_of(batch: Mapping[str, torch.Tensor], rows: Sequence[int]) -> Batch:
-    """The given rows."""
-    return {name: values if name in WHOLE_FIELDS else values[list(rows)] for name, values in batch.items()}
 
 
 def ignores_left_edge(rope_parameters: Mapping[str, Any] | None) -> bool:
@@ -104,38 +89,24 @@ def fitting_width(row_lengths: Iterable[int], multiple_of: int | None = None) ->
     return max(1, -(-max(row_lengths) // multiple)) * multiple
 
 
-def trimmed(
-    batch: Mapping[str, torch.Tensor], multiple_of: int | None = None, keep_prompt_padding: bool = False
-) -> Batch:
+def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
     """
-    The batch without the columns that are padding in every row.
+    A field without the columns beyond these widths.
 
     A decoder's output does not depend on what stands to its right, nor, with rotary positions, on how far from the
     left edge a row begins.
 
     Args:
-        batch (`Mapping[str, torch.Tensor]`):
-            Tensors of N rows.
-        multiple_of (`int`, *optional*):
-            What the number of columns must be a multiple of.
-        keep_prompt_padding (`bool`, *optional*, defaults to `False`):
-            Whether prompts keep their width, for models that count positions from the left edge.
-
-    Returns:
-        `dict[str, torch.Tensor]`: The same rows; fields of shape `(N, 1)` hold one value for a whole row and stay.
+        name (`str`):
+            Name of the field.
+        values (`torch.Tensor`):
+            Its values; of shape `(N, 1)`, they hold for whole completions and stay as they are.
+        prompt_width (`int`), completion_width (`int`):
+            Columns to keep.
     """
-    width = batch["completion_ids"].shape[1]
-    kept = min(width, fitting_width(lengths(batch["completion_mask"]), multiple_of))
-    prompt_width = batch["prompt_ids"].shape[1]
-    if not keep_prompt_padding:
-        prompt_width = min(prompt_width, fitting_width(lengths(batch["prompt_mask"]), multiple_of))
-    trimmed_batch = dict(batch)
-    for name in PROMPT_FIELDS & batch.keys():
-        trimmed_batch[name] = batch[name][:, -prompt_width:]
-    for name in COMPLETION_FIELDS & batch.keys():
-        if batch[name].shape[1] == width:
-            trimmed_batch[name] = batch[name][:, :kept]
-    return trimmed_batch
+    if name in PROMPT_FIELDS:
+        return values[:, -prompt_width:]
+    return values[:, :completion_width] if name in COMPLETION_FIELDS else values
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:

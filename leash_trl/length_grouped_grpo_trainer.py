@@ -36,12 +36,12 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        self._keeps_prompt_padding = not self._ignores_left_edge()
         reasons = self._reasons_against_regrouping()
         self._regroups = self.args.length_grouped_microbatches and not reasons
         if self.args.length_grouped_microbatches and reasons:
             logger.warning("micro-batches are trimmed, but not regrouped by length: %s", "; ".join(reasons))
         self._skips_zero_signal = self.args.skip_zero_signal and not self._needs_all_rows()
-        self._keeps_prompt_padding = not self._ignores_left_edge()
 
     def _reasons_against_regrouping(self) -> list[str]:
         """What makes the loss of a window depend on which completions share a micro-batch or a process."""
@@ -53,6 +53,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             "top_entropy_quantile is a quantile of each micro-batch": self.top_entropy_quantile < 1.0,
             "the router loss is computed for each micro-batch": self.aux_loss_enabled,
             "use_liger_kernel may replace TRL's loss": self.args.use_liger_kernel,
+            "a model that counts positions from the left edge sees other ones in another process": (
+                self._keeps_prompt_padding and self.accelerator.num_processes > 1
+            ),
             "with tensor, context or sequence parallelism, several processes hold the same completions": parallelism
             is not None
             and parallelism.non_data_parallel_size > 1,
@@ -103,14 +106,16 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """This process's micro-batches of a window whose rows may be split freely."""
         rows = batch_fields.joined(window)
         prompts, completions, tokens, signal = self._of_all(batch_fields.row_facts(rows)).T.tolist()
-        is_needed = [not self._skips_zero_signal or bool(t and s) for t, s in zip(tokens, signal, strict=True)]
+        is_needed = self._needed([t > 0 and s > 0 for t, s in zip(tokens, signal, strict=True)], completions)
         plan = microbatch.arrange(prompts, completions, is_needed, len(window), self._num_sharing)
         mine = plan[self.accelerator.process_index if self._regroups else 0]
         self._log_arrangement(prompts, completions, plan)
         every_step = [[row for process in plan for row in process[step]] for step in range(len(window))]
         token_factors = loss_weights.mean_factors([sum(tokens[row] for row in rows) for rows in every_step])
         row_factors = loss_weights.mean_factors([len(rows) for rows in every_step])
-        batches = self._picked(rows, mine)
+        prompt_width = rows["prompt_ids"].shape[1]
+        widths = [self._widths(prompts, completions, part, prompt_width) for part in mine]
+        batches = self._picked(rows, mine, widths)
         for step, batch in enumerate(batches):
             batch["loss_factor"] = loss_weights.loss_factor(
                 self.loss_type,
@@ -121,6 +126,17 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             )
             batch["token_factor"], batch["row_factor"] = token_factors[step], row_factors[step]
         return batches
+
+    def _needed(self, adds_to_loss: list[bool], lengths: list[int]) -> list[bool]:
+        """Which rows are to be computed. Where processes keep their rows, as many in each: TRL gathers a statistic of
+        every row."""
+        if not self._skips_zero_signal:
+            return [True] * len(lengths)
+        if self._regroups:
+            return adds_to_loss
+        counts = self.accelerator.gather(torch.tensor([sum(adds_to_loss)], device=self.accelerator.device))
+        rows = {*microbatch.rows_to_compute(adds_to_loss, lengths, least=int(counts.max()))}
+        return [row in rows for row in range(len(lengths))]
 
     @property
     def _num_sharing(self) -> int:
@@ -134,15 +150,25 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         same_width = self.accelerator.pad_across_processes(values, dim=1, pad_first=pad_first)
         return self.accelerator.gather(same_width)
 
-    def _picked(self, rows: batch_fields.Batch, plan: list[list[int]]) -> list[dict[str, Any]]:
+    def _widths(
+        self, prompts: list[int], completions: list[int], part: list[int], prompt_width: int
+    ) -> tuple[int, int]:
+        """Columns that the prompts and the completions of some rows need, of `prompt_width` for prompts."""
+        if not self._keeps_prompt_padding:
+            prompt_width = batch_fields.fitting_width((prompts[row] for row in part), self.pad_to_multiple_of)
+        return prompt_width, batch_fields.fitting_width((completions[row] for row in part), self.pad_to_multiple_of)
+
+    def _picked(
+        self, rows: batch_fields.Batch, plan: list[list[int]], widths: list[tuple[int, int]]
+    ) -> list[dict[str, Any]]:
         """One trimmed batch for each list of rows. Fields are gathered one after the other, to save memory."""
         batches: list[dict[str, Any]] = [{} for _ in plan]
         for name, values in rows.items():
             is_whole = name in batch_fields.WHOLE_FIELDS
             everywhere = values if is_whole else self._of_all(values, name in batch_fields.PROMPT_FIELDS)
-            for batch, part in zip(batches, plan, strict=True):
-                batch[name] = everywhere if is_whole else everywhere[part]
-        return [batch_fields.trimmed(batch, self.pad_to_multiple_of, self._keeps_prompt_padding) for batch in batches]
+            for batch, part, width in zip(batches, plan, widths, strict=True):
+                batch[name] = everywhere if is_whole else batch_fields.cut(name, everywhere, *width)[part]
+        return batches
 
     def _log_arrangement(self, prompts: list[int], completions: list[int], plan: list[list[list[int]]]) -> None:
         parts = [part for process in plan for part in process]
@@ -180,16 +206,19 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             "completion_mask": attention_mask[:, width:],
         }
         num_parts = -(-len(input_ids) // (batch_size or self.args.per_device_train_batch_size))
-        prompts, completions = (batch_fields.lengths(fields[f"{name}_mask"]) for name in ("prompt", "completion"))
+        prompts, completions = (fields[f"{name}_mask"].sum(dim=1).tolist() for name in ("prompt", "completion"))
         parts = microbatch.partition(prompts, completions, num_parts)
-        outputs = [self._logps_and_entropies_of(model, batch_fields.rows_of(fields, part), options) for part in parts]
+        outputs = []
+        for part in parts:
+            widths = self._widths(prompts, completions, part, width)
+            batch = {name: batch_fields.cut(name, values, *widths)[part] for name, values in fields.items()}
+            outputs.append(self._logps_and_entropies_of(model, batch, options))
         return tuple(
             None if values[0] is None else batch_fields.scattered(values, parts, logits_to_keep)
             for values in zip(*outputs, strict=True)
         )
 
-    def _logps_and_entropies_of(self, model, fields: batch_fields.Batch, options: dict[str, Any]):
-        batch = batch_fields.trimmed(fields, self.pad_to_multiple_of, self._keeps_prompt_padding)
+    def _logps_and_entropies_of(self, model, batch: batch_fields.Batch, options: dict[str, Any]):
         return super()._get_per_token_logps_and_entropies(
             model,
             torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),

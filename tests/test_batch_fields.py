@@ -21,31 +21,24 @@ def batch() -> dict[str, torch.Tensor]:
     }
 
 
-def test_columns_of_padding_are_cut_off(batch):
-    cut = batch_fields.trimmed(batch)
+def test_columns_beyond_the_widths_are_cut_off(batch):
+    cut = {name: batch_fields.cut(name, values, 2, 3) for name, values in batch.items()}
     assert cut["prompt_ids"].tolist() == [[0, 7], [8, 9]]
     assert cut["prompt_mask"].tolist() == [[0, 1], [1, 1]]
     assert cut["completion_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
     assert cut["old_per_token_logps"].tolist() == [[-1.0, -2.0, -3.0], [-4.0, 0.0, 0.0]]
     assert cut["importance_sampling_ratio"].tolist() == [[0.5], [2.0]]
+    assert cut["advantages"].tolist() == [0.0, 1.0]
     assert cut["num_items_in_batch"] == 4
 
 
-def test_widths_stay_multiples(batch):
-    cut = batch_fields.trimmed(batch, multiple_of=4)
-    assert cut["completion_ids"].shape == (2, 4)
-    assert cut["prompt_ids"].shape == (2, 4)
+def test_wider_than_the_field_is_the_field(batch):
+    assert torch.equal(batch_fields.cut("prompt_ids", batch["prompt_ids"], 8, 8), batch["prompt_ids"])
 
 
-def test_padding_of_prompts_can_stay(batch):
-    cut = batch_fields.trimmed(batch, keep_prompt_padding=True)
-    assert cut["prompt_ids"].shape == (2, 4)
-    assert cut["completion_mask"].shape == (2, 3)
-
-
-def test_a_masked_completion_keeps_one_column(batch):
-    batch["completion_mask"].zero_()
-    assert batch_fields.trimmed(batch)["completion_ids"].shape == (2, 1)
+def test_a_masked_completion_keeps_one_column():
+    assert batch_fields.fitting_width([0, 0]) == 1
+    assert batch_fields.fitting_width([0], multiple_of=8) == 8
 
 
 def test_facts_of_rows(batch):
@@ -55,7 +48,10 @@ def test_facts_of_rows(batch):
 
 
 def test_joining_undoes_a_split(batch):
-    parts = [batch_fields.rows_of(batch, [0]), batch_fields.rows_of(batch, [1])]
+    parts = [
+        {name: values if name == "num_items_in_batch" else values[[row]] for name, values in batch.items()}
+        for row in (0, 1)
+    ]
     joined = batch_fields.joined(parts)
     assert joined.keys() == batch.keys()
     assert all(torch.equal(joined[name], batch[name]) for name in batch)

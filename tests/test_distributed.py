@@ -130,7 +130,7 @@ def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp
         launch(tmp_path, 6, tiny_model_path, "--dynamic_sampling_rounds", "1")
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo"])
+@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
 def test_two_processes_share_rows_and_keep_the_gradients_of_the_stock_trainer(loss_type, tiny_model_path, tmp_path):
     import torch
 
@@ -143,8 +143,8 @@ def test_two_processes_share_rows_and_keep_the_gradients_of_the_stock_trainer(lo
         for theirs, mine in zip(stock["gradients"], ours["gradients"], strict=True):
             assert theirs.norm() > 1e-4
             assert (mine - theirs).norm() < 1e-11 * theirs.norm()
-        assert sum(ours["positions"]) < 0.6 * sum(stock["positions"])
+        assert sum(ours["positions"]) < (0.9 if loss_type == "bnpo" else 0.6) * sum(stock["positions"])
     passes = [ours["positions"] for ours in runs["ours"]]
     assert [len(each) for each in passes] == [8, 8]  # two updates of four micro-batches
-    # rows are shared: what the processes compute at the same time is alike
-    assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2
+    if loss_type != "bnpo":  # rows are shared: what the processes compute at the same time is alike
+        assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2
