@@ -96,7 +96,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if not (self.args.length_grouped_microbatches or self._skips_zero_signal):
             return batches
         # Accumulation windows begin at multiples of one, generations at multiples of the other, and the last window of
-        # an epoch ends with a generation: rows `size` micro-batches wide never leave their window.
+        # an epoch ends with a generation, so `size` micro-batches in a row never belong to two windows.
         size = math.gcd(self.args.gradient_accumulation_steps, self.args.steps_per_generation)
         size = size if self._regroups else 1
         windows = [batches[start : start + size] for start in range(0, len(batches), size)]

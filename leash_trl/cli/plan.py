@@ -123,7 +123,13 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     limit = training_args.vllm_max_model_length
     longest = training_args.max_completion_length
     prompt = arguments.prompt_length or (limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH)
-    regroups = training_args.loss_type != "bnpo" and training_args.entropy_coef == 0
+    # as LengthGroupedGRPOTrainer decides, but for what only the model knows
+    regroups = (
+        training_args.loss_type != "bnpo"
+        and training_args.entropy_coef == 0
+        and training_args.top_entropy_quantile == 1
+        and not training_args.use_liger_kernel
+    )
     return Settings(
         architecture=load_architecture(model_args.model_name_or_path, arguments.model_config),
         num_gpus=arguments.num_gpus,
