@@ -4,7 +4,7 @@ A batch is a dict of tensors whose first dimension is the row: prompts padded on
 completions padded on the right.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,10 +23,44 @@ COMPLETION_FIELDS = frozenset(
     }
 )
 WHOLE_FIELDS = frozenset({"num_items_in_batch"})
+PADDING = {"importance_sampling_ratio": 1}
+"""What fills columns beyond a completion where it is not 0: TRL sums the logarithm of ratios over all columns."""
+
 FIELDS = PROMPT_FIELDS | COMPLETION_FIELDS | WHOLE_FIELDS | {"advantages"}
 """Fields whose layout is known here. A batch with others, such as images, is left as TRL has made it."""
 
-LENGTH_FREE_ROPE = frozenset({"default", "linear", "llama3", "yarn", "proportional"})
+LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
+"""Rotary positions whose frequencies follow the width of the batch."""
+
+RELATIVE_MODELS = frozenset(
+    {
+        "cohere",
+        "cohere2",
+        "deepseek_v2",
+        "deepseek_v3",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "gpt_oss",
+        "granite",
+        "llama",
+        "mistral",
+        "mixtral",
+        "olmo2",
+        "phi3",
+        "qwen2",
+        "qwen2_moe",
+        "qwen3",
+        "qwen3_moe",
+        "qwen3_next",
+        "smollm3",
+        "starcoder2",
+    }
+)
+"""`model_type` of text models whose positions enter as differences only, each checked by a test. Others, such as those
+with learned positions, temperatures by position, attention in chunks or unmasked recurrences, see the left edge."""
 
 Batch = dict[str, torch.Tensor]
 
@@ -57,44 +91,35 @@ def joined(batches: Sequence[Mapping[str, torch.Tensor]]) -> Batch:
     }
 
 
-def ignores_left_edge(rope_parameters: Mapping[str, Any] | None) -> bool:
+def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     """
-    Whether a model's output stays the same when padding on the left is cut off.
+    Kinds of rotary positions in a text configuration's `rope_parameters`, which may differ by type of layer.
 
-    Rotary positions enter as differences. Models with learned positions count from the left edge, and rotary scaling
-    that follows the sequence length (`dynamic`, `longrope`) sees another length.
-
-    Args:
-        rope_parameters (`Mapping[str, Any]`, *optional*):
-            `rope_parameters` of the model's text configuration: one set, or one for each type of layer.
-
-    Example:
-        >>> ignores_left_edge({"rope_type": "default", "rope_theta": 10000.0}), ignores_left_edge(None)
-        (True, False)
+    >>> sorted(rope_types({"full_attention": {"rope_type": "yarn"}, "sliding_attention": {"rope_type": "default"}}))
+    ['default', 'yarn']
     """
-    if not rope_parameters:
-        return False
-    if "rope_type" in rope_parameters:
-        return rope_parameters["rope_type"] in LENGTH_FREE_ROPE
-    return all(isinstance(layer, Mapping) and ignores_left_edge(layer) for layer in rope_parameters.values())
+    parameters = rope_parameters or {}
+    if "rope_type" in parameters:
+        return {parameters["rope_type"]}
+    return {layer["rope_type"] for layer in parameters.values() if isinstance(layer, Mapping) and "rope_type" in layer}
 
 
-def fitting_width(row_lengths: Iterable[int], multiple_of: int | None = None) -> int:
-    """Columns that hold the longest row; at least one, since TRL takes the last `-0` columns for all.
+def fitting_width(length: int, multiple_of: int | None = None) -> int:
+    """Columns that hold a row; at least one, since TRL takes the last `-0` columns for all.
 
-    >>> fitting_width([3, 5], multiple_of=4)
+    >>> fitting_width(5, multiple_of=4)
     8
     """
     multiple = multiple_of or 1
-    return max(1, -(-max(row_lengths) // multiple)) * multiple
+    return max(1, -(-length // multiple)) * multiple
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
     """
     A field without the columns beyond these widths.
 
-    A decoder's output does not depend on what stands to its right, nor, with rotary positions, on how far from the
-    left edge a row begins.
+    A decoder's output does not depend on what stands to its right, nor, in `RELATIVE_MODELS`, on how far from the left
+    edge a row begins.
 
     Args:
         name (`str`):

@@ -67,3 +67,67 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
     """
     total = sum(counts)
     return [count * len(counts) / total if total else 1.0 for count in counts]
+
+
+def reasons_against_skipping(
+    loss_type: str,
+    beta: float,
+    has_entropy_bonus: bool,
+    top_entropy_quantile: float,
+    has_router_loss: bool,
+    use_liger_kernel: bool,
+) -> list[str]:
+    """
+    What makes a completion with an advantage of zero add to the loss, or to another one's weight; or nothing.
+
+    Args:
+        loss_type (`str`):
+            TRL's `loss_type`.
+        beta (`float`):
+            Coefficient of the KL term.
+        has_entropy_bonus (`bool`):
+            Whether `entropy_coef` is not 0 or `use_adaptive_entropy` is on.
+        top_entropy_quantile (`float`):
+            TRL's field of this name, in (0, 1].
+        has_router_loss (`bool`):
+            Whether the model is a mixture of experts with a load-balancing loss.
+        use_liger_kernel (`bool`):
+            Field of this name; in older TRL it replaces the loss by one with normalisers of its own.
+
+    Example:
+        >>> reasons_against_skipping("dapo", 0.1, False, 1.0, False, False)
+        ['beta gives every completion a KL term']
+    """
+    reasons = {
+        f"loss_type={loss_type!r} is not known": loss_type not in LOSS_TYPES,
+        "beta gives every completion a KL term": beta != 0.0,
+        "the entropy bonus is a mean over each micro-batch": has_entropy_bonus,
+        "top_entropy_quantile is a quantile of each micro-batch": top_entropy_quantile < 1.0,
+        "the router loss is computed for each micro-batch": has_router_loss,
+        "use_liger_kernel may replace TRL's loss": use_liger_kernel,
+    }
+    return [reason for reason, holds in reasons.items() if holds]
+
+
+def reasons_against_regrouping(
+    loss_type: str,
+    has_entropy_bonus: bool,
+    top_entropy_quantile: float,
+    has_router_loss: bool,
+    use_liger_kernel: bool,
+) -> list[str]:
+    """
+    What makes the loss of a window depend on which completions share a micro-batch; or nothing.
+
+    Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
+
+    Example:
+        >>> reasons_against_regrouping("bnpo", False, 1.0, False, False)
+        ["loss_type='bnpo' is a mean over the tokens of each micro-batch"]
+    """
+    others = reasons_against_skipping(
+        loss_type, 0.0, has_entropy_bonus, top_entropy_quantile, has_router_loss, use_liger_kernel
+    )
+    if loss_type in TOKEN_NORMALIZED:
+        return [f"loss_type={loss_type!r} is a mean over the tokens of each micro-batch", *others]
+    return others

@@ -1,7 +1,7 @@
 """Which completions share a micro-batch, and which need no forward pass at all. Pure: lists of lengths in, rows out.
 
-Memory and time of a micro-batch follow the positions it computes: its rows, each as long as its longest prompt and
-its longest completion. How a micro-batch is cut to that size is in `row_fields.py`.
+Memory and time of a micro-batch are taken to follow the positions it computes: its rows, each as long as its longest
+prompt and its longest completion. What grows with the square of a row, as eager attention does, is not weighed.
 """
 
 from collections.abc import Sequence

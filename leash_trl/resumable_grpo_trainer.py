@@ -74,12 +74,15 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             "batching": self._batching(),
         }
 
-    def _batching(self) -> dict[str, int]:
+    def _batching(self) -> dict[str, Any]:
         """What must be unchanged for a saved generation window to fit."""
         return {
             "num_processes": self.accelerator.num_processes,
             "per_device_train_batch_size": self.args.per_device_train_batch_size,
+            "gradient_accumulation_steps": self.args.gradient_accumulation_steps,
             "steps_per_generation": self.args.steps_per_generation,
+            "loss_type": self.loss_type,
+            "has_reference": self.beta != 0.0,
             "num_iterations": self.num_iterations,
         }
 

@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 
@@ -21,6 +22,8 @@ from pathlib import Path
 import pytest
 
 
+# A shell that starts us in the background makes us, and whatever we start, ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent

@@ -6,6 +6,7 @@ Used by test_distributed, which starts it with torchrun.
 import argparse
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
@@ -13,13 +14,33 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+from leash_trl.batch_fields import FIELDS
 from leash_trl.gym.dataset import gym_problems
 
 
-def run(model_path: str, output_dir: str, is_stock: bool, loss_type: str) -> None:
-    """Two updates of 4 micro-batches of 4 rows per process; writes what this process saw."""
-    for owner, name, method in FLOAT64_METHODS:
-        setattr(owner, name, method)
+CASES = {
+    "dapo": {"loss_type": "dapo"},
+    "grpo": {"loss_type": "grpo"},
+    "bnpo": {"loss_type": "bnpo"},
+    "rows stay": {"loss_type": "dapo", "length_grouped_microbatches": False},
+    "importance ratios": {
+        "loss_type": "vespo",
+        "vllm_importance_sampling_correction": True,
+        "vllm_importance_sampling_mode": "token_truncate",
+    },
+}
+
+
+def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool:
+    """Whether both processes keep TRL's batches when TRL has dropped the images of one."""
+    batches = [{name: batch[name] for name in FIELDS & batch.keys()} for batch in trainer._buffered_inputs]
+    if trainer.accelerator.process_index == 1:
+        batches[0]["pixel_values"] = torch.zeros(1)
+    return trainer._rearranged(batches) is batches
+
+
+def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dict:
+    """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw."""
     args = LeashGRPOConfig(
         output_dir=output_dir,
         target_length=12,
@@ -31,7 +52,7 @@ def run(model_path: str, output_dir: str, is_stock: bool, loss_type: str) -> Non
         gradient_accumulation_steps=4,
         num_generations=4,
         num_iterations=2,
-        loss_type=loss_type,
+        **settings,
         max_steps=2,
         max_grad_norm=0.0,
         save_strategy="no",
@@ -51,25 +72,36 @@ def run(model_path: str, output_dir: str, is_stock: bool, loss_type: str) -> Non
         callbacks=[recorder],
     )
     trainer.rollout_func = make_rollout(tokenizer, num_dead_groups=3)
+    if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
     trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
     trainer.train()
-    seen = {
+    return {
         "world_size": trainer.accelerator.num_processes,
         "gradients": recorder.gradients,
         "positions": recorder.positions_by_pass,
-        "entropy": [row["entropy"] for row in trainer.state.log_history if "entropy" in row],
+        "leaves_images": not is_stock and leaves_batches_with_images_on_one_process(trainer),
+        "shares": {
+            key: value
+            for key, value in trainer.state.log_history[0].items()
+            if key.endswith(("ing_share", "ped_share"))
+        },
     }
-    Path(output_dir).mkdir(parents=True, exist_ok=True)
-    torch.save(seen, Path(output_dir, f"rank{trainer.accelerator.process_index}.pt"))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("model_path")
     parser.add_argument("--output_dir")
-    parser.add_argument("--loss_type")
-    parser.add_argument("--stock", action="store_true")
     options = parser.parse_args()
-    run(options.model_path, options.output_dir, options.stock, options.loss_type)
+    for owner, name, method in FLOAT64_METHODS:
+        setattr(owner, name, method)
+    seen = {
+        (case, name): run(options.model_path, options.output_dir, name == "stock", settings)
+        for case, settings in CASES.items()
+        for name in ("stock", "ours")
+    }
+    torch.save(seen, Path(options.output_dir, f"rank{torch.distributed.get_rank()}.pt"))
     torch.distributed.barrier()
     os._exit(0)  # see scripted_run

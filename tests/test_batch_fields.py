@@ -37,8 +37,9 @@ def test_wider_than_the_field_is_the_field(batch):
 
 
 def test_a_masked_completion_keeps_one_column():
-    assert batch_fields.fitting_width([0, 0]) == 1
-    assert batch_fields.fitting_width([0], multiple_of=8) == 8
+    assert batch_fields.fitting_width(0) == 1
+    assert batch_fields.fitting_width(0, multiple_of=8) == 8
+    assert batch_fields.fitting_width(9, multiple_of=8) == 16
 
 
 def test_facts_of_rows(batch):
@@ -66,15 +67,64 @@ def test_scattered_rows_return_to_their_places():
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        (None, False),
-        ({}, False),
-        ({"rope_type": "default"}, True),
-        ({"rope_type": "yarn", "factor": 4.0}, True),
-        ({"rope_type": "dynamic"}, False),
-        ({"rope_type": "longrope"}, False),
-        ({"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}}, True),
-        ({"full_attention": {"rope_type": "dynamic"}, "sliding_attention": {"rope_type": "default"}}, False),
+        (None, set()),
+        ({}, set()),
+        ({"rope_type": "yarn", "factor": 4.0}, {"yarn"}),
+        ({"full_attention": {"rope_type": "dynamic"}, "sliding_attention": None}, {"dynamic"}),
     ],
 )
-def test_only_positions_that_are_differences_ignore_the_left_edge(parameters, expected):
-    assert batch_fields.ignores_left_edge(parameters) is expected
+def test_rope_types(parameters, expected):
+    assert batch_fields.rope_types(parameters) == expected
+
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "num_experts": 4,
+    "num_local_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "sliding_window": 6,
+}
+
+
+@pytest.mark.parametrize("model_type", sorted(batch_fields.RELATIVE_MODELS))
+def test_relative_models_do_not_see_the_left_edge(model_type):
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    default = AutoConfig.for_model(model_type)
+    config = AutoConfig.for_model(model_type, **{name: n for name, n in SIZES.items() if hasattr(default, name)})
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)  # attention that is not flat, so that positions matter
+        ids = torch.randint(3, 64, (1, 20))
+        padded = torch.cat([torch.zeros(1, 5, dtype=torch.long), ids], dim=1)
+        alone = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        behind_padding = model(input_ids=padded, attention_mask=(padded > 0).long()).logits[:, 5:]
+        turned = model(input_ids=ids.flip(1), attention_mask=torch.ones_like(ids)).logits
+    assert (alone - behind_padding).abs().max() < 1e-4 * alone.abs().max()
+    assert (alone - turned.flip(1)).abs().max() > 1e-2 * alone.abs().max()

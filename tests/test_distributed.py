@@ -130,21 +130,40 @@ def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp
         launch(tmp_path, 6, tiny_model_path, "--dynamic_sampling_rounds", "1")
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "grpo", "bnpo"])
-def test_two_processes_share_rows_and_keep_the_gradients_of_the_stock_trainer(loss_type, tiny_model_path, tmp_path):
+@pytest.fixture(scope="module")
+def gradient_runs(tmp_path_factory, tiny_model_path) -> list[dict]:
+    """What each of two processes saw, by case of gradient_run and trainer."""
     import torch
 
-    script = SCRIPT.with_name("gradient_run.py")
-    for name, flags in {"stock": ["--stock"], "ours": []}.items():
-        launch_script(script, tiny_model_path, "--output_dir", str(tmp_path / name), "--loss_type", loss_type, *flags)
-    runs = {name: [torch.load(tmp_path / name / f"rank{rank}.pt") for rank in range(2)] for name in ("stock", "ours")}
-    for stock, ours in zip(runs["stock"], runs["ours"], strict=True):
+    folder = tmp_path_factory.mktemp("gradients")
+    launch_script(SCRIPT.with_name("gradient_run.py"), tiny_model_path, "--output_dir", str(folder))
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+
+
+@pytest.mark.parametrize("case", ["dapo", "grpo", "bnpo", "rows stay", "importance ratios"])
+def test_two_processes_keep_the_gradients_of_the_stock_trainer(case, gradient_runs):
+    for rank in gradient_runs:
+        stock, ours = rank[case, "stock"], rank[case, "ours"]
         assert stock["world_size"] == ours["world_size"] == 2
         for theirs, mine in zip(stock["gradients"], ours["gradients"], strict=True):
             assert theirs.norm() > 1e-4
             assert (mine - theirs).norm() < 1e-11 * theirs.norm()
-        assert sum(ours["positions"]) < (0.9 if loss_type == "bnpo" else 0.6) * sum(stock["positions"])
-    passes = [ours["positions"] for ours in runs["ours"]]
+        assert sum(ours["positions"]) < (0.9 if case in ("bnpo", "rows stay") else 0.6) * sum(stock["positions"])
+
+
+@pytest.mark.parametrize("case", ["dapo", "grpo", "importance ratios"])
+def test_what_two_processes_compute_at_the_same_time_is_alike(case, gradient_runs):
+    passes = [rank[case, "ours"]["positions"] for rank in gradient_runs]
     assert [len(each) for each in passes] == [8, 8]  # two updates of four micro-batches
-    if loss_type != "bnpo":  # rows are shared: what the processes compute at the same time is alike
-        assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2
+    assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2
+
+
+def test_shares_are_those_of_both_processes(gradient_runs):
+    for case in ("dapo", "rows stay"):
+        shares = [rank[case, "ours"]["shares"] for rank in gradient_runs]
+        assert shares[0] == shares[1]
+    assert gradient_runs[0]["dapo", "ours"]["shares"]["leash/skipped_share"] > 0
+
+
+def test_a_field_that_one_process_alone_has_stops_neither(gradient_runs):
+    assert all(rank["dapo", "ours"]["leaves_images"] for rank in gradient_runs)

@@ -9,7 +9,14 @@ import pytest
 import torch
 from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
 from peft import LoraConfig, PromptTuningConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+)
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
@@ -163,6 +170,9 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
     assert difference(ours, stock) < TOLERANCE
     assert ours.positions < 0.8 * stock.positions
 
+    trainer, _ = train(LeashGRPOTrainer, path=tmp_path / "gpt2", max_steps=1)
+    assert trainer._keeps_prompt_padding
+
     def trim_anyway(trainer):
         trainer._keeps_prompt_padding = False
 
@@ -170,19 +180,21 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
     assert difference(wrong, stock) > 1e-6
 
 
-MEANS = ["entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean"]
+CLIP_RATIOS = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
-def test_logged_means_are_those_over_all_tokens_of_the_update(train, level):
+@pytest.mark.parametrize(("loss_type", "epsilon_high"), [("grpo", 1e-4), ("cispo", 1.0)])
+def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss_type, epsilon_high):
     """A stock update of one micro-batch has no means over micro-batches to average."""
-    settings = {"skip_zero_signal": False, "num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": 1e-4}
-    settings |= {"importance_sampling_level": level, "epsilon": 1e-4, "loss_type": "grpo", "beta": 0.1}
+    settings = {"num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": epsilon_high, "epsilon": 1e-4}
+    settings |= {"importance_sampling_level": level, "loss_type": loss_type, "beta": 0.1}
     one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
     ours, _ = train(LeashGRPOTrainer, **settings)
-    for key in [*MEANS, "kl"]:
+    keys = ["cispo_clip_ratio"] if loss_type == "cispo" else CLIP_RATIOS
+    for key in ["entropy", "kl", *keys]:
         assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
-    assert logged(ours, "clip_ratio/region_mean")[1] > 0.1
+    assert logged(ours, keys[0])[1] > 0.05
 
 
 def test_means_cover_the_rows_with_signal_when_others_are_skipped(train):
@@ -203,8 +215,9 @@ def test_evaluation_is_that_of_the_stock_trainer(train):
     assert sum(rows for rows, _ in computed) == 32
 
 
-def test_padding_share_is_that_of_the_models_inputs(train):
-    trainer, ours = train(LeashGRPOTrainer, skip_zero_signal=False, max_steps=1)
+@pytest.mark.parametrize("multiple", [None, 16])
+def test_padding_share_is_that_of_the_models_inputs(train, multiple):
+    trainer, ours = train(LeashGRPOTrainer, skip_zero_signal=False, max_steps=1, pad_to_multiple_of=multiple)
     real = trainer.state.num_input_tokens_seen
     assert logged(trainer, "leash/padding_share") == [pytest.approx(1 - real / ours.positions)]
     assert logged(trainer, "leash/skipped_share") == [0.0]
@@ -220,9 +233,51 @@ def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train):
 def test_batches_with_fields_of_unknown_layout_are_left_alone(train):
     trainer, _ = train(LeashGRPOTrainer)
     batches = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
-    assert trainer._rearranged(batches) is batches
+    with pytest.warns(UserWarning, match="pixel_values.* stay as TRL makes them"):
+        assert trainer._rearranged(batches) is batches
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny_model_path, caplog, kind):
+    config = AutoConfig.from_pretrained(tiny_model_path)
+    factors = {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8} if kind == "longrope" else {}
+    config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0, **factors}
+    config.rope_parameters["original_max_position_embeddings"] = config.max_position_embeddings = 16
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / kind)
+    _, stock = train(GRPOTrainer, dead=2, path=tmp_path / kind)
+    _, ours = train(LeashGRPOTrainer, dead=2, path=tmp_path / kind)
+    assert ours.positions == stock.positions
+    assert difference(ours, stock) == 0.0
+    assert f"micro-batches stay TRL's: rope_type='{kind}' follows the width" in caplog.text
+
+
+def test_a_router_loss_keeps_split_and_rows(train):
+    trainer, _ = train(LeashGRPOTrainer)
+    trainer.aux_loss_enabled = True
+    reasons = ["the router loss is computed for each micro-batch"]
+    assert trainer._reasons_against_regrouping() == trainer._reasons_against_skipping() == reasons
+
+
+def test_processes_that_hold_the_same_completions_do_not_share_them(train, monkeypatch, caplog):
+    trainer, _ = train(LeashGRPOTrainer)
+    parallelism = SimpleNamespace(non_data_parallel_size=2)
+    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
+    assert trainer._reasons_against_regrouping() == [
+        "with tensor, context or sequence parallelism, processes hold the same completions"
+    ]
+
+
+def test_learned_positions_are_not_compared_over_processes(train, monkeypatch):
+    trainer, _ = train(LeashGRPOTrainer)
+    trainer._keeps_prompt_padding = True
+    assert trainer._reasons_against_regrouping() == []
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
+    (reason,) = trainer._reasons_against_regrouping()
+    assert "differs between processes" in reason
 
 
 def test_what_keeps_trls_split_is_logged(train, caplog):
-    train(LeashGRPOTrainer, loss_type="bnpo")
+    train(LeashGRPOTrainer, loss_type="bnpo", beta=0.1)
     assert "not regrouped by length: loss_type='bnpo'" in caplog.text
+    assert "zero are computed too: beta gives every completion a KL term" in caplog.text

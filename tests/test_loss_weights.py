@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.loss_weights import loss_factor, mean_factors
+from leash_trl.loss_weights import loss_factor, mean_factors, reasons_against_regrouping, reasons_against_skipping
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])
@@ -32,3 +32,39 @@ def test_weighted_means_are_means_over_all():
     factors = mean_factors([6, 2])
     assert sum(factor * mean for factor, mean in zip(factors, [1.0, 5.0], strict=True)) / 2 == 2.0
     assert mean_factors([0, 0]) == [1.0, 1.0]
+
+
+SETTINGS = {
+    "has_entropy_bonus": False,
+    "top_entropy_quantile": 1.0,
+    "has_router_loss": False,
+    "use_liger_kernel": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("has_entropy_bonus", True, "entropy bonus"),
+        ("top_entropy_quantile", 0.8, "quantile"),
+        ("has_router_loss", True, "router loss"),
+        ("use_liger_kernel", True, "use_liger_kernel"),
+    ],
+)
+@pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])
+def test_what_is_computed_for_each_micro_batch_keeps_split_and_rows(field, value, reason, loss_type):
+    settings = {**SETTINGS, field: value}
+    assert any(reason in each for each in reasons_against_regrouping(loss_type, **settings))
+    assert any(reason in each for each in reasons_against_skipping(loss_type, 0.0, **settings))
+
+
+def test_split_and_rows_depend_on_different_things():
+    assert reasons_against_regrouping("dapo", **SETTINGS) == reasons_against_skipping("dapo", 0.0, **SETTINGS) == []
+    assert len(reasons_against_regrouping("bnpo", **SETTINGS)) == 1
+    assert reasons_against_skipping("bnpo", 0.0, **SETTINGS) == []
+    assert len(reasons_against_skipping("dapo", 0.1, **SETTINGS)) == 1
+    assert (
+        len(reasons_against_regrouping("ppo", **SETTINGS))
+        == len(reasons_against_skipping("ppo", 0.0, **SETTINGS))
+        == 1
+    )

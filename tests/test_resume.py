@@ -125,6 +125,18 @@ def test_lost_window_is_a_warning(make_trainer, tmp_path):
         make_trainer(max_steps=2, **settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"gradient_accumulation_steps": 2}, {"loss_type": "grpo"}, {"beta": 0.1}],
+    ids=["windows", "loss", "reference"],
+)
+def test_a_window_arranged_for_something_else_is_not_trained_on(make_trainer, tmp_path, change):
+    settings = {"steps_per_generation": 4, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 1}
+    make_trainer(max_steps=1, **settings).train()
+    with pytest.warns(UserWarning, match="does not fit here"):
+        make_trainer(max_steps=2, **settings, **change).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+
+
 def test_another_target_keeps_lambda_and_warns(make_trainer, tmp_path):
     first = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
     first.train()

@@ -12,10 +12,12 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 import leash_trl
-from leash_trl import LeashGRPOTrainer
+from leash_trl import LeashGRPOTrainer, batch_fields, length_grouped_grpo_trainer, loss_weights
+from leash_trl.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
+LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 
@@ -34,10 +36,37 @@ def parameters(method) -> list[str]:
         ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
         ("_log_completion_extra", ["self", "column", "values"]),
+        ("_prepare_inputs", ["self", "generation_batch"]),
+        ("compute_loss", ["self", "model", "inputs", "return_outputs", "num_items_in_batch"]),
     ],
 )
 def test_hook_has_the_arguments_we_use(name, expected):
     assert parameters(getattr(GRPOTrainer, name)) == expected
+
+
+def test_log_probabilities_have_the_arguments_we_use():
+    names = parameters(GRPOTrainer._get_per_token_logps_and_entropies)
+    assert names[:6] == ["self", "model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"]
+    assert {"compute_entropy", "compute_aux_loss"} <= {*names}
+
+
+def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(make_trainer):
+    trainer = make_trainer(num_iterations=2, length_grouped_microbatches=False, skip_zero_signal=False, max_steps=1)
+    trainer.train()
+    assert trainer._buffered_inputs[0].keys() == batch_fields.FIELDS - {
+        "tool_mask",
+        "ref_per_token_logps",
+        "sampling_per_token_logps",
+        "importance_sampling_ratio",
+    }
+    names = {*length_grouped_grpo_trainer.TOKEN_MEANS, *length_grouped_grpo_trainer.CLIP_MEANS}
+    logged = {*re.findall(r'_metrics\[mode\]\["([^"]+)"\]\.append\(global_masked_mean', LOSS_SOURCE)}
+    assert logged == names | {*length_grouped_grpo_trainer.ROW_MEANS}
+
+
+def test_every_loss_is_known():
+    types = re.findall(r'"(\w+)"', " ".join(re.findall(r"self\.loss_type (?:==|in) (.*?):", LOSS_SOURCE)))
+    assert {*types} == loss_weights.LOSS_TYPES
 
 
 @pytest.mark.parametrize("name", ["_generate_single_turn", "prediction_step"])
@@ -51,7 +80,7 @@ def test_what_we_read_in_the_sampler_exists():
     assert sampler.generator is not None
 
 
-@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, ResumableGRPOTrainer])
+@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, ResumableGRPOTrainer, LengthGroupedGRPOTrainer])
 def test_every_override_calls_super(trainer_class):
     tree = ast.parse(textwrap.dedent(inspect.getsource(trainer_class)))
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
