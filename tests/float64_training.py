@@ -46,7 +46,8 @@ def float64_rotary(self, x, position_ids):
 
 
 def make_rollout(tokenizer, num_dead_groups: int):
-    """Completions of 1 to 44 tokens by prompt and place; those of the first groups repeat one token."""
+    """Completions of 1 to 45 tokens by prompt and place, shorter in a second process; those of the first groups repeat
+    one token."""
     digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
 
     def rollout(prompts, trainer):
@@ -55,7 +56,8 @@ def make_rollout(tokenizer, num_dead_groups: int):
         for place, prompt in enumerate(prompts, start=first):
             code = zlib.crc32(f"{place} {prompt[0]['content']}".encode())
             step = 0 if place // trainer.num_generations < num_dead_groups else 1
-            length = 1 + int(44 * (code % 1000 / 1000) ** 3)
+            longest = 44 if trainer.accelerator.process_index == 0 else 20
+            length = 1 + int(longest * (code % 1000 / 1000) ** 3)
             ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
             completion_ids.append([*ids, tokenizer.eos_token_id] if code % 5 else ids)
         return {

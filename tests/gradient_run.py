@@ -39,6 +39,13 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
     return trainer._rearranged(batches) is batches
 
 
+def gathered_ratios(trainer: LeashGRPOTrainer) -> torch.Tensor:
+    """One row of importance ratios of each process, of 2 columns and of 3."""
+    ratios = torch.full((1, 2 + trainer.accelerator.process_index), 0.5)
+    (batch,) = trainer._picked({"importance_sampling_ratio": ratios}, [[0, 1]], ([1, 1], [2, 3]))
+    return batch["importance_sampling_ratio"]
+
+
 def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dict:
     """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw."""
     args = LeashGRPOConfig(
@@ -71,7 +78,7 @@ def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dic
         train_dataset=gym_problems("train", 64),
         callbacks=[recorder],
     )
-    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups=3)
+    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups=1)
     if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
@@ -82,6 +89,7 @@ def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dic
         "gradients": recorder.gradients,
         "positions": recorder.positions_by_pass,
         "leaves_images": not is_stock and leaves_batches_with_images_on_one_process(trainer),
+        "ratios": None if is_stock or not trainer._regroups else gathered_ratios(trainer),
         "shares": {
             key: value
             for key, value in trainer.state.log_history[0].items()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from leash_trl.benchmark import training_step
 from leash_trl.benchmark.flops import ModelShape
 from leash_trl.benchmark.gradients import gradient_difference, save_gradients
 from leash_trl.benchmark.scripted_rollouts import REWARD, ScriptedRollouts, coin_rewards
@@ -158,30 +159,50 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     assert not (tmp_path / "bench").exists()
 
 
-def test_a_whole_run_compares_both_trainers(tmp_path, tiny_model_path, capsys):
+def check_arms(results: dict) -> None:
+    """What must hold of any two arms on the same completions, one step after one that is not measured."""
+    stock, ours = results["stock"], results["ours"]
+    for arm in (stock, ours):
+        assert len(arm["steps"]) == 2
+        assert arm["forward_backward_seconds"] > arm["scoring_seconds"] > 0
+        assert arm["peak_memory_bytes"] >= 0
+        assert arm["matrix_flops_per_second"] > arm["model_flops_per_second"] > 0
+    assert 0 <= ours["padding_share"] < stock["padding_share"] < 1
+    assert ours["mean_length"] == stock["mean_length"]
+
+
+def test_both_trainers_are_measured_on_the_same_gradients(tmp_path, tiny_model_path, monkeypatch):
+    change = {"model": f"{tiny_model_path}/config.json", "dtype": "float64", "per_device_train_batch_size": 2}
+    settings = StepSettings(**{**SETTINGS, **change, "gradient_accumulation_steps": 4})
+    settings.save(tmp_path / "settings.json")
+    results = {}
+    for arm in ("stock", "ours"):
+        argv = ["bench", str(tmp_path / "settings.json"), arm, str(tmp_path / f"{arm}.pt"), str(tmp_path / arm)]
+        monkeypatch.setattr(sys, "argv", argv)
+        training_step.main()
+        results[arm] = json.loads((tmp_path / arm).read_text(encoding="utf-8"))
+    check_arms(results)
+    # TRL computes log-probabilities in float32 whatever the model's type
+    assert max(gradient_difference(tmp_path / "ours.pt", tmp_path / "stock.pt").values()) < 1e-6
+
+
+@pytest.mark.slow  # three processes that import TRL
+def test_a_whole_run_compares_three_arms(tmp_path, tiny_model_path, capsys):
     options = {
         "model": f"{tiny_model_path}/config.json",
         "dtype": "float64",
         "max_length": 32,
-        "per_device_train_batch_size": 4,
+        "per_device_train_batch_size": 2,
         "gradient_accumulation_steps": 4,
         "num_generations": 4,
         "dead_share": 0.5,
-        "steps": 2,
+        "steps": 1,
         "output": tmp_path,
     }
     assert main(["step", *(str(part) for name, value in options.items() for part in (f"--{name}", value))]) == 0
     report = json.loads((tmp_path / "step.json").read_text(encoding="utf-8"))
-    stock, ours = report["results"]["stock"], report["results"]["ours"]
-    for arm in (stock, ours):
-        assert len(arm["steps"]) == 3
-        assert arm["forward_backward_seconds"] > arm["scoring_seconds"] > 0
-        assert arm["peak_memory_bytes"] >= 0
-        assert 0 < arm["padding_share"] < 1 or arm is ours
-        assert 0 < arm["model_flop_utilisation"] < 1
-    assert ours["padding_share"] <= stock["padding_share"]
-    assert ours["mean_length"] == stock["mean_length"]
-    # TRL computes log-probabilities in float32 whatever the model's type
+    assert [*report["results"]] == ["stock", "ours without skipping", "ours"]
+    check_arms(report["results"])
     assert max(report["gradient_difference"].values()) < 1e-6
     page = (tmp_path / "step.md").read_text(encoding="utf-8")
     assert report["command"] in page
@@ -195,42 +216,44 @@ class Reader(torch.nn.Module):
         return attention_mask
 
 
-class SleepingTrainer:
-    """Sleeps 60 ms in rollouts, 40 ms in scoring and 80 ms in forward and backward."""
+class TickingTrainer:
+    """Takes 5 s for rollouts, 3 s for scoring and 11 s for forward and backward, on a clock of its own."""
 
     def __init__(self):
         self.model = Reader()
         self.callbacks = []
+        self.seconds = 0.0
 
     def add_callback(self, callback):
         self.callbacks.append(callback)
 
     def rollout_func(self):
-        time.sleep(0.06)
+        self.seconds += 5
 
     def _prepare_inputs(self):
         self.rollout_func()
-        time.sleep(0.04)
+        self.seconds += 3
         with torch.no_grad():
             self.model(attention_mask=torch.tensor([[1, 1, 0, 0]]))
 
     def training_step(self):
         self._prepare_inputs()
-        time.sleep(0.08)
+        self.seconds += 11
         self.model(attention_mask=torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]]))
 
 
-def test_the_meter_tells_the_parts_of_a_step_apart(tmp_path):
+def test_the_meter_tells_the_parts_of_a_step_apart(tmp_path, monkeypatch):
     meter = StepMeter(torch.device("cpu"), ModelShape(10, num_layers=1, attention_width=2), tmp_path / "gradients.pt")
-    trainer = SleepingTrainer()
+    trainer = TickingTrainer()
+    monkeypatch.setattr(time, "perf_counter", lambda: trainer.seconds)
     meter.attach(trainer)
     assert trainer.callbacks == [meter]
     for _ in range(2):  # each step starts from nothing
         trainer.training_step()
+        trainer.training_step()
         meter.on_step_end(None, None, None)
     for step in meter.steps:
-        assert 0.08 <= step["forward_backward_seconds"] < 0.16
-        assert 0.04 <= step["scoring_seconds"] < 0.09
-        assert (step["positions"], step["attended"]) == (4 + 8, 2 + 4)
-        # only what has a gradient: 6 * 10 * (3 + 1) + 6 * 1 * 2 * (9 + 1)
-        assert step["flops"] == 240 + 120
+        assert (step["forward_backward_seconds"], step["scoring_seconds"]) == (2 * 11, 2 * 3)
+        assert (step["positions"], step["attended"]) == (2 * (4 + 8), 2 * (2 + 4))
+        # only what has a gradient: 6 * 10 * (3 + 1) + 6 * 1 * 2 * (9 + 1), twice
+        assert step["flops"] == 2 * (240 + 120)

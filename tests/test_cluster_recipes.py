@@ -23,12 +23,15 @@ import json, os, sys, time
 rank = os.environ.get("SLURM_PROCID", "0")
 path = os.path.join({folder!r}, os.path.basename(sys.argv[0]) + "-" + rank + ".json")
 json.dump(sys.argv[1:], open(path, "w"))
+with open(os.path.join({folder!r}, "cpus"), "a") as file:
+    print(os.path.basename(sys.argv[0]), os.environ.get("STEP_CPUS", "1"), file=file)
 name = os.path.basename(sys.argv[0]).upper()
 if name + "_STAYS" in os.environ or (name == "TRL" and "EXIT_TRL" not in os.environ):
     time.sleep(60)
 sys.exit(int(os.environ.get("EXIT_" + name, "0")))
 """
-# runs its command once per node, as srun does with one task a node
+# runs its command once per node, as srun does with one task a node; since SLURM 22.05 a step takes the job's CPUs per
+# task from its own variable alone
 SRUN = """#!/usr/bin/env bash
 nodes=$SLURM_NNODES
 while [[ $1 == --* ]]; do
@@ -37,6 +40,7 @@ while [[ $1 == --* ]]; do
 done
 trap 'kill "$child"; exit 143' TERM
 code=0
+export STEP_CPUS=${SRUN_CPUS_PER_TASK:-1}
 for ((i = 0; i < nodes; i++)); do
     SLURM_PROCID=$i "$@" &
     child=$!
@@ -69,14 +73,28 @@ def test_accelerate_loads_the_config(path):
     assert (config.num_processes, config.mixed_precision, config.use_cpu) == (GPUS_PER_NODE, "bf16", False)
 
 
+def handed_to_launcher(monkeypatch, path: Path, *options: str):
+    """The arguments with which `accelerate launch` would call its launcher."""
+    from accelerate.commands import launch
+
+    called = []
+    for name in ("multi_gpu_launcher", "deepspeed_launcher"):
+        monkeypatch.setattr(launch, name, called.append)
+    launch.launch_command(launch_arguments("--config_file", str(path), *options, "-m", "leash_trl"))
+    (arguments,) = called
+    return arguments
+
+
 def environment_of(path: Path, monkeypatch) -> None:
     """Sets what `accelerate launch` would give its processes."""
-    from accelerate.commands.launch import _validate_launch_command
-    from accelerate.utils.launch import prepare_multi_gpu_env
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 
-    arguments = launch_arguments("--config_file", str(path), "-m", "leash_trl")
-    arguments, _, _ = _validate_launch_command(arguments)
-    for name, value in prepare_multi_gpu_env(arguments).items():
+    arguments = handed_to_launcher(monkeypatch, path)
+    if arguments.use_deepspeed:
+        _, environment = prepare_deepspeed_cmd_env(arguments)
+    else:
+        environment = prepare_multi_gpu_env(arguments)
+    for name, value in environment.items():
         monkeypatch.setenv(name, value)
 
 
@@ -96,24 +114,39 @@ def test_fsdp2_builds_accelerates_plugin(monkeypatch):
 def test_deepspeed_builds_accelerates_plugin(stage, monkeypatch):
     from accelerate.utils import DeepSpeedPlugin
 
-    path = ROOT / "recipes" / "accelerate" / f"deepspeed_zero{stage}.yaml"
-    fields = yaml.safe_load(path.read_text())["deepspeed_config"]
-    assert fields["deepspeed_multinode_launcher"] == "standard"
-    plugin = DeepSpeedPlugin(
-        zero_stage=fields["zero_stage"],
-        offload_optimizer_device=fields["offload_optimizer_device"],
-        offload_param_device=fields["offload_param_device"],
-        zero3_init_flag=fields["zero3_init_flag"],
-        zero3_save_16bit_model=fields.get("zero3_save_16bit_model", False),
-    )
-    assert plugin.deepspeed_config["zero_optimization"]["stage"] == stage
+    environment_of(ROOT / "recipes" / "accelerate" / f"deepspeed_zero{stage}.yaml", monkeypatch)
+    assert os.environ["ACCELERATE_USE_DEEPSPEED"] == "true"
+    plugin = DeepSpeedPlugin()
+    zero = plugin.deepspeed_config["zero_optimization"]
+    assert zero["stage"] == stage
+    assert (zero["offload_optimizer"]["device"], zero["offload_param"]["device"]) == ("none", "none")
+    assert plugin.zero3_init_flag == (stage == 3)
     # without it, ZeRO-3 saves checkpoints that from_pretrained cannot read
     assert plugin.zero3_save_16bit_model == (stage == 3)
+    assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
+
+
+@pytest.mark.parametrize("stage", [2, 3])
+def test_deepspeed_leaves_starting_to_accelerate_on_several_nodes(stage, monkeypatch):
+    from accelerate.utils.launch import prepare_deepspeed_cmd_env
+
+    path = ROOT / "recipes" / "accelerate" / f"deepspeed_zero{stage}.yaml"
+    several = ["--num_machines", "4", "--num_processes", "32", "--machine_rank", "1"]
+    several += ["--main_process_ip", "node0", "--main_process_port", "29500"]
+    arguments = handed_to_launcher(monkeypatch, path, *several)
+    command, _ = prepare_deepspeed_cmd_env(arguments)
+    assert command is None  # DeepSpeed's own launcher would be named here
+    assert (arguments.nproc_per_node, arguments.nnodes, arguments.node_rank) == ("8", "4", 1)
 
 
 @pytest.mark.parametrize("path", SCRIPTS.values(), ids=lambda path: path.stem)
 def test_script_parses(path):
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def asked_for(name: str, option: str) -> str:
+    lines = SCRIPTS[name].read_text().splitlines()
+    return next(line.split("=")[1] for line in lines if line.startswith(f"#SBATCH --{option}="))
 
 
 @pytest.fixture
@@ -130,18 +163,14 @@ def run_script(tmp_path):
         (commands / name).chmod(0o755)
 
     def run(name: str, **environment: str):
-        nodes = next(
-            line.split("=")[1]
-            for line in SCRIPTS[name].read_text().splitlines()
-            if line.startswith("#SBATCH --nodes=")
-        )
         finished = subprocess.run(
             ["bash", str(SCRIPTS[name])],
             cwd=environment.pop("cwd", ROOT),
             env={
                 **os.environ,
                 "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
-                "SLURM_NNODES": nodes,
+                "SLURM_NNODES": asked_for(name, "nodes"),
+                "SLURM_CPUS_PER_TASK": asked_for(name, "cpus-per-task"),
                 "SLURM_JOB_NODELIST": "nodes",
                 "OUTPUT_DIR": str(tmp_path / "run"),
                 **environment,
@@ -209,6 +238,16 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_scri
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
+def test_each_launcher_has_all_cpus_of_its_node(name, run_script, tmp_path):
+    run_script(name)
+    lines = (tmp_path / "records" / "cpus").read_text().splitlines()
+    cpus = asked_for(name, "cpus-per-task")
+    started = [line for line in lines if not line.startswith("leash")]
+    expected = 4 * [f"accelerate {cpus}"] + (["trl " + cpus] if name == "leash_server" else [])
+    assert sorted(started) == expected
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_script_resumes_where_there_is_a_checkpoint_and_only_there(name, run_script, tmp_path):
     _, _, started = run_script(name)
     assert "--resume_from_checkpoint" not in ranks(started)[0]
@@ -261,3 +300,12 @@ def test_script_plans_the_sharding_that_it_launches(name, config, run_script):
 
     # 141 GiB hold every one of them; what a smaller GPU holds is the plan's to say
     assert main([*argv[1:], "--gpu_memory", "141"]) == 0
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_as_it_stands_fits_at_the_greatest_length(name, run_script):
+    from leash_trl.cli.plan import main
+
+    _, _, started = run_script(name)
+    assert "--mean_length" not in started["leash-0"]
+    assert main(started["leash-0"][1:]) == 0

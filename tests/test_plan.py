@@ -9,7 +9,7 @@ import pytest
 
 from leash_trl.planning import activations, memory, rollout_memory, states
 from leash_trl.planning.architecture import PAPER_MODELS, Architecture, read_architecture
-from leash_trl.planning.micro_batches import MicroBatch, grouped_micro_batch, stock_micro_batch
+from leash_trl.planning.micro_batches import MicroBatch, grouped_micro_batch, least_cap_bound, stock_micro_batch
 from leash_trl.planning.settings import GIB, Settings
 from leash_trl.planning.throughput import step_size, step_time
 
@@ -40,6 +40,7 @@ PAPER = Settings(
     has_reference=False,
     keeps_attention_mask=True,
     groups_lengths=True,
+    reasons_against_grouping=(),
     per_device_train_batch_size=1,
     gradient_accumulation_steps=8,
     steps_per_generation=16,
@@ -159,11 +160,45 @@ def test_generate_caches_the_whole_generation_batch():
 def test_micro_batches_by_hand():
     four = replace(PAPER, per_device_train_batch_size=4, max_prompt_length=1000, max_completion_length=31000)
     assert stock_micro_batch(four) == MicroBatch(4 * 32000, 32000, is_padded=True)
-    # 1.7 * 4 * (1000 + 7000) is above 32000, and 1.25 times that below 4 * 32000
-    assert grouped_micro_batch(replace(four, mean_completion_length=7000)).tokens == pytest.approx(68000)
-    assert grouped_micro_batch(replace(four, mean_completion_length=2000)).tokens == 1.25 * 32000
+    # 32 rows of 3,000 on average and 31/32 of 32,000 have 127,000 positions. After k rows a run of 64,000 surely holds
+    # 64000 // 32000 rows, or 64000 * (k + 1) // 127000 if that is more: 2, 2, 2, 3, 5, 7, 11. Eight of 63,999 hold
+    # 1, 1, 1, 2, 3, 4, 6, 9
+    short = replace(four, mean_completion_length=2000)
+    assert least_cap_bound(32, 8, 127_000, 32_000) == 64_000
+    assert grouped_micro_batch(short).tokens == 1.25 * 64_000
     assert grouped_micro_batch(replace(four, mean_completion_length=31000)).tokens == 4 * 32000
     assert grouped_micro_batch(PAPER) == MicroBatch(33792, 33792, is_padded=False)
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_parts", "tokens", "longest", "cap"),
+    [
+        (4, 2, 10, 4, 8),  # 2 and 2 rows, not one more
+        (8, 2, 1000, 900, 2000),  # 2 rows, then 2000 * 3 // 1000 = 6
+        (26, 16, 100, 10, 20),  # 16 runs of 19 would do, but one is kept for runs with too many rows
+    ],
+)
+def test_least_cap_bound_by_hand(num_rows, num_parts, tokens, longest, cap):
+    assert least_cap_bound(num_rows, num_parts, tokens, longest) == cap
+
+
+@pytest.mark.parametrize(("num_gpus", "cap"), [(1, 32_000), (2, 64_000), (32, 94_000)])
+def test_neighbours_on_other_gpus_lengthen_rows(num_gpus, cap):
+    # 2 micro-batches of 8 rows of 2,000: 16,000 positions, with 2 GPUs 16,000 and with 32 GPUs 31,000 more. The first
+    # run holds 2 rows: 32000 // 16000, 64000 // 32000, 94000 // 32000; the second 6 = 3 * cap // sum
+    lengths = {"max_prompt_length": 1000, "max_completion_length": 31000, "mean_completion_length": 1000}
+    two = replace(PAPER, per_device_train_batch_size=4, gradient_accumulation_steps=2, num_gpus=num_gpus, **lengths)
+    assert grouped_micro_batch(two).tokens == 1.25 * cap
+
+
+def test_only_micro_batches_of_one_generation_and_one_update_share_rows():
+    four = replace(PAPER, per_device_train_batch_size=4, mean_completion_length=2000)
+    tokens = [
+        grouped_micro_batch(replace(four, gradient_accumulation_steps=steps)).tokens for steps in (1, 2, 6, 8, 24)
+    ]
+    # gcd with 16 steps a generation: 1, 2, 2, 8, 8
+    assert tokens[0] == 4 * 33792 > tokens[1] == tokens[2] > tokens[3] == tokens[4]
+    assert replace(four, gradient_accumulation_steps=24).window_completions == 32 * 4 * 8
 
 
 def test_gradients_and_activations_are_gone_while_generating():
@@ -219,6 +254,15 @@ def test_remedies_leave_the_policy_update_as_it_is():
     assert all(change["gradient_accumulation_steps"] == 2 for change in halved)
 
 
+def test_grouping_is_not_proposed_where_the_trainer_refuses_it():
+    rows = replace(PAPER, gpu_memory=141.0, per_device_train_batch_size=4, mean_completion_length=2000)
+    tight = replace(rows, groups_lengths=False)
+    assert {"groups_lengths": True} in memory.remedies(tight)
+    refused = replace(tight, reasons_against_grouping=("the loss forbids it",))
+    assert memory.remedies(refused)
+    assert not any("groups_lengths" in change for change in memory.remedies(refused))
+
+
 def test_nothing_is_proposed_where_nothing_helps():
     assert memory.remedies(replace(PAPER, gpu_memory=1.0)) == []
 
@@ -254,6 +298,7 @@ def test_a_rate_of_zero_is_refused(name):
         ({"headroom": 1.0}, "headroom is 1.0"),
         ({"sharding": "zero4"}, "sharding is 'zero4'"),
         ({"mean_completion_length": 40000}, "mean_completion_length is 40000"),
+        ({"reasons_against_grouping": ("the loss forbids it",)}, "groups_lengths is True, but the loss forbids it"),
     ],
 )
 def test_settings_out_of_range_are_refused(change, message):
@@ -302,6 +347,51 @@ def test_fields_of_the_recipe_may_be_overridden(capsys):
     # 4 * 1 * 2 completions are one group: only a parser that knows the number of GPUs accepts it
     _, out, _ = plan(capsys, *argv)
     assert "generation batch: 8 completions" in out
+
+
+def test_an_upper_bound_by_the_mean_says_so(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "141", "--per_device_train_batch_size", "8"]
+    condition = "at most, if each 2,048 completions that are split together have a mean length of at most 2,000"
+    assert condition in plan(capsys, *argv, "--mean_length", "2000")[1]
+    assert "split together" not in plan(capsys, *argv)[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "model", "reason"),
+    [
+        (["--loss_type", "bnpo"], {}, "loss_type='bnpo' is a mean over"),
+        (["--entropy_coef", "0.01"], {}, "the entropy bonus"),
+        (["--use_adaptive_entropy", "true"], {}, "the entropy bonus"),
+        (["--top_entropy_quantile", "0.2"], {}, "top_entropy_quantile"),
+        (["--use_liger_kernel", "true"], {}, "use_liger_kernel"),
+        ([], {"output_router_logits": False, "router_aux_loss_coef": 0.001}, "the router loss"),
+        (["--router_aux_loss_coef", "0.1"], {"output_router_logits": False}, "the router loss"),
+        ([], {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "rope_type='dynamic'"),
+        ([], {"rope_scaling": {"type": "longrope"}}, "rope_type='longrope'"),
+    ],
+)
+def test_what_the_trainer_does_not_group_is_not_planned_as_grouped(argv, model, reason, capsys, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"], **model}))
+    common = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "141", "--model_config", str(config)]
+    out = plan(capsys, *common, *argv)[1]
+    assert f"not filled by tokens: {reason}" in out
+    assert "filled by tokens, at most" not in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "model"),
+    [
+        ([], {"rope_parameters": {"rope_type": "yarn"}}),
+        ([], {"output_router_logits": False}),
+        (["--router_aux_loss_coef", "0"], {"output_router_logits": False, "router_aux_loss_coef": 0.001}),
+    ],
+)
+def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, capsys, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"], **model}))
+    common = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "141", "--model_config", str(config)]
+    assert "filled by tokens, at most" in plan(capsys, *common, *argv)[1]
 
 
 def test_rates_may_come_from_leash_bench(capsys, tmp_path):

@@ -9,7 +9,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer import utils as trl_utils
 
-from leash_trl.microbatch import CAP_SLACK, partition, positions
+from leash_trl import batch_fields, microbatch
+from leash_trl.cli.plan import LENGTH_DEPENDENT_ROPE
 from leash_trl.planning import activations, micro_batches, states
 from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
 from leash_trl.planning.micro_batches import MicroBatch
@@ -201,6 +202,7 @@ def settings_of(architecture, **changes) -> Settings:
         "has_reference": False,
         "keeps_attention_mask": True,
         "groups_lengths": True,
+        "reasons_against_grouping": (),
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 4,
         "steps_per_generation": 4,
@@ -254,23 +256,62 @@ def test_the_tile_is_that_of_trl():
     assert activations.HEAD_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
-@pytest.mark.parametrize("spread", [0.3, 0.6, 0.9, 1.2])
-def test_no_micro_batch_is_larger_than_planned(spread):
-    architecture = read_architecture(config_of("llama").to_dict())
+def largest_arranged(prompts, completions, is_needed, num_steps: int, num_gpus: int) -> int:
+    plan = microbatch.arrange(prompts, completions, is_needed, num_steps, num_gpus)
+    parts = [part for process in plan for part in process]
+    return max(microbatch.positions([prompts[i] for i in part], [completions[i] for i in part]) for part in parts)
+
+
+def planned_tokens(prompts, completions, rows: int, num_steps: int, num_gpus: int) -> float:
+    settings = settings_of(
+        read_architecture(config_of("llama").to_dict()),
+        num_gpus=num_gpus,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=num_steps,
+        steps_per_generation=2 * num_steps,
+        max_prompt_length=max(prompts),
+        max_completion_length=max(completions),
+        mean_completion_length=-(-sum(completions) // len(completions)),
+    )
+    return micro_batches.grouped_micro_batch(settings).tokens
+
+
+WINDOWS = [(8, 1), (4, 2), (1, 8), (2, 3), (2, 32), (16, 4), (8, 16)]
+
+
+@pytest.mark.parametrize("num_gpus", [1, 3])
+@pytest.mark.parametrize("spread", [0.3, 0.9, 1.8])
+def test_no_micro_batch_is_larger_than_planned(spread, num_gpus):
     generator = torch.Generator().manual_seed(0)
-    for rows, parts in [(1, 8), (2, 4), (2, 32), (4, 8), (8, 8), (16, 4)] * 5:
-        lengths = torch.randn(rows * parts, generator=generator).mul(spread).add(4).exp().clamp(1, 512).long().tolist()
-        settings = settings_of(
-            architecture,
-            per_device_train_batch_size=rows,
-            max_completion_length=max(lengths),
-            mean_completion_length=-(-sum(lengths) // len(lengths)),
-        )
-        prompts = [16] * len(lengths)
-        runs = partition(prompts, lengths, num_parts=parts)
-        largest = max(positions([16] * len(run), [lengths[row] for row in run]) for run in runs)
-        assert largest <= micro_batches.grouped_micro_batch(settings).tokens
+    for rows, num_steps in WINDOWS * 3:
+        size = rows * num_steps * num_gpus
+        completions = torch.randn(size, generator=generator).mul(spread).add(4).exp().clamp(1, 5000).long().tolist()
+        prompts = torch.randint(1, 40, (size,), generator=generator).tolist()
+        for share in (1.0, 0.5, 0.1):
+            is_needed = (torch.rand(size, generator=generator) < share).tolist()
+            largest = largest_arranged(prompts, completions, is_needed, num_steps, num_gpus)
+            assert largest <= planned_tokens(prompts, completions, rows, num_steps, num_gpus)
 
 
-def test_the_slack_is_that_of_the_trainer():
-    assert micro_batches.CAP_SLACK == CAP_SLACK
+@pytest.mark.parametrize("num_gpus", [1, 2])
+@pytest.mark.parametrize(("rows", "num_steps"), WINDOWS)
+def test_no_few_long_rows_among_short_ones_are_larger_than_planned(rows, num_steps, num_gpus):
+    size = rows * num_steps * num_gpus
+    for num_long in range(1, size, max(1, size // 40)):
+        for share in (1.0, 0.4):
+            completions = [1000] * num_long + [10 + i % 7 for i in range(size - num_long)]
+            completions[num_long // 2 : num_long] = [round(1000 * share)] * (num_long - num_long // 2)
+            largest = largest_arranged([1] * size, completions, [True] * size, num_steps, num_gpus)
+            assert largest <= planned_tokens([1] * size, completions, rows, num_steps, num_gpus)
+
+
+def test_one_long_row_pads_all_of_a_window_of_one_micro_batch():
+    completions = [32768] + 7 * [100]
+    assert largest_arranged([256] * 8, completions, [True] * 8, num_steps=1, num_gpus=1) == 8 * (256 + 32768)
+    assert planned_tokens([256] * 8, completions, rows=8, num_steps=1, num_gpus=1) == 8 * (256 + 32768)
+
+
+def test_the_bounds_are_those_of_the_trainer():
+    assert micro_batches.CAP_SLACK == microbatch.CAP_SLACK
+    assert micro_batches.MAX_ROWS_OVER_MEAN == microbatch.MAX_ROWS_OVER_MEAN
+    assert set(LENGTH_DEPENDENT_ROPE) == batch_fields.LENGTH_DEPENDENT_ROPE

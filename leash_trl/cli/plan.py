@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from leash_trl import loss_weights
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning import memory, rollout_memory
-from leash_trl.planning.architecture import PAPER_MODELS, Architecture, read_architecture
+from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
 from leash_trl.planning.micro_batches import grouped_micro_batch, stock_micro_batch
 from leash_trl.planning.settings import GIB, SHARDINGS, Settings
 from leash_trl.planning.throughput import step_size, step_time
@@ -18,6 +19,8 @@ from leash_trl.planning.throughput import step_size, step_time
 DEFAULT_PROMPT_LENGTH = 1024
 RATES = {"ours": "train_rate", "vllm": "rollout_rate"}
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
+LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
+"""`leash_trl.batch_fields.LENGTH_DEPENDENT_ROPE`, repeated because importing it would load torch; a test compares."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -43,7 +46,9 @@ def build_parser() -> argparse.ArgumentParser:
         help="tokens of the longest prompt (default: vllm_max_model_length - max_completion_length, or 1024)",
     )
     parser.add_argument(
-        "--mean_length", type=int, help="mean tokens of a completion (default: max_completion_length, the worst case)"
+        "--mean_length",
+        type=int,
+        help="mean tokens of the completions of a policy update (default: max_completion_length, the worst case)",
     )
     parser.add_argument("--rollout_rate", type=float, help="measured completion tokens generated per second and GPU")
     parser.add_argument("--train_rate", type=float, help="measured completion tokens trained per second and GPU")
@@ -74,12 +79,12 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     return arguments, training_args, model_args
 
 
-def load_architecture(model: str, config_file: str | None) -> Architecture:
+def load_model_config(model: str, config_file: str | None) -> dict[str, Any]:
     """
-    Shapes of a model: from the given file, a folder, the paper's models, the gym or the Hub.
+    Content of a model's config.json: the given file, a folder's, one of the paper's models, the gym's or the Hub's.
 
     Raises:
-        `ValueError`: If there is no config.json to be had, or it is of a type that cannot be planned.
+        `ValueError`: If there is no config.json to be had, or it is not JSON.
         `FileNotFoundError`: If `config_file` does not exist.
     """
     from leash_trl import gym
@@ -92,7 +97,7 @@ def load_architecture(model: str, config_file: str | None) -> Architecture:
     if (folder / "config.json").is_file():
         return _read(folder / "config.json")
     if model in PAPER_MODELS:
-        return read_architecture(PAPER_MODELS[model])
+        return PAPER_MODELS[model]
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -105,12 +110,40 @@ def load_architecture(model: str, config_file: str | None) -> Architecture:
         ) from error
 
 
-def _read(path: Path) -> Architecture:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error}; give a model's config.json") from error
-    return read_architecture(config)
+    return config
+
+
+def reasons_against_grouping(training_args: Any, config: dict[str, Any]) -> list[str]:
+    """
+    Why `LengthGroupedGRPOTrainer` would leave completions in the micro-batches that TRL has put them in.
+
+    Args:
+        training_args (`LeashGRPOConfig`):
+            The recipe.
+        config (`dict[str, Any]`):
+            Content of the model's config.json.
+    """
+    router_loss = training_args.router_aux_loss_coef
+    if router_loss is None:
+        router_loss = config.get("router_aux_loss_coef", 0.0)
+    reasons = loss_weights.reasons_against_regrouping(
+        training_args.loss_type,
+        has_entropy_bonus=training_args.entropy_coef != 0 or training_args.use_adaptive_entropy,
+        top_entropy_quantile=training_args.top_entropy_quantile,
+        # TRL: GRPOTrainer.__init__, aux_loss_enabled
+        has_router_loss="output_router_logits" in config and router_loss != 0,
+        use_liger_kernel=training_args.use_liger_kernel,
+    )
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind in LENGTH_DEPENDENT_ROPE:
+        reasons.append(f"rope_type={kind!r} follows the width of the batch")
+    return reasons
 
 
 def make_settings(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> Settings:
@@ -123,15 +156,11 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     limit = training_args.vllm_max_model_length
     longest = training_args.max_completion_length
     prompt = arguments.prompt_length or (limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH)
-    # as LengthGroupedGRPOTrainer decides, but for what only the model knows
-    regroups = (
-        training_args.loss_type != "bnpo"
-        and training_args.entropy_coef == 0
-        and training_args.top_entropy_quantile == 1
-        and not training_args.use_liger_kernel
-    )
+    config = load_model_config(model_args.model_name_or_path, arguments.model_config)
+    architecture = read_architecture(config)
+    reasons = reasons_against_grouping(training_args, config)
     return Settings(
-        architecture=load_architecture(model_args.model_name_or_path, arguments.model_config),
+        architecture=architecture,
         num_gpus=arguments.num_gpus,
         gpu_memory=arguments.gpu_memory,
         headroom=arguments.headroom,
@@ -141,7 +170,8 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
         gradient_checkpointing=training_args.gradient_checkpointing,
         has_reference=training_args.beta != 0,
         keeps_attention_mask="flash" not in (model_args.attn_implementation or "sdpa"),
-        groups_lengths=training_args.length_grouped_microbatches and regroups,
+        groups_lengths=training_args.length_grouped_microbatches and not reasons,
+        reasons_against_grouping=tuple(reasons),
         per_device_train_batch_size=training_args.per_device_train_batch_size,
         gradient_accumulation_steps=training_args.gradient_accumulation_steps,
         steps_per_generation=training_args.steps_per_generation,
@@ -194,12 +224,20 @@ def memory_lines(settings: Settings) -> list[str]:
 def micro_batch_lines(settings: Settings) -> list[str]:
     """Activations of the largest micro-batch, cut as TRL does and by tokens, with and without checkpointing."""
     lines = ["", f"{'largest micro-batch':<30}{'tokens':>12}{'checkpointed':>14}{'kept, GiB':>12}"]
-    for name, batch in (
-        ("TRL's rows", stock_micro_batch(settings)),
-        ("filled by tokens, at most", grouped_micro_batch(settings)),
-    ):
+    stock, grouped = stock_micro_batch(settings), grouped_micro_batch(settings)
+    batches = {"TRL's rows": stock}
+    if not settings.reasons_against_grouping:
+        batches["filled by tokens, at most"] = grouped
+    for name, batch in batches.items():
         sizes = [memory.activation_peak(settings, batch, checkpointing) / GIB for checkpointing in (True, False)]
         lines.append(f"{name:<30}{batch.tokens:12,.0f}{sizes[0]:14.2f}{sizes[1]:12.2f}")
+    if settings.reasons_against_grouping:
+        lines.append(f"not filled by tokens: {'; '.join(settings.reasons_against_grouping)}")
+    elif grouped.tokens < stock.tokens:
+        lines.append(
+            f"at most, if each {settings.window_completions:,} completions that are split together have a mean length "
+            f"of at most {settings.mean_completion_length:,}"
+        )
     return lines
 
 

@@ -95,7 +95,8 @@ def _vllm_share(settings: Settings) -> float:
 def _changes(settings: Settings) -> Iterator[dict[str, Any]]:
     """Single changes that save memory and leave the policy update as it is, cheapest first."""
     yield {"gradient_checkpointing": True}
-    yield {"groups_lengths": True}
+    if not settings.reasons_against_grouping:
+        yield {"groups_lengths": True}
     yield {"keeps_attention_mask": False}
     yield _halved_batch(settings)
     if settings.is_colocated:

@@ -1,5 +1,6 @@
 """What a plan depends on: the model, the machines and the fields of the recipe that memory follows from."""
 
+import math
 from dataclasses import dataclass
 
 from leash_trl.planning.architecture import Architecture
@@ -37,6 +38,8 @@ class Settings:
             Whether padded batches get a mask of T x T, as `sdpa` attention does and flash attention does not.
         groups_lengths (`bool`):
             Whether micro-batches are filled by tokens (`length_grouped_microbatches`).
+        reasons_against_grouping (`tuple[str, ...]`):
+            Why they cannot be; empty if they can.
         per_device_train_batch_size (`int`):
             Completions of one GPU and micro-batch, on average.
         gradient_accumulation_steps (`int`):
@@ -50,7 +53,8 @@ class Settings:
         max_completion_length (`int`):
             Tokens of the longest completion.
         mean_completion_length (`int`):
-            Mean tokens of a completion; the maximum if it is not known.
+            Mean tokens of a completion; the maximum if it is not known. Bounds on memory hold where no
+            `window_completions` have a greater mean.
         use_vllm (`bool`):
             Whether vLLM generates.
         vllm_mode (`str`):
@@ -76,6 +80,7 @@ class Settings:
     has_reference: bool
     keeps_attention_mask: bool
     groups_lengths: bool
+    reasons_against_grouping: tuple[str, ...]
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
     steps_per_generation: int
@@ -98,6 +103,10 @@ class Settings:
             raise ValueError(f"headroom is {self.headroom}, but must be a share from 0 to below 1, such as 0.05")
         if self.sharding not in SHARDINGS:
             raise ValueError(f"sharding is {self.sharding!r}, but must be one of {', '.join(SHARDINGS)}")
+        if self.groups_lengths and self.reasons_against_grouping:
+            raise ValueError(
+                f"groups_lengths is True, but {'; '.join(self.reasons_against_grouping)}; set it to False"
+            )
         if self.mean_completion_length > self.max_completion_length:
             raise ValueError(
                 f"mean_completion_length is {self.mean_completion_length}, but cannot be above max_completion_length="
@@ -108,6 +117,16 @@ class Settings:
     def is_colocated(self) -> bool:
         """Whether vLLM shares the training GPUs."""
         return self.use_vllm and self.vllm_mode == "colocate"
+
+    @property
+    def window_size(self) -> int:
+        """Micro-batches of one GPU among which completions may move: those of one generation and one update."""
+        return math.gcd(self.gradient_accumulation_steps, self.steps_per_generation)
+
+    @property
+    def window_completions(self) -> int:
+        """Completions, over all GPUs, that are split into micro-batches together where lengths are grouped."""
+        return self.num_gpus * self.per_device_train_batch_size * self.window_size
 
     @property
     def max_length(self) -> int:
