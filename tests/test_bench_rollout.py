@@ -2,11 +2,13 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from leash_trl.benchmark import rollout_engines
+from leash_trl.benchmark.model import random_model
 from leash_trl.benchmark.rollout_engines import RowLimits, Work, measure
 from leash_trl.benchmark.settings import RolloutSettings
 from leash_trl.benchmark.tables import make_report, rollout_markdown
@@ -18,11 +20,16 @@ SETTINGS = RolloutSettings(
 )
 
 
+ROW = {"peak_memory_bytes": 2**29, "peak_memory_kind": "", "device": "a CPU", "mean_length": 5.0, "longest": 9}
+CPU = torch.device("cpu")
+
+
 @pytest.mark.parametrize("engine", ["generate", "shrinking", "continuous"])
 def test_engines_generate_the_drawn_lengths(engine):
     result = measure(SETTINGS, engine)  # raises for any other length
     assert result["longest"] <= 12
     assert len(result["rounds"]) == 2
+    assert result["num_parameters"] == sum(p.numel() for p in random_model("gym", "float32", 12, 0, CPU).parameters())
     tokens = result["completion_tokens_per_second"] * result["seconds"]
     assert tokens == pytest.approx(6 * result["mean_length"])
 
@@ -45,14 +52,27 @@ def test_an_engine_that_is_not_installed_is_a_row(tmp_path, monkeypatch):
     rollout_engines.main()
     results = {"vllm": json.loads((tmp_path / "vllm.json").read_text(encoding="utf-8"))}
     page = rollout_markdown(make_report("leash bench rollout", SETTINGS, results))
+    assert "|" not in page  # no table without a measurement
+    assert 'vllm: not installed; pip install "leash-trl[vllm]"' in page
+    results["generate"] = {**ROW, "completion_tokens_per_second": 100.0}
+    page = rollout_markdown(make_report("leash bench rollout", SETTINGS, results))
     assert '| vllm | not installed; pip install "leash-trl[vllm]" | | |' in page
 
 
+def test_to_measure_nothing_is_a_failure(tmp_path, monkeypatch, capsys):
+    def missing(jobs, *args):
+        for job in jobs:
+            Path(job.command[-1]).write_text('{"missing": "not installed"}', encoding="utf-8")
+
+    monkeypatch.setattr("leash_trl.cli.bench.run_jobs", missing)
+    assert main(["rollout", "--engines", "vllm", "--output", str(tmp_path)]) == 1
+    assert "vllm: not installed" in capsys.readouterr().out
+
+
 def test_ratios_are_to_generate():
-    row = {"peak_memory_bytes": 2**29, "peak_memory_kind": "", "device": "a CPU", "mean_length": 5.0, "longest": 9}
     results = {
-        "generate": {**row, "completion_tokens_per_second": 100.0},
-        "shrinking": {**row, "completion_tokens_per_second": 250.0},
+        "generate": {**ROW, "completion_tokens_per_second": 100.0},
+        "shrinking": {**ROW, "completion_tokens_per_second": 250.0},
     }
     page = rollout_markdown(make_report("leash bench rollout", SETTINGS, results))
     assert "| shrinking | 250 | 2.50 | 0.5 |" in page

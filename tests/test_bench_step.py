@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from leash_trl.benchmark.settings import StepSettings
 from leash_trl.benchmark.step_meter import StepMeter
 from leash_trl.benchmark.tables import make_report, step_markdown, with_utilisation
 from leash_trl.benchmark.training_step import summarise
-from leash_trl.cli.bench import main
+from leash_trl.cli.bench import build_parser, main
 from leash_trl.cli.errors import UserError
 
 
@@ -36,6 +37,9 @@ SETTINGS = {
     "dead_share": 0.0,
     "gradient_checkpointing": False,
 }
+
+
+NO_MORE = {"gradient_difference": None, "num_groups": 2, "num_dead_groups": 0}
 
 
 def groups(rewards: list[float], size: int) -> list[list[float]]:
@@ -74,11 +78,26 @@ def test_scripted_completions_have_the_drawn_lengths_and_repeat(tokenizer):
         ({"steps": 0}, "steps is 0"),
         ({"model": "gpt"}, "model is 'gpt'"),
         ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps is 0"),
+        ({"loss_type": "foo"}, "loss_type is 'foo', but must be one of bnpo, "),
+        ({"seed": -1}, "seed is -1, but must be from 0"),
+        ({"seed": 2**32}, "seed is 4294967296, but must be from 0"),
+        ({"max_length": 1}, "max_length is 1, but must be at least 2"),
     ],
 )
 def test_settings_that_cannot_be_measured_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         StepSettings(**{**SETTINGS, **change})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "is not JSON"), ("[]", "has no model_type"), ('{"hidden_size": 8}', "has no model_type")],
+)
+def test_a_config_that_describes_no_model_is_refused(tmp_path, content, message):
+    path = tmp_path / "config.json"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=f"model is .*{message}.*; give a"):
+        StepSettings(**{**SETTINGS, "model": str(path)})
 
 
 def test_settings_survive_their_file(tmp_path):
@@ -138,10 +157,65 @@ def test_an_arm_that_failed_leaves_the_other_s_column():
         "device": "a CPU",
     }
     results = with_utilisation({"stock": {"failed": "out of memory"}, "ours": done})
-    page = step_markdown(make_report("leash bench", StepSettings(**SETTINGS), results, gradient_difference=None))
+    page = step_markdown(make_report("leash bench", StepSettings(**SETTINGS), results, **NO_MORE))
     assert "| | ours | stock / ours |" in page
     assert "| model FLOP utilisation | 25.0% |  |" in page  # 8 / 2 of 16 FLOP/s
     assert "stock failed: out of memory" in page
+    assert "groups dead" not in page
+
+
+def test_there_is_no_table_if_no_arm_finished():
+    failed = {arm: {"failed": "out of memory"} for arm in ("stock", "ours")}
+    page = step_markdown(make_report("leash bench", StepSettings(**SETTINGS), failed, **NO_MORE))
+    assert "|" not in page
+    assert "ours failed: out of memory" in page
+
+
+def test_dead_groups_are_counted_as_rounded():
+    settings = StepSettings(**{**SETTINGS, "gradient_accumulation_steps": 32, "dead_share": 0.12})
+    more = {"num_groups": settings.num_groups, "num_dead_groups": settings.num_dead_groups}
+    page = step_markdown(make_report("leash bench", settings, {}, gradient_difference=None, **more))
+    assert "4 of 32 groups dead" in page
+
+
+@pytest.mark.parametrize("argv", [["step", "--see", "1"], ["rollout", "--engine", "vllm"]])
+def test_options_are_not_abbreviated(argv, capsys):
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(argv)
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("benchmark", ["step", "rollout"])
+def test_help_names_every_default(benchmark, capsys):
+    with pytest.raises(SystemExit):
+        build_parser().parse_args([benchmark, "--help"])
+    options = capsys.readouterr().out.split("show this help message and exit")[1]
+    assert options.count("(default:") == len(re.findall(r"^  --", options, re.MULTILINE)) > 5
+
+
+def test_an_output_that_is_a_file_is_one_line(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("", encoding="utf-8")
+    with pytest.raises(UserError, match=f"--output {path}/bench cannot be written to .*; give another folder"):
+        main(["step", "--output", str(path / "bench")])
+
+
+@pytest.mark.parametrize(("benchmark", "other"), [("step", "rollout"), ("rollout", "step")])
+def test_old_results_of_the_same_benchmark_are_removed_first(tmp_path, benchmark, other, monkeypatch):
+    old = {
+        "step": ["step.json", "step.md", "stock.log", "ours without skipping.log", "ours.log"],
+        "rollout": ["rollout.json", "rollout.md", "generate.log", "shrinking.log", "continuous.log", "vllm.log"],
+    }
+    for name in (*old["step"], *old["rollout"], "mine.txt"):
+        (tmp_path / name).write_text("old", encoding="utf-8")
+
+    def stop(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("leash_trl.cli.bench.run_jobs", stop)
+    with pytest.raises(KeyboardInterrupt):
+        main([benchmark, "--output", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {*old[other], "mine.txt"}
 
 
 def test_the_process_that_starts_the_arms_stays_small():
@@ -166,6 +240,8 @@ def check_arms(results: dict) -> None:
         assert len(arm["steps"]) == 2
         assert arm["forward_backward_seconds"] > arm["scoring_seconds"] > 0
         assert arm["peak_memory_bytes"] >= 0
+        assert arm["num_parameters"] > 0
+        assert arm["device_type"] == ("cuda" if torch.cuda.is_available() else "cpu")
         assert arm["matrix_flops_per_second"] > arm["model_flops_per_second"] > 0
     assert 0 <= ours["padding_share"] < stock["padding_share"] < 1
     assert ours["mean_length"] == stock["mean_length"]

@@ -9,6 +9,7 @@ import pytest
 
 from leash_trl.planning import activations, memory, rollout_memory, states
 from leash_trl.planning.architecture import PAPER_MODELS, Architecture, read_architecture
+from leash_trl.planning.measured_rates import read_rates
 from leash_trl.planning.micro_batches import MicroBatch, grouped_micro_batch, least_cap_bound, stock_micro_batch
 from leash_trl.planning.settings import GIB, Settings
 from leash_trl.planning.throughput import step_size, step_time
@@ -293,11 +294,13 @@ def test_a_rate_of_zero_is_refused(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_gpus": 0}, "num_gpus is 0"),
-        ({"gpu_memory": -1.0}, "gpu_memory is -1.0"),
-        ({"headroom": 1.0}, "headroom is 1.0"),
-        ({"sharding": "zero4"}, "sharding is 'zero4'"),
-        ({"mean_completion_length": 40000}, "mean_completion_length is 40000"),
+        ({"num_gpus": 0}, "--num_gpus is 0"),
+        ({"gpu_memory": -1.0}, "--gpu_memory is -1.0"),
+        ({"gpu_memory": float("nan")}, "--gpu_memory is nan"),
+        ({"headroom": 1.0}, "--headroom is 1.0"),
+        ({"sharding": "zero4"}, "--sharding is 'zero4'"),
+        ({"max_prompt_length": 0}, "--prompt_length is 0"),
+        ({"mean_completion_length": 40000}, "--mean_length is 40000"),
         ({"reasons_against_grouping": ("the loss forbids it",)}, "groups_lengths is True, but the loss forbids it"),
     ],
 )
@@ -331,7 +334,10 @@ def test_the_command_plans_the_papers_recipe(capsys):
     assert code == 0
     assert "1,777,088,000 parameters on 32 GPUs of 96 GiB" in out
     assert "512 completions, 2 policy updates of 256" in out
-    assert "no time: no rollout_rate and no train_rate was given" in out
+    assert "no time: no --rollout_rate and no --train_rate was given" in out
+    assert "sharding none; float32 weights, bfloat16 autocast" in out
+    assert "an engine holds 38 sequences at once" in out
+    assert "no --mean_length: the worst case" in out
     assert out.rstrip().endswith("fits")
 
 
@@ -347,6 +353,73 @@ def test_fields_of_the_recipe_may_be_overridden(capsys):
     # 4 * 1 * 2 completions are one group: only a parser that knows the number of GPUs accepts it
     _, out, _ = plan(capsys, *argv)
     assert "generation batch: 8 completions" in out
+
+
+def test_sharded_weights_are_computed_in_bfloat16_without_autocast(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96"]
+    assert "float32 weights, computed in bfloat16" in plan(capsys, *argv, "--sharding", "fsdp")[1]
+    assert "bfloat16 weights, no autocast" in plan(capsys, *argv, "--dtype", "bfloat16", "--bf16", "false")[1]
+
+
+def test_a_given_mean_length_is_not_called_the_worst_case(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--mean_length", "8600"]
+    assert "no --mean_length" not in plan(capsys, *argv)[1]
+
+
+def test_checkpointing_s_columns_are_named(capsys):
+    out = plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96")[1]
+    row = next(line for line in out.splitlines() if line.startswith("filled by tokens"))
+    with_, without = (float(number) for number in row.split()[-2:])
+    assert re.search(r"with gradient checkpointing, GiB +without, GiB$", out, re.MULTILINE)
+    assert with_ < without
+
+
+def test_a_deprecated_name_inside_trl_is_no_warning_of_the_plan(recwarn, capsys):
+    plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96")
+    assert not [warning for warning in recwarn if "gradient_checkpointing" in str(warning.message)]
+
+
+@pytest.mark.parametrize("spare", [0.049, 0.051])
+def test_a_tight_fit_is_called_tight(spare):
+    from leash_trl.cli.plan import verdict_lines
+
+    server = replace(PAPER, vllm_mode="server", headroom=0.0)
+    peak = memory.peak_bytes(server)[0] / GIB
+    tight = replace(server, gpu_memory=peak / (1 - spare))
+    left = f"{spare * tight.gpu_memory:.1f} GiB"
+    called = f"fits, with only {left} to spare: the estimate was checked on CPUs only"
+    assert verdict_lines(tight) == [called if spare < 0.05 else "fits"]
+
+
+def test_remedies_are_options_to_paste(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "40"]
+    _, out, _ = plan(capsys, *argv)
+    line = out.split("these changes fit:")[1].splitlines()[1]
+    assert re.fullmatch(r"  (--\w+ \S+ ?)+: [\d.]+ GiB", line)
+    change = line.partition(":")[0].split()
+    assert plan(capsys, *argv, *change)[0] == 0
+
+
+def test_one_gpu_is_not_told_to_shard():
+    alone = replace(PAPER, num_gpus=1, gpu_memory=66.0, gradient_checkpointing=False)
+    assert memory.remedies(alone)
+    assert not any("sharding" in change for change in memory.remedies(alone, limit=100))
+    tight = replace(alone, num_gpus=32)
+    assert any("sharding" in change for change in memory.remedies(tight, limit=100))
+
+
+@pytest.mark.parametrize(("gpu_memory", "num_gpus"), [(24.0, 2), (18.0, 4), (16.0, 8)])
+def test_more_gpus_are_proposed_where_they_make_it_fit(gpu_memory, num_gpus):
+    alone = replace(PAPER, num_gpus=1, gpu_memory=gpu_memory)
+    assert memory.remedies(alone) == []
+    change = memory.more_gpus(alone)
+    assert (change["num_gpus"], change["sharding"]) == (num_gpus, "fsdp")
+    assert memory.fits(replace(alone, **change))
+    assert step_size(replace(alone, **change)) == step_size(alone)
+
+
+def test_more_gpus_are_not_proposed_where_they_do_not_help():
+    assert memory.more_gpus(replace(PAPER, num_gpus=1, gpu_memory=2.0)) is None
 
 
 def test_an_upper_bound_by_the_mean_says_so(capsys):
@@ -394,32 +467,60 @@ def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, capsys, tmp_
     assert "filled by tokens, at most" in plan(capsys, *common, *argv)[1]
 
 
+def report_file(path: Path, arm: str, rate: float, **changes) -> str:
+    result = {"device": "NVIDIA H20", "device_type": "cuda", "num_parameters": QWEN.num_parameters}
+    result |= {"completion_tokens_per_second": rate, **changes}
+    settings = {"model": "r1-distill-1.5b", "dtype": "bfloat16"}
+    path.write_text(json.dumps({"settings": settings, "results": {"stock": {}, arm: result}}))
+    return str(path)
+
+
 def test_rates_may_come_from_leash_bench(capsys, tmp_path):
-    step, rollout = tmp_path / "step.json", tmp_path / "rollout.json"
-    step.write_text(json.dumps({"results": {"stock": {}, "ours": {"completion_tokens_per_second": 4000.0}}}))
-    rollout.write_text(json.dumps({"results": {"vllm": {"completion_tokens_per_second": 1000.0}}}))
+    step = report_file(tmp_path / "step.json", "ours", 4000.0)
+    rollout = report_file(tmp_path / "rollout.json", "vllm", 1000.0)
     argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--mean_length", "8600"]
-    _, out, _ = plan(capsys, *argv, "--bench", str(step), str(rollout))
+    _, out, _ = plan(capsys, *argv, "--bench", step, rollout)
     assert "time: 138 s generating (80%) and 34 s training" in out
-    _, out, _ = plan(capsys, *argv, "--bench", str(step), "--rollout_rate", "2000")
+    measured = f"from {step} (ours, r1-distill-1.5b in bfloat16, NVIDIA H20)"
+    assert f"train_rate: 4,000.0 completion tokens per second and GPU, {measured}" in out
+    _, out, _ = plan(capsys, *argv, "--bench", step, rollout, "--rollout_rate", "2000")
     assert "time: 69 s generating" in out
+    assert "rollout_rate: 2,000.0 completion tokens per second and GPU, from --rollout_rate" in out
+
+
+def test_a_missing_rate_is_told_from_the_one_that_was_given(capsys):
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--train_rate", "4000"]
+    assert "no time: train_rate is 4,000.0, but no --rollout_rate was given" in plan(capsys, *argv)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"device": "Some CPU, 1 thread", "device_type": "cpu"}, "measured on Some CPU, 1 thread, but the plan is"),
+        ({"num_parameters": 5}, "r1-distill-1.5b with 5 parameters, but the recipe's has 1,777,088,000; run"),
+    ],
+)
+def test_rates_of_another_machine_or_model_are_refused(capsys, tmp_path, changes, message):
+    step = report_file(tmp_path / "step.json", "ours", 4000.0, **changes)
+    code, _, err = plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--bench", step)
+    assert code == 2
+    assert message in err
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "not a result of leash bench"),
-        ("[]", "not a result of leash bench"),
+        ("{", "not a result of this version's leash bench"),
+        ("[]", "not a result of this version's leash bench"),
+        ('{"results": {"ours": {"device": "a GPU"}}}', "not a result of this version's leash bench"),
         ('{"results": {"ours": {"failed": "no memory"}}}', "measured neither"),
     ],
 )
 def test_files_without_rates_are_refused(tmp_path, text, message):
-    from leash_trl.cli.plan import read_rates
-
     path = tmp_path / "bench.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_rates(str(path))
+        read_rates(str(path), QWEN.num_parameters)
 
 
 @pytest.mark.parametrize(
@@ -429,6 +530,11 @@ def test_files_without_rates_are_refused(tmp_path, text, message):
         (["--num_gpus", "32", "--use_peft", "true"], "use_peft is set"),
         (["--num_gpus", "32", "--optim", "adafactor"], "optim is 'adafactor'"),
         (["--num_gpus", "32", "--model_config", "nowhere.json"], "nowhere.json: no such file"),
+        (["--num_gpus", "32", "--mean_length", "0"], "--mean_length is 0, but must be positive"),
+        (["--num_gpus", "32", "--prompt_length", "0"], "--prompt_length is 0, but must be positive"),
+        (["--num_gpus", "32", "--train_rate", "0"], "--train_rate is 0, but must be positive"),
+        (["--num_gpus", "32", "--rollout_rate", "-1"], "--rollout_rate is -1, but must be positive"),
+        (["--num_gpus", "32", "--rollout_gpus", "0"], "--rollout_gpus is 0, but must be positive"),
         (["--num_gpus", "3", "--steps_per_generation", "1"], "divisible"),
         (["--num_gpus", "32", "--vllm_mode", "server", "--rollout_rate", "1", "--train_rate", "1"], "--rollout_gpus"),
     ],
@@ -437,6 +543,16 @@ def test_mistakes_are_one_line_with_a_remedy(capsys, argv, message):
     code, _, err = plan(capsys, "--config", RECIPE, "--gpu_memory", "96", *argv)
     assert code == 2
     assert re.search(message, err)
+
+
+@pytest.mark.parametrize(("content", "message"), [("{", "is not JSON"), ("[]", "holds a list")])
+def test_a_model_config_that_is_none_is_refused(capsys, tmp_path, content, message):
+    config = tmp_path / "config.json"
+    config.write_text(content)
+    argv = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96", "--model_config", str(config)]
+    code, _, err = plan(capsys, *argv)
+    assert code == 2
+    assert f"{config} {message}" in err
 
 
 def test_a_config_json_stands_for_any_model(capsys, tmp_path):

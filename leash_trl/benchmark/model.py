@@ -50,6 +50,11 @@ def model_config(name: str, max_length: int) -> PretrainedConfig:
     return config
 
 
+def num_parameters(model: PreTrainedModel) -> int:
+    """Elements of all parameters; a tied embedding counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def random_model(name: str, dtype: str, max_length: int, seed: int, device: torch.device) -> PreTrainedModel:
     """A model of [`model_config`] with seeded random weights, on `device`."""
     config = model_config(name, max_length)

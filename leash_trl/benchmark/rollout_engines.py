@@ -26,7 +26,7 @@ from transformers import (
 
 from leash_trl.benchmark.device import PeakMemory, benchmark_device, device_name, now
 from leash_trl.benchmark.lengths import draw_lengths
-from leash_trl.benchmark.model import PROMPT_ROOM, random_model
+from leash_trl.benchmark.model import PROMPT_ROOM, num_parameters, random_model
 from leash_trl.benchmark.settings import RolloutSettings
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.gym.dataset import gym_problems
@@ -212,6 +212,8 @@ def measure(settings: RolloutSettings, engine: str) -> dict[str, Any]:
         `RuntimeError`: If a completion has not the length that was asked for.
     """
     device, tokenizer = benchmark_device(), build_tokenizer()
+    # without memory, which vLLM's own copy would come on top of
+    blank = random_model(settings.model, settings.dtype, settings.max_length, settings.seed, torch.device("meta"))
     problems = gym_problems("train", settings.num_completions, seed=settings.seed)
     prompts = [tokenizer.encode(prompt[0]["content"]) for prompt in problems["prompt"]]
     limits = draw_lengths(settings.lengths, len(prompts), settings.max_length, settings.seed)
@@ -232,6 +234,8 @@ def measure(settings: RolloutSettings, engine: str) -> dict[str, Any]:
         "peak_memory_bytes": peak,
         "peak_memory_kind": memory.kind,
         "device": device_name(device),
+        "device_type": device.type,
+        "num_parameters": num_parameters(blank),
         "mean_length": statistics.fmean(limits),
         "longest": max(limits),
         "rounds": seconds,

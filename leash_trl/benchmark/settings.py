@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from leash_trl.benchmark.lengths import check_lengths
+from leash_trl.loss_weights import LOSS_TYPES
 
 
 DTYPES = ("float64", "float32", "bfloat16")
 MODELS = ("gym", "r1-distill-1.5b")
+ARMS = ("stock", "ours without skipping", "ours")
 ENGINES = ("generate", "shrinking", "continuous", "vllm")
 
 
@@ -28,7 +30,7 @@ class BenchSettings:
         max_length (`int`):
             Longest completion in tokens.
         seed (`int`):
-            Seed of weights, lengths, tokens and rewards.
+            Seed of weights, lengths, tokens and rewards, from 0 to 2**32 - 1.
         steps (`int`):
             Optimizer steps, or rounds of generation, that are measured after one that is not.
 
@@ -47,10 +49,12 @@ class BenchSettings:
         check_lengths(self.lengths, self.max_length)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
-        if self.model not in MODELS and not Path(self.model).is_file():
-            raise ValueError(f"model is {self.model!r}, but must be {', '.join(MODELS)} or the path of a config.json")
+        if self.model not in MODELS:
+            _check_config_file(self.model)
         if self.steps < 1:
             raise ValueError(f"steps is {self.steps}, but must be at least 1")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed is {self.seed}, but must be from 0 to 4294967295, as numpy's; take 0")
 
     @classmethod
     def load(cls, path: str) -> Self:
@@ -66,13 +70,24 @@ class BenchSettings:
         return dataclasses.asdict(self)
 
 
+def _check_config_file(model: str) -> None:
+    if not Path(model).is_file():
+        raise ValueError(f"model is {model!r}, but must be {', '.join(MODELS)} or the path of a config.json")
+    try:
+        config = json.loads(Path(model).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"model is {model!r}, which is not JSON: {error}; give a model's config.json") from error
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise ValueError(f"model is {model!r}, which has no model_type, such as 'qwen2'; give a whole config.json")
+
+
 @dataclass(frozen=True)
 class StepSettings(BenchSettings):
     """What `leash bench step` measures.
 
     Args:
         loss_type (`str`):
-            TRL's name of the loss.
+            TRL's name of the loss, one of `LOSS_TYPES`.
         per_device_train_batch_size (`int`):
             Completions in a micro-batch.
         gradient_accumulation_steps (`int`):
@@ -97,6 +112,12 @@ class StepSettings(BenchSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.loss_type not in LOSS_TYPES:
+            raise ValueError(f"loss_type is {self.loss_type!r}, but must be one of {', '.join(sorted(LOSS_TYPES))}")
+        if self.max_length < 2:
+            raise ValueError(
+                f"max_length is {self.max_length}, but must be at least 2 tokens: a completion and its end; raise it"
+            )
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")

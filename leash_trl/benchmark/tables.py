@@ -74,21 +74,19 @@ STEP_ROWS: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (
 
 
 def step_markdown(report: dict[str, Any]) -> str:
-    """A page on stock and ours; ratios above 1 are in our favour.
+    """A page on stock and ours; ratios above 1 are in our favour. No table if no arm finished.
 
     Args:
         report (`dict[str, Any]`):
-            From [`make_report`], with the results of [`with_utilisation`] and `gradient_difference`.
+            From [`make_report`], with the results of [`with_utilisation`], `gradient_difference`, `num_groups` and
+            `num_dead_groups`.
     """
     done = finished(report["results"])
-    lines = [*_head(report), f"| | {' | '.join(done)} | stock / ours |", "|---" * (len(done) + 2) + "|"]
-    for label, key, written, has_ratio in STEP_ROWS:
-        values = [result[key] for result in done.values()]
-        ratio = ""
-        if has_ratio and {"stock", "ours"} <= done.keys() and done["ours"][key] > 0:
-            ratio = f"{done['stock'][key] / done['ours'][key]:.2f}"
-        lines.append(f"| {label} | {' | '.join(map(written, values))} | {ratio} |")
-    lines.append("")
+    lines = _head(report)
+    if report["settings"]["dead_share"]:
+        lines += [f"{report['num_dead_groups']} of {report['num_groups']} groups dead in every step.", ""]
+    if done:
+        lines += [*_step_table(done), ""]
     if difference := report["gradient_difference"]:
         lines.append(
             f"Gradients of the first step, ours - stock: relative l2 {difference['relative_l2']:.2g}, largest "
@@ -99,8 +97,19 @@ def step_markdown(report: dict[str, Any]) -> str:
     return "\n".join([*lines, *_problems(report["results"])]) + "\n"
 
 
+def _step_table(done: Results) -> list[str]:
+    lines = [f"| | {' | '.join(done)} | stock / ours |", "|---" * (len(done) + 2) + "|"]
+    for label, key, written, has_ratio in STEP_ROWS:
+        values = [result[key] for result in done.values()]
+        ratio = ""
+        if has_ratio and {"stock", "ours"} <= done.keys() and done["ours"][key] > 0:
+            ratio = f"{done['stock'][key] / done['ours'][key]:.2f}"
+        lines.append(f"| {label} | {' | '.join(map(written, values))} | {ratio} |")
+    return lines
+
+
 def rollout_markdown(report: dict[str, Any]) -> str:
-    """A page with a row per engine; the ratio is to transformers' `generate`.
+    """A page with a row per engine; the ratio is to transformers' `generate`. No table if no engine finished.
 
     Args:
         report (`dict[str, Any]`):
@@ -108,11 +117,19 @@ def rollout_markdown(report: dict[str, Any]) -> str:
     """
     results = report["results"]
     done = finished(results)
-    lines = [
-        *_head(report),
-        "| engine | completion tokens per s | ratio to generate | peak memory, GiB |",
-        "|---" * 4 + "|",
-    ]
+    lines = _head(report)
+    if done:
+        lines += [*_rollout_table(results), ""]
+    else:
+        lines += [f"{name}: {result['missing']}" for name, result in results.items() if "missing" in result]
+    for result in list(done.values())[:1]:
+        lines.append(f"Medians of {report['settings']['steps']} rounds. Peak memory: {result['peak_memory_kind']}.")
+    return "\n".join([*lines, *_problems(results)]) + "\n"
+
+
+def _rollout_table(results: Results) -> list[str]:
+    done = finished(results)
+    lines = ["| engine | completion tokens per s | ratio to generate | peak memory, GiB |", "|---" * 4 + "|"]
     for name, result in results.items():
         if name not in done:
             lines.append(f"| {name} | {result.get('missing', 'failed')} | | |")
@@ -120,7 +137,4 @@ def rollout_markdown(report: dict[str, Any]) -> str:
         rate = result["completion_tokens_per_second"]
         ratio = f"{rate / done['generate']['completion_tokens_per_second']:.2f}" if "generate" in done else ""
         lines.append(f"| {name} | {rate:.0f} | {ratio} | {result['peak_memory_bytes'] / GIB:.3g} |")
-    lines.append("")
-    for result in list(done.values())[:1]:
-        lines.append(f"Medians of {report['settings']['steps']} rounds. Peak memory: {result['peak_memory_kind']}.")
-    return "\n".join([*lines, *_problems(results)]) + "\n"
+    return lines

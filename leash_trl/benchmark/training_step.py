@@ -11,7 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl.benchmark.device import PeakMemory, benchmark_device, device_name, matrix_rate
 from leash_trl.benchmark.flops import shape_of
-from leash_trl.benchmark.model import random_model
+from leash_trl.benchmark.model import num_parameters, random_model
 from leash_trl.benchmark.scripted_rollouts import ScriptedRollouts, scripted_reward
 from leash_trl.benchmark.settings import StepSettings
 from leash_trl.benchmark.step_meter import StepMeter
@@ -97,6 +97,8 @@ def measure(settings: StepSettings, arm: str, gradients_path: Path) -> dict[str,
         "peak_memory_kind": memory.kind,
         "matrix_flops_per_second": matrix_rate(device, settings.dtype),
         "device": device_name(device),
+        "device_type": device.type,
+        "num_parameters": num_parameters(model),
         "steps": meter.steps,
     }
 

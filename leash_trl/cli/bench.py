@@ -6,10 +6,11 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.process_queue import Job, run_jobs
 
 
@@ -25,21 +26,47 @@ def build_parser() -> argparse.ArgumentParser:
         prog="leash bench",
         description="Measure on models with random weights and completions of drawn lengths, each arm in a process of "
         "its own, on the first GPU or else the CPU. Writes JSON, Markdown and a log per arm.",
+        allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="benchmark", required=True)
-    step = commands.add_parser("step", help="training step of TRL's GRPOTrainer and of LeashGRPOTrainer")
-    step.add_argument("--loss_type", default="dapo", help="TRL's name of the loss (default: dapo)")
-    step.add_argument("--per_device_train_batch_size", type=int, default=8, help="completions in a micro-batch")
-    step.add_argument("--gradient_accumulation_steps", type=int, default=32, help="micro-batches in an optimizer step")
-    step.add_argument("--num_generations", type=int, default=8, help="completions per prompt")
-    step.add_argument("--dead_share", type=float, default=0.0, help="share of groups with equal rewards (default: 0)")
-    step.add_argument("--gradient_checkpointing", action="store_true", help="recompute activations")
-    rollout = commands.add_parser("rollout", help="generate, shrinking batch, continuous batching and vLLM")
+    step = commands.add_parser(
+        "step", help="training step of TRL's GRPOTrainer and of LeashGRPOTrainer", allow_abbrev=False
+    )
+    _add_step_arguments(step)
+    rollout = commands.add_parser(
+        "rollout", help="generate, shrinking batch, continuous batching and vLLM", allow_abbrev=False
+    )
     rollout.add_argument("--num_completions", type=int, default=64, help="completions in a round (default: 64)")
-    rollout.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="which to measure")
+    rollout.add_argument(
+        "--engines", nargs="+", choices=ENGINES, default=list(ENGINES), help="which to measure (default: all)"
+    )
     for command in (step, rollout):
         _add_common_arguments(command)
     return parser
+
+
+def _add_step_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--loss_type", default="dapo", help="TRL's name of the loss (default: %(default)s)")
+    parser.add_argument(
+        "--per_device_train_batch_size",
+        type=int,
+        default=8,
+        help="completions in a micro-batch (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--gradient_accumulation_steps",
+        type=int,
+        default=32,
+        help="micro-batches in an optimizer step (default: %(default)s)",
+    )
+    parser.add_argument("--num_generations", type=int, default=8, help="completions per prompt (default: %(default)s)")
+    parser.add_argument(
+        "--dead_share",
+        type=float,
+        default=0.0,
+        help="share of groups with equal rewards, rounded to whole groups (default: %(default)s)",
+    )
+    parser.add_argument("--gradient_checkpointing", action="store_true", help="recompute activations (default: off)")
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +74,9 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     from leash_trl.benchmark.settings import DTYPES, MODELS
 
     parser.add_argument("--model", default="gym", help=f"{', '.join(MODELS)}, or a config.json (default: gym)")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of weights and activations")
+    parser.add_argument(
+        "--dtype", choices=DTYPES, default="float32", help="of weights and activations (default: %(default)s)"
+    )
     parser.add_argument(
         "--lengths",
         default="paper-start",
@@ -57,45 +86,61 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "--max_length",
         type=int,
         default=512,
-        help="longest completion in tokens; the paper's lengths are scaled to it",
+        help="longest completion in tokens; the paper's lengths are scaled to it (default: %(default)s)",
     )
     parser.add_argument("--steps", type=int, default=5, help="steps or rounds to measure, after one more (default: 5)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of weights, lengths and rewards (default: %(default)s)")
     parser.add_argument("--output", default="runs/bench", help="folder for results and logs (default: runs/bench)")
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash bench`; 1 if an arm failed."""
+    """Runs `leash bench`; 1 if an arm failed or nothing was measured."""
     options = vars(build_parser().parse_args(argv))
     benchmark, output = options.pop("benchmark"), Path(options.pop("output"))
 
-    from leash_trl.benchmark.settings import RolloutSettings, StepSettings
+    from leash_trl.benchmark.settings import ARMS, ENGINES, RolloutSettings, StepSettings
 
     command = shlex.join(["leash", "bench", *argv])
     if benchmark == "step":
         with user_errors():
             step_settings = StepSettings(**options)
+        _clear(output, benchmark, ARMS)
         report, page = _measure_step(command, step_settings, output)
     else:
         engines = options.pop("engines")
         with user_errors():
             rollout_settings = RolloutSettings(**options)
+        _clear(output, benchmark, ENGINES)
         report, page = _measure_rollout(command, rollout_settings, engines, output)
 
+    from leash_trl.benchmark.tables import finished
     from leash_trl.whole_file import write_whole
 
     write_whole(output / f"{benchmark}.json", json.dumps(report, indent=2) + "\n")
     write_whole(output / f"{benchmark}.md", page)
     print(f"\n{page}\nResults and logs are in {output}.")
-    return 1 if any("failed" in result for result in report["results"].values()) else 0
+    results = report["results"]
+    return 1 if any("failed" in result for result in results.values()) or not finished(results) else 0
+
+
+def _clear(output: Path, benchmark: str, names: Iterable[str]) -> None:
+    """Makes the folder and removes what an earlier run of the same benchmark has left in it."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        for old in (f"{benchmark}.json", f"{benchmark}.md", *(f"{name}.log" for name in names)):
+            (output / old).unlink(missing_ok=True)
+        tempfile.TemporaryFile(dir=output).close()
+    except OSError as error:
+        raise UserError(f"--output {output} cannot be written to ({error}); give another folder") from error
 
 
 def _measure_step(command: str, settings: "StepSettings", output: Path) -> tuple[dict[str, Any], str]:
+    from leash_trl.benchmark.settings import ARMS
     from leash_trl.benchmark.tables import finished, make_report, step_markdown, with_utilisation
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        arms = ["stock", "ours without skipping", "ours"] if settings.num_dead_groups else ["stock", "ours"]
+        arms = ARMS if settings.num_dead_groups else ("stock", "ours")
         gradients = {arm: folder / f"{arm}.pt" for arm in arms}
         results = _run(
             "leash_trl.benchmark.training_step",
@@ -109,7 +154,14 @@ def _measure_step(command: str, settings: "StepSettings", output: Path) -> tuple
             from leash_trl.benchmark.gradients import gradient_difference
 
             difference = gradient_difference(gradients["ours"], gradients["stock"])
-    report = make_report(command, settings, with_utilisation(results), gradient_difference=difference)
+    report = make_report(
+        command,
+        settings,
+        with_utilisation(results),
+        gradient_difference=difference,
+        num_groups=settings.num_groups,
+        num_dead_groups=settings.num_dead_groups,
+    )
     return report, step_markdown(report)
 
 
@@ -138,10 +190,8 @@ def _run(
     jobs, files = [], {}
     for name, own in arguments.items():
         files[name] = folder / f"{name}.json"
-        log = output / f"{name}.log"
-        log.unlink(missing_ok=True)
         command = (sys.executable, "-m", module, str(folder / "settings.json"), *own, str(files[name]))
-        jobs.append(Job(name, command, log))
+        jobs.append(Job(name, command, output / f"{name}.log"))
     run_jobs(jobs, 1, _environment(settings), _describe)
     results = {}
     for job in jobs:

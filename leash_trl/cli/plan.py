@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +13,14 @@ from leash_trl import loss_weights
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning import memory, rollout_memory
 from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
+from leash_trl.planning.measured_rates import ARMS, Rate, read_rates
 from leash_trl.planning.micro_batches import grouped_micro_batch, stock_micro_batch
 from leash_trl.planning.settings import GIB, SHARDINGS, Settings
 from leash_trl.planning.throughput import step_size, step_time
 
 
 DEFAULT_PROMPT_LENGTH = 1024
-RATES = {"ours": "train_rate", "vllm": "rollout_rate"}
+TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 """`leash_trl.batch_fields.LENGTH_DEPENDENT_ROPE`, repeated because importing it would load torch; a test compares."""
@@ -75,7 +78,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     # planning happens where there are no GPUs, of which bf16 would ask
     parser = TrlParser(types, prog="leash plan")
     argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
-    _, training_args, model_args, _ = parser.parse_args_and_config(argv)
+    with warnings.catch_warnings():
+        # Trainer's new name for gradient_checkpointing, which TRL itself still sets
+        warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
+        _, training_args, model_args, _ = parser.parse_args_and_config(argv)
     return arguments, training_args, model_args
 
 
@@ -112,9 +118,11 @@ def load_model_config(model: str, config_file: str | None) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{path} is not JSON: {error}; give a model's config.json") from error
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}; give a model's config.json with --model_config") from error
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds a {type(config).__name__}; give a model's config.json with --model_config")
     return config
 
 
@@ -155,7 +163,9 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     _check_known(training_args, model_args)
     limit = training_args.vllm_max_model_length
     longest = training_args.max_completion_length
-    prompt = arguments.prompt_length or (limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH)
+    prompt, mean = arguments.prompt_length, arguments.mean_length
+    if prompt is None:
+        prompt = limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH
     config = load_model_config(model_args.model_name_or_path, arguments.model_config)
     architecture = read_architecture(config)
     reasons = reasons_against_grouping(training_args, config)
@@ -178,7 +188,7 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
         num_iterations=training_args.num_iterations,
         max_prompt_length=prompt,
         max_completion_length=longest,
-        mean_completion_length=arguments.mean_length or longest,
+        mean_completion_length=longest if mean is None else mean,
         use_vllm=training_args.use_vllm,
         vllm_mode=training_args.vllm_mode,
         vllm_gpu_memory_utilization=training_args.vllm_gpu_memory_utilization,
@@ -223,14 +233,15 @@ def memory_lines(settings: Settings) -> list[str]:
 
 def micro_batch_lines(settings: Settings) -> list[str]:
     """Activations of the largest micro-batch, cut as TRL does and by tokens, with and without checkpointing."""
-    lines = ["", f"{'largest micro-batch':<30}{'tokens':>12}{'checkpointed':>14}{'kept, GiB':>12}"]
+    columns = ("with gradient checkpointing, GiB", "without, GiB")
+    lines = ["", f"{'largest micro-batch':<30}{'tokens':>12}{columns[0]:>35}{columns[1]:>15}"]
     stock, grouped = stock_micro_batch(settings), grouped_micro_batch(settings)
     batches = {"TRL's rows": stock}
     if not settings.reasons_against_grouping:
         batches["filled by tokens, at most"] = grouped
     for name, batch in batches.items():
         sizes = [memory.activation_peak(settings, batch, checkpointing) / GIB for checkpointing in (True, False)]
-        lines.append(f"{name:<30}{batch.tokens:12,.0f}{sizes[0]:14.2f}{sizes[1]:12.2f}")
+        lines.append(f"{name:<30}{batch.tokens:12,.0f}{sizes[0]:35.2f}{sizes[1]:15.2f}")
     if settings.reasons_against_grouping:
         lines.append(f"not filled by tokens: {'; '.join(settings.reasons_against_grouping)}")
     elif grouped.tokens < stock.tokens:
@@ -249,7 +260,8 @@ def rollout_lines(settings: Settings) -> list[str]:
         cache = rollout_memory.sequence_cache_bytes(settings, length) / GIB
         line = f"cache of a sequence of {length:,} tokens: {cache:.2f} GiB"
         if settings.is_colocated:
-            line += f"; an engine holds {rollout_memory.concurrent_sequences(settings, length):,} at once"
+            count = rollout_memory.concurrent_sequences(settings, length)
+            line += f"; an engine holds {count:,} {'sequence' if count == 1 else 'sequences'} at once"
         lines.append(line)
     if settings.use_vllm and not settings.is_colocated:
         lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
@@ -268,71 +280,92 @@ def step_lines(settings: Settings) -> list[str]:
     ]
 
 
-def time_lines(settings: Settings, arguments: argparse.Namespace) -> list[str]:
-    """How a step's time divides, if both rates were given."""
-    rates = {"rollout_rate": arguments.rollout_rate, "train_rate": arguments.train_rate}
+def given_rates(arguments: argparse.Namespace, num_parameters: int) -> dict[str, Rate]:
+    """The rates that options or reports of `leash bench` give; options go first, then files in their order.
+
+    Raises:
+        `ValueError`: If an option is not positive, or a report is of another model or a CPU.
+        `FileNotFoundError`: If there is no such report.
+    """
+    options = vars(arguments)
+    for name in (*ARMS, "rollout_gpus"):
+        if options[name] is not None and not 0 < options[name] < math.inf:
+            raise ValueError(
+                f"--{name} is {options[name]:g}, but must be positive and finite; give what you have, or leave it out"
+            )
+    rates = {name: Rate(options[name], f"--{name}") for name in ARMS if options[name] is not None}
     for path in arguments.bench or []:
-        rates |= {name: rate for name, rate in read_rates(path).items() if rates[name] is None}
-    if missing := [name for name, rate in rates.items() if rate is None]:
-        return [f"no time: no {' and no '.join(missing)} was given, by option or --bench"]
+        rates = {**read_rates(path, num_parameters), **rates}
+    return rates
+
+
+def time_lines(settings: Settings, arguments: argparse.Namespace) -> list[str]:
+    """The rates, and how a step's time divides if both were given."""
+    rates = given_rates(arguments, settings.architecture.num_parameters)
+    lines = [
+        f"{name}: {rate.value:,.1f} completion tokens per second and GPU, from {rate.source}"
+        for name, rate in rates.items()
+    ]
+    if missing := [f"--{name}" for name in ARMS if name not in rates]:
+        given = "".join(f"{name} is {rate.value:,.1f}, but " for name, rate in rates.items())
+        return [*lines, f"no time: {given}no {' and no '.join(missing)} was given, nor a --bench FILE with it"]
     if settings.use_vllm and not settings.is_colocated and arguments.rollout_gpus is None:
         raise ValueError("--rollout_gpus is missing: with vllm_mode=server, give the number of the server's GPUs")
-    time = step_time(settings, **rates, rollout_gpus=arguments.rollout_gpus or settings.num_gpus)
+    values = {name: rate.value for name, rate in rates.items()}
+    gpus = settings.num_gpus if arguments.rollout_gpus is None else arguments.rollout_gpus
+    time = step_time(settings, **values, rollout_gpus=gpus)
     return [
+        *lines,
         f"time: {time.rollout:,.0f} s generating ({time.rollout_share:.0%}) and {time.train:,.0f} s training for each "
-        "generation batch, at the given rates; scoring, rewards and weight updates come on top"
+        "generation batch, at these rates; scoring, rewards and weight updates come on top",
     ]
 
 
-def read_rates(path: str) -> dict[str, float]:
-    """
-    Completion tokens per second and GPU that `leash bench` measured: of its arm `ours`, or of vLLM, which recipes use.
-
-    Raises:
-        `ValueError`: If the file is not one of `leash bench`, or has measured neither.
-        `FileNotFoundError`: If there is no such file.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"--bench {path}: no such file")
-    try:
-        results = json.loads(Path(path).read_text(encoding="utf-8"))["results"]
-        rates = {
-            name: results[arm].get("completion_tokens_per_second") for arm, name in RATES.items() if arm in results
-        }
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f"--bench {path} is not a result of leash bench ({type(error).__name__}: {error}); give its step.json or "
-            "rollout.json"
-        ) from error
-    measured = {name: float(rate) for name, rate in rates.items() if rate is not None}
-    if not measured:
-        raise ValueError(
-            f"--bench {path} measured neither the arm ours nor the engine vllm; run leash bench step, or leash bench "
-            "rollout --engines vllm"
-        )
-    return measured
-
-
 def remedy_lines(settings: Settings) -> list[str]:
-    """What would make the run fit, each with its larger peak in GiB."""
-    found = memory.remedies(settings)
-    if not found:
-        return ["no change of up to three fields makes it fit: take GPUs with more memory, or a smaller model"]
-    lines = ["these changes fit:"]
-    for change in found:
-        peak = max(memory.peak_bytes(replace(settings, **change))) / GIB
-        lines.append(f"  {', '.join(_as_option(name, value) for name, value in change.items())}: {peak:.1f} GiB")
-    return lines
+    """What would make the run fit, as options to add, each with its larger peak in GiB."""
+    if found := memory.remedies(settings):
+        return ["these changes fit:", *(_change_line(settings, change) for change in found)]
+    if change := memory.more_gpus(settings):
+        completions = step_size(replace(settings, **change)).completions
+        return [
+            "no change of up to three fields makes it fit on these GPUs; take more GPUs with --sharding fsdp:",
+            f"{_change_line(settings, change)}, {completions:,} completions a generation batch",
+        ]
+    return [
+        "no change of up to three fields makes it fit, nor do eight times as many GPUs: take GPUs with more memory, "
+        "or a smaller model"
+    ]
+
+
+def _change_line(settings: Settings, change: dict[str, Any]) -> str:
+    peak = max(memory.peak_bytes(replace(settings, **change))) / GIB
+    return f"  {' '.join(_as_option(name, value) for name, value in change.items())}: {peak:.1f} GiB"
 
 
 def _as_option(name: str, value: Any) -> str:
-    """The change as the user makes it: an option of the plan, or a field of the recipe."""
-    names = {
-        "keeps_attention_mask": "attn_implementation=flash_attention_2",
-        "groups_lengths": "length_grouped_microbatches=true",
-        "sharding": f"--sharding {value}",
+    """The change as an option to add to the command."""
+    options = {
+        "keeps_attention_mask": "--attn_implementation flash_attention_2",
+        "groups_lengths": "--length_grouped_microbatches true",
     }
-    return names.get(name, f"{name}={str(value).lower() if isinstance(value, bool) else value}")
+    return options.get(name, f"--{name} {str(value).lower() if isinstance(value, bool) else value}")
+
+
+def verdict_lines(settings: Settings) -> list[str]:
+    """Whether the run fits, and if so how tightly; if not, why and what would help."""
+    if reason := memory.refusal(settings):
+        return [f"does not fit: {reason}", *remedy_lines(settings)]
+    spare = memory.spare_bytes(settings)
+    if spare < TIGHT_SHARE * settings.usable_bytes:
+        return [f"fits, with only {spare / GIB:.1f} GiB to spare: the estimate was checked on CPUs only"]
+    return ["fits"]
+
+
+def precision(settings: Settings, dtype: str) -> str:
+    """In what weights are loaded and matrices multiplied; the engines that shard cast without autocast."""
+    if not settings.bf16:
+        return f"{dtype} weights, no autocast"
+    return f"{dtype} weights, {'bfloat16 autocast' if settings.sharding == 'none' else 'computed in bfloat16'}"
 
 
 def main(argv: list[str]) -> int:
@@ -341,15 +374,13 @@ def main(argv: list[str]) -> int:
         arguments, training_args, model_args = parse(argv)
         settings = make_settings(arguments, training_args, model_args)
         times = time_lines(settings, arguments)
-    architecture = settings.architecture
+    gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
     print(
-        f"{model_args.model_name_or_path}: {architecture.num_parameters:,} parameters on {settings.num_gpus} GPUs of "
-        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}\n"
+        f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters on {gpus} of "
+        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {precision(settings, model_args.dtype)}\n"
     )
     lines = memory_lines(settings) + micro_batch_lines(settings) + rollout_lines(settings) + step_lines(settings)
-    print("\n".join([*lines, *times, ""]))
-    reason = memory.refusal(settings)
-    print(f"does not fit: {reason}" if reason else "fits")
-    if reason:
-        print("\n".join(remedy_lines(settings)))
-    return 1 if reason else 0
+    if arguments.mean_length is None:
+        lines.append("no --mean_length: the worst case, every completion at the limit")
+    print("\n".join([*lines, *times, "", *verdict_lines(settings)]))
+    return 0 if memory.fits(settings) else 1

@@ -62,6 +62,11 @@ def peak_bytes(settings: Settings) -> tuple[float, float]:
     return sum(i.size for i in entries if i.is_trained), sum(i.size for i in entries if i.is_generating)
 
 
+def spare_bytes(settings: Settings) -> float:
+    """Usable bytes of a GPU that are free at the higher of the two peaks; negative if there are too few."""
+    return settings.usable_bytes - max(peak_bytes(settings))
+
+
 def vllm_starts(settings: Settings) -> bool:
     """Whether colocated vLLM has room for one sequence of the greatest length, without which it refuses to start."""
     return (
@@ -71,7 +76,7 @@ def vllm_starts(settings: Settings) -> bool:
 
 def fits(settings: Settings) -> bool:
     """Whether both peaks are within the usable memory and vLLM starts."""
-    return max(peak_bytes(settings)) <= settings.usable_bytes and vllm_starts(settings)
+    return spare_bytes(settings) >= 0 and vllm_starts(settings)
 
 
 def _halved_batch(settings: Settings) -> dict[str, Any]:
@@ -102,7 +107,7 @@ def _changes(settings: Settings) -> Iterator[dict[str, Any]]:
     if settings.is_colocated:
         yield {"vllm_gpu_memory_utilization": _vllm_share(settings)}
         yield {"vllm_enable_sleep_mode": True}
-    for sharding in ("zero2", "fsdp", "zero3"):
+    for sharding in ("zero2", "fsdp", "zero3") if settings.num_gpus > 1 else ():
         yield {"sharding": sharding}
     if settings.is_colocated:
         yield {"vllm_mode": "server"}
@@ -138,6 +143,38 @@ def remedies(settings: Settings, limit: int = 4) -> list[dict[str, Any]]:
     return []
 
 
+def _spread(settings: Settings, factor: int) -> dict[str, Any]:
+    """FSDP2 over `factor` times the GPUs, with the same update where micro-batches can be divided among them."""
+    change: dict[str, Any] = {"num_gpus": factor * settings.num_gpus, "sharding": "fsdp"}
+    steps = {
+        "gradient_accumulation_steps": settings.gradient_accumulation_steps,
+        "steps_per_generation": settings.steps_per_generation,
+    }
+    if any(value % factor for value in steps.values()):
+        return change
+    return change | {name: value // factor for name, value in steps.items()}
+
+
+def more_gpus(settings: Settings) -> dict[str, Any] | None:
+    """
+    The changes with which the run fits on twice, four or eight times as many GPUs with FSDP2, the fewest first.
+
+    Args:
+        settings (`Settings`):
+            The run that does not fit.
+
+    Returns:
+        `dict[str, Any]`: New values by name; `None` if no such number is enough.
+    """
+    for factor in (2, 4, 8):
+        change = _spread(settings, factor)
+        spread = replace(settings, **change)
+        for further in [{}] if fits(spread) else remedies(spread):
+            if "sharding" not in further:
+                return change | further
+    return None
+
+
 def refusal(settings: Settings) -> str | None:
     """Why the run cannot fit, with its largest item; `None` if it fits."""
     training, generating = peak_bytes(settings)
@@ -148,7 +185,7 @@ def refusal(settings: Settings) -> str | None:
             f"vLLM has {rollout_memory.vllm_share(settings) / GIB:.1f} GiB, but needs {needed:.1f} GiB for itself and "
             f"{cache:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens"
         )
-    if max(training, generating) <= settings.usable_bytes:
+    if spare_bytes(settings) >= 0:
         return None
     is_training = training >= generating
     largest = max(

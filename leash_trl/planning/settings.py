@@ -13,7 +13,7 @@ SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp")
 @dataclass(frozen=True)
 class Settings:
     """
-    One run to plan; field names are those of the recipe where it has them.
+    One run to plan; field names are those of the recipe where it has them, errors name the options of `leash plan`.
 
     Args:
         architecture (`Architecture`):
@@ -67,6 +67,9 @@ class Settings:
             GPUs that share one colocated engine.
         vllm_max_model_length (`int`):
             Tokens of the longest sequence that vLLM makes room for.
+
+    Raises:
+        `ValueError`: If a value is out of its range.
     """
 
     architecture: Architecture
@@ -96,21 +99,28 @@ class Settings:
     vllm_max_model_length: int
 
     def __post_init__(self) -> None:
-        for name in ("num_gpus", "gpu_memory", "max_prompt_length", "max_completion_length", "mean_completion_length"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be positive")
+        positive = {
+            "--num_gpus": self.num_gpus,
+            "--gpu_memory": self.gpu_memory,
+            "--prompt_length": self.max_prompt_length,
+            "--max_completion_length": self.max_completion_length,
+            "--mean_length": self.mean_completion_length,
+        }
+        for option, value in positive.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{option} is {value}, but must be positive and finite")
         if not 0 <= self.headroom < 1:
-            raise ValueError(f"headroom is {self.headroom}, but must be a share from 0 to below 1, such as 0.05")
+            raise ValueError(f"--headroom is {self.headroom}, but must be a share from 0 to below 1, such as 0.05")
         if self.sharding not in SHARDINGS:
-            raise ValueError(f"sharding is {self.sharding!r}, but must be one of {', '.join(SHARDINGS)}")
+            raise ValueError(f"--sharding is {self.sharding!r}, but must be one of {', '.join(SHARDINGS)}")
         if self.groups_lengths and self.reasons_against_grouping:
             raise ValueError(
                 f"groups_lengths is True, but {'; '.join(self.reasons_against_grouping)}; set it to False"
             )
         if self.mean_completion_length > self.max_completion_length:
             raise ValueError(
-                f"mean_completion_length is {self.mean_completion_length}, but cannot be above max_completion_length="
-                f"{self.max_completion_length}"
+                f"--mean_length is {self.mean_completion_length}, but cannot be above max_completion_length="
+                f"{self.max_completion_length}; lower it"
             )
 
     @property
