@@ -62,6 +62,8 @@ def train(monkeypatch, make_args, tiny_model_path, problems, tokenizer):
             peft_config=peft_config,
         )
         trainer.model.double()  # adapters too
+        if trainer.ref_model is not None:
+            trainer.ref_model.double()  # which older TRL loads in float32
         trainer.rollout_func = make_rollout(tokenizer, dead)
         if prepare:
             prepare(trainer)
