@@ -24,6 +24,8 @@ class ADLP(LengthControl):
 
     At the script's price a right answer of 1000 tokens is worth as much as an empty wrong one.
 
+    Use: where accuracy must stay at a reference, and length may fall as far as that allows.
+
     Source: the [release](https://github.com/JinyanSu1/A-DLP) of
     [Thinking Fast and Right](https://huggingface.co/papers/2505.18298); defaults are those of `scripts/train.sh`.
 

@@ -49,6 +49,9 @@ class ALP(LengthControl):
     The price is tiny, but where all answers of a prompt are right, dividing by the group's standard deviation brings
     it to full strength, as long as rewards are float64 and the epsilon is far below 1e-4.
 
+    Use: to leave tokens to hard prompts: easy ones pay most. Needs enough generations per prompt to know which are
+    easy.
+
     Source: Eq. (2) of [Just Enough Thinking](https://huggingface.co/papers/2506.05256), see [`adaptive_price`].
 
     Differs: maybe; secondary sources leave open whether the price is per token or per share of a maximum length. Only

@@ -45,6 +45,8 @@ def soft_overlong_punishment(lengths: torch.Tensor, max_length: int, cache_lengt
 class DapoOverlong(LengthControl):
     """DAPO: correctness, 1 or -1, plus the soft overlong punishment, for right and wrong answers alike.
 
+    Use: against completions that run into the limit; what ends well before it is not shortened.
+
     Source: section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476), see [`soft_overlong_punishment`].
 
     Args:

@@ -77,6 +77,8 @@ class DLER(LengthControl):
     `reward - group mean`, standardised over the whole batch (the release: over its tokens); `scale_rewards` has no
     say. The paper also resamples groups without signal: that is the trainer's `dynamic_sampling_rounds`.
 
+    Use: where the target may be a hard limit from the first step on; together with `dynamic_sampling_rounds`.
+
     Source: [DLER](https://huggingface.co/papers/2510.15110).
 
     Generation is cut at the target too, as in the paper. Where prompts have targets of their own, set

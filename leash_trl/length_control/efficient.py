@@ -51,6 +51,8 @@ class Efficient(LengthControl):
 
     $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)) $$
 
+    Use: without a target, to trade accuracy for tokens by one number.
+
     Source: [Arora and Zanette](https://huggingface.co/papers/2502.04463), see [`relative_lengths`].
 
     Differs: the release measures answers re-tokenised without special tokens; here lengths are the generated tokens.

@@ -114,6 +114,8 @@ def kept_advantages(
 class GFPO(LengthControl):
     """GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
 
+    Use: where sampling is cheap: sample more per prompt, train on the shortest, and leave the reward alone.
+
     Source: [GFPO](https://huggingface.co/papers/2508.09726), see [`is_kept`] and [`kept_advantages`]. Meant for graded
     rewards in [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt.
 

@@ -47,6 +47,8 @@ class GR3(LengthControl):
 
     A wrong answer has 0 to divide and never feels its length. `scale_rewards` has no say.
 
+    Use: without a target, where length must never outweigh correctness.
+
     Source: [GR3](https://huggingface.co/papers/2603.10535) as prime-rl had it at c1bbbf923, see [`rescaled_rewards`].
 
     Args:

@@ -49,6 +49,8 @@ class GRLC(LengthControl):
 
     Wrong answers feel their length as correct ones do, and all lengths of a group sum to no reward.
 
+    Use: to repeat Nemotron 3 Nano's length control, which needs no target.
+
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848), see [`centred_weights`].
 
     Differs: the report weighs the thinking and the answer apart, 0.5 each; only their sum is visible here, and nearly

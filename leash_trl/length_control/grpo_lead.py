@@ -70,6 +70,8 @@ class GRPOLead(LengthControl):
     A right answer to a hard prompt weighs more, a wrong answer to an easy prompt too. The advantage $A_i$ is always
     divided by the group's standard deviation; `scale_rewards` has no say.
 
+    Use: without a target, where hard prompts should count more and right answers should be a little shorter.
+
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), see [`length_factors`] and [`difficulty_weights`].
 
     Differs: the authors' release gives 0 to answers without a final answer and -2 to repetitive ones; here both are

@@ -56,6 +56,8 @@ class HAPO(LengthControl):
     Wrong answers pay only when longer than that answer. The first pass over the data has no history and is plain
     GRPO, so the method needs several epochs.
 
+    Use: over several epochs of the same questions, where each is to become shorter than it ever was.
+
     Source: [HAPO](https://huggingface.co/papers/2505.11225), see [`length_rewards`].
 
     Args:

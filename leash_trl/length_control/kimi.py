@@ -48,6 +48,9 @@ class Kimi(CountsSteps):
 
     Wrong answers pay too, but only in the longer half of the range.
 
+    Use: without a target: lengths are judged within their group, so they fall without a floor; start late
+    (`warmup_steps`).
+
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
 
     Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no

@@ -69,6 +69,8 @@ def budget_factor(lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: fl
 class L1Exact(LengthControl):
     r"""L1-Exact: a right answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
 
+    Use: for a model that is to obey the length asked for in its prompt, and can read it there.
+
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697), see [`distance_penalty`].
 
     Differs: the requested length of a prompt is drawn once from its question number, so that it is the same in every
@@ -143,6 +145,8 @@ class L1Exact(LengthControl):
 @dataclass
 class L1Max(L1Exact):
     r"""L1-Max: a right answer earns the more the further it stays below its budget, a wrong one 0 at any length.
+
+    Use: for a model that is to stay below a limit asked for in its prompt, and can read it there.
 
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697), see [`budget_factor`].
 

@@ -44,6 +44,8 @@ class Laconic(Leash):
 
     Wrong answers over the budget pay as correct ones do; a wrong answer earns most by stopping within the budget.
 
+    Use: as LEASH, where wrong answers should learn to stop too.
+
     Source: [LACONIC](https://huggingface.co/papers/2602.14468). The defaults are those of the released script for
     DeepSeek-R1-Distill-Qwen-1.5B with a budget of 1500 tokens
     ([Debugger001/Length-Aware-LLM](https://github.com/Debugger001/Length-Aware-LLM)).

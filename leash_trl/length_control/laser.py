@@ -65,6 +65,9 @@ def within_target_bonus(
 class Laser(LengthControl):
     """LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
 
+    Use: for shorter answers where they are easy to have: long right answers lose nothing but the bonus, so the mean
+    length is not held.
+
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`base_scores`] and
     [`within_target_bonus`]. The released targets are 2048, 4096 and 8192.
 

@@ -45,6 +45,8 @@ class LaserD(Laser):
 
     Where no candidate will do, which is the rule for hard prompts, the target is the longest response of the batch.
 
+    Use: where easy and hard prompts are mixed, and one target would be wrong for both.
+
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`smallest_target`].
 
     Differs: the paper chooses targets from 500 training prompts sampled for it; `refresh_from="window"` uses the
@@ -211,6 +213,8 @@ class LaserD(Laser):
 @dataclass
 class LaserDE(LaserD):
     """LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
+
+    Use: as LASER-D, where the model should keep looking for an answer on prompts that it fails.
 
     Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612), see [`exploration_bonus`].
 

@@ -1,6 +1,7 @@
 """LEASH and its constant variant LEASH-C: Algorithm 1, each equation once.
 
-Paper: [Leash: Adaptive Length Penalty and Reward Shaping](https://huggingface.co/papers/2512.21540).
+Paper: [Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning
+Model](https://huggingface.co/papers/2512.21540).
 """
 
 from collections import Counter
@@ -52,6 +53,8 @@ class Leash(LengthControl):
 
     On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
 
+    Use: to hold the mean length at a budget whose price is not known beforehand; task rewards are -1 and +1.
+
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Differs: where several generation batches feed one policy update, they make one dual step on their pooled mean; the
@@ -70,6 +73,7 @@ class Leash(LengthControl):
     """
 
     name: ClassVar[str] = "leash"
+    authors: ClassVar[str] = "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo"
     needs_target: ClassVar[bool] = True
     owns_scale: ClassVar[bool] = False
     needs_truncated: ClassVar[bool] = True
@@ -144,6 +148,8 @@ class Leash(LengthControl):
 @dataclass
 class LeashC(Leash):
     r"""LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
+
+    Use: where a price is known to work, and as the arm that shows what adapting it buys.
 
     Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
 

@@ -23,7 +23,8 @@ class LeashPI(Leash):
     $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Where lengths would grow without a price, they
     rest where the ceiling pays for the growth, a little above the target: at $e = \lambda / K_c$.
 
-    Use it with `advantage_epsilon: 0.1`, or with `scale_rewards: batch` or `none`: dividing by the group's standard
+    Use: where lengths are to settle near the target, without overshoot and without a multiplier that outlives its
+    cause. Set `advantage_epsilon: 0.1`, or `scale_rewards: batch` or `none`: dividing by the group's standard
     deviation alone cancels lambda in groups whose answers are all correct, so that however small it is, it pushes at
     full strength.
 

@@ -41,6 +41,7 @@ class LengthControl:
     """
 
     name: ClassVar[str]
+    authors: ClassVar[str] = ""  # of the paper, as BibTeX has them
     needs_target: ClassVar[bool] = False
     # False: task rewards are taken as they are, so what is correct plays no part
     owns_scale: ClassVar[bool] = True
@@ -109,10 +110,18 @@ class LengthControl:
 
     @classmethod
     def paper(cls) -> dict[str, str]:
-        """Title and id of the paper that the method's module names first, for the model card; nothing without one."""
+        """Title, id and BibTeX of the paper that the method's module names first; nothing without one."""
         text = sys.modules[cls.__module__].__doc__ or ""
         found = re.search(r"\[([^\]]+)\]\(https://huggingface\.co/papers/([\d.]+)\)", text)
-        return {"title": found[1], "id": found[2]} if found else {}
+        if found is None:
+            return {}
+        title, paper_id = " ".join(found[1].split()), found[2]
+        author = f"  author = {{{cls.authors}}},\n" if cls.authors else ""
+        citation = (
+            f"@misc{{arxiv{paper_id},\n  title = {{{{{title}}}}},\n{author}"
+            f"  year = {{20{paper_id[:2]}}},\n  eprint = {{{paper_id}}},\n  archivePrefix = {{arXiv}},\n}}"
+        )
+        return {"title": title, "id": paper_id, "citation": citation}
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """The target of a prompt that has none of its own in the data set, in tokens."""

@@ -11,7 +11,10 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class NoControl(LengthControl):
-    """Task rewards as they are."""
+    """Task rewards as they are.
+
+    Use: as the baseline of every comparison.
+    """
 
     name: ClassVar[str] = "none"
     owns_scale: ClassVar[bool] = False

@@ -89,6 +89,8 @@ class PrimeRL(LengthControl):
 
     Wrong answers pay as correct ones do. `scale_rewards` has no say.
 
+    Use: to repeat prime-rl's runs; a prompt that is mostly failed pays little.
+
     Source: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl).
 
     Differs: prime-rl of today also charges 0.1 each for input tokens and turns, which are not visible here; where all

@@ -37,6 +37,8 @@ class ThinkPrune(CountsSteps):
 
     A completion that is cut at the limit still earns 1 if its answer is right: the grader sees the text up to there.
 
+    Use: where the limit will be hard in use too: nothing teaches but the limit.
+
     Source: [ThinkPrune](https://huggingface.co/papers/2504.01296) and its
     [release](https://github.com/UCSB-NLP-Chang/ThinkPrune).
 

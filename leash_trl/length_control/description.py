@@ -1,0 +1,116 @@
+"""Methods described from their own code and docstrings: what each needs, its formula, defaults, source, and use."""
+
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+from leash_trl.length_control.method import LengthControl
+
+
+# what a method does beyond shaping rewards, by the part of the interface that says so
+TRAITS = {
+    "state_dict": "state",
+    "generation_cap": "cuts generation",
+    "prompt_suffix": "writes into prompts",
+    "advantages": "own advantages",
+    "is_trained_on": "leaves completions out",
+}
+REFERENCE = re.compile(r"\[`(\w+)`\]")
+FORMULA = re.compile(r"\$\$.*?\$\$", re.DOTALL)
+
+
+def traits(method: type[LengthControl]) -> list[str]:
+    """What a method needs and does, in a few words each.
+
+    Example:
+        >>> from leash_trl.length_control.methods import METHODS
+        >>> traits(METHODS["leash"]), traits(METHODS["none"])
+        (['target', 'state'], [])
+    """
+    overridden = [word for name, word in TRAITS.items() if getattr(method, name) is not getattr(LengthControl, name)]
+    if method.own_scaling is not None and "own advantages" not in overridden:
+        overridden.append("own advantages")
+    return [*(["target"] if method.needs_target else []), *overridden]
+
+
+def first_line(method: type[LengthControl]) -> str:
+    """What a method does, in one line."""
+    return _docstring(method).partition("\n")[0]
+
+
+def hyper_parameters(method: type[LengthControl]) -> dict[str, Any]:
+    """Defaults of a method's fields, by name."""
+    return {
+        field.name: field.default_factory() if field.default_factory is not MISSING else field.default
+        for field in fields(method)
+    }
+
+
+def recipe_lines(method: type[LengthControl]) -> str:
+    """YAML that chooses a method, with its defaults.
+
+    Example:
+        >>> from leash_trl.length_control.methods import METHODS
+        >>> print(recipe_lines(METHODS["kimi"]))
+        length_control: kimi
+        length_control_kwargs:
+          weight: 0.4
+          warmup_steps: 0
+    """
+    lines = [f"  {name}: {_yaml(value)}" for name, value in hyper_parameters(method).items()]
+    return "\n".join([f"length_control: {method.name}", *(["length_control_kwargs:", *lines] if lines else [])])
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):  # JSON has text only for keys
+        return str(value)
+    text = json.dumps(value)
+    return (
+        text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
+    )  # YAML reads 1e-7 as text
+
+
+def description(method: type[LengthControl]) -> str:
+    """A page about a method: what it does, formulas, when to use it, source, differences, traits and defaults."""
+    text = _docstring(method).partition("\nArgs:\n")[0]
+    arguments = _explained(method)
+    parts = [
+        f"{method.name}\n{'=' * len(method.name)}\n\n{text.strip()}",
+        *(f"{name}:\n\n{formula}" for name, formula in _formulas(method, text).items()),
+        f"Needs and does: {', '.join(traits(method)) or 'nothing beyond the task reward'}.",
+        f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}",
+        *([f"Hyper-parameters:\n\n{arguments}"] if arguments else []),
+    ]
+    return "\n\n".join(parts)
+
+
+def _docstring(method: type[LengthControl]) -> str:
+    return inspect.cleandoc(method.__doc__ or "")
+
+
+def _explained(method: type[LengthControl]) -> str:
+    """What the docstring says of the hyper-parameters; of those that it does not repeat, what its base's says."""
+    explained = ""
+    for base in method.__mro__:
+        if all(f"{name} (`" in explained for name in hyper_parameters(method)):
+            break
+        if issubclass(base, LengthControl) and base is not LengthControl:
+            arguments = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2]
+            heading = "" if base is method else f"\nFrom {base.name}:\n\n"
+            explained += heading + arguments.partition("\nRaises:\n")[0].rstrip() + "\n"
+    return explained.rstrip()
+
+
+def _formulas(method: type[LengthControl], text: str) -> dict[str, str]:
+    """Formulas of the functions that a docstring points to, by the function's name."""
+    names = vars(sys.modules[method.__module__])
+    functions: dict[str, Callable] = {
+        name: names[name] for name in REFERENCE.findall(text) if inspect.isfunction(names.get(name))
+    }
+    found = {name: FORMULA.findall(inspect.getdoc(function) or "") for name, function in functions.items()}
+    return {name: "\n\n".join(formulas) for name, formulas in found.items() if formulas}

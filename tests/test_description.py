@@ -1,0 +1,51 @@
+"""`leash methods`: every method says what it is, when to use it and where it comes from."""
+
+import pytest
+import yaml
+
+from leash_trl.cli.main import main
+from leash_trl.length_control.description import description, hyper_parameters, recipe_lines, traits
+from leash_trl.length_control.methods import METHODS
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_page_says_use_and_source_and_explains_every_hyper_parameter(name):
+    page = description(METHODS[name])
+    assert page.startswith(f"{name}\n=")
+    assert "\nUse: " in page
+    assert name == "none" or "\nSource: " in page
+    explained = page.partition("Hyper-parameters:")[2]
+    assert [field for field in hyper_parameters(METHODS[name]) if field not in explained] == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_recipe_of_a_page_is_the_method_with_its_defaults(name):
+    recipe = yaml.safe_load(recipe_lines(METHODS[name]))
+    method = METHODS[name]
+    assert recipe["length_control"] == name
+    kwargs = recipe.get("length_control_kwargs", {})
+    kwargs = {key: tuple(value) if isinstance(value, list) else value for key, value in kwargs.items()}
+    assert method(**kwargs) == method()
+
+
+def test_formulas_come_from_the_functions_that_a_method_points_to():
+    page = description(METHODS["efficient"])
+    assert r"r_i = c_i \cdot (1 - \alpha \sigma(z_i))" in page
+    assert "relative_lengths:" in page
+
+
+def test_traits_by_hand():
+    assert traits(METHODS["dler"]) == ["target", "cuts generation", "own advantages"]
+    assert traits(METHODS["gr3"]) == ["own advantages"]
+    assert traits(METHODS["gfpo"]) == ["state", "own advantages", "leaves completions out"]
+
+
+def test_the_table_has_a_line_for_every_method(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1 : 1 + len(METHODS)]] == list(METHODS)
+
+
+def test_a_name_that_is_no_method_is_one_line(capsys):
+    assert main(["methods", "lesh"]) == 2
+    assert "must be one of leash, leash_c" in capsys.readouterr().err
