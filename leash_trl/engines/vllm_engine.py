@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoTokenizer
+from transformers.utils import find_adapter_config_file
 
 from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
@@ -104,7 +105,7 @@ class VllmEngine:
             Further arguments of `vllm.LLM`, such as `enforce_eager=True`.
 
     Raises:
-        `ValueError`: If vLLM is not installed, or there is no such checkpoint.
+        `ValueError`: If vLLM is not installed, or there is no such checkpoint, or it is an adapter without its base.
     """
 
     name = "vllm"
@@ -121,6 +122,11 @@ class VllmEngine:
         **engine_kwargs: Any,
     ) -> None:
         try:
+            if find_adapter_config_file(path, revision=revision) is not None:
+                raise ValueError(
+                    f"the model {path!r} is an adapter, which this engine does not take: leash merge makes a whole "
+                    'model of it, or use the engine "transformers"'
+                )
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
             config = AutoConfig.from_pretrained(path, revision=revision)
         except OSError as error:

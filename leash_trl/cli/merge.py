@@ -1,0 +1,45 @@
+"""`leash merge`: an adapter and its base model as one model, for vLLM, `leash eval` and the Hub."""
+
+import argparse
+import warnings
+from pathlib import Path
+
+from leash_trl.cli.errors import user_errors
+
+
+def main(argv: list[str]) -> None:
+    """Runs `leash merge`."""
+    parser = argparse.ArgumentParser(
+        prog="leash merge",
+        description="Merge a LoRA or QLoRA adapter into its base model and write a whole model folder: weights, "
+        "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and "
+        "leash_recipe.yaml.",
+        epilog="QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the "
+        "merged model answers a little differently; evaluate it. LoRA: the merge is exact up to rounding in --dtype. "
+        "Where training had the base in float32 and it is stored in bfloat16, --dtype float32 keeps what bfloat16 "
+        "would round away.",
+    )
+    parser.add_argument("run", help="folder with adapter_config.json: a run trained with use_peft, or a checkpoint")
+    parser.add_argument("--output_dir", required=True, help="folder for the merged model, new or empty")
+    parser.add_argument(
+        "--dtype",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        default="auto",
+        help="type of the weights (default: the base model's)",
+    )
+    arguments = parser.parse_args(argv)
+    folder, output_dir = Path(arguments.run), Path(arguments.output_dir)
+
+    warnings.filterwarnings("ignore", category=FutureWarning)  # transformers to itself, while saving
+    from leash_trl.merging import check_output, check_space, merged_model, read_adapter, write_model
+
+    with user_errors():
+        check_output(output_dir)
+        base = read_adapter(folder).base_model_name_or_path
+        model = merged_model(folder, arguments.dtype)
+        check_space(output_dir, model)
+    write_model(model, folder, output_dir)
+    print(
+        f"Merged {folder} into {base}: {model.num_parameters():,} parameters in "
+        f"{str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"
+    )

@@ -1,0 +1,169 @@
+"""An adapter (LoRA, QLoRA, DoRA) merged into its base model: a whole model folder that loads without PEFT."""
+
+import os
+import shutil
+from pathlib import Path
+
+from peft import PeftConfig, PeftModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from leash_trl.controller_state import STATE_FILE, TRAINER_STATE_FILE
+from leash_trl.engines.checkpoint_path import missing_folder
+
+
+GIB = 2**30
+ADAPTER_FILE = "adapter_config.json"
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.*",
+    "merges.txt",
+    "*.jinja",
+    "additional_chat_templates",
+)
+COMPANIONS = (
+    *TOKENIZER_FILES,
+    "generation_config.json",
+    "*processor_config.json",
+    STATE_FILE,
+    TRAINER_STATE_FILE,
+    "leash_recipe.yaml",
+)
+
+
+def read_adapter(folder: Path) -> PeftConfig:
+    """Configuration of the adapter in a run's or checkpoint's folder.
+
+    Args:
+        folder (`Path`):
+            Folder with `adapter_config.json` and the adapter's weights.
+
+    Raises:
+        `ValueError`: If there is no such folder, or it holds no whole adapter that can be merged.
+    """
+    if not folder.is_dir():
+        raise ValueError(
+            f"no such folder: {str(folder)!r}; give a run that was trained with use_peft, or a checkpoint"
+        )
+    if not (folder / ADAPTER_FILE).is_file():
+        raise ValueError(f"{folder} holds no adapter ({ADAPTER_FILE}); {_instead_of(folder)}")
+    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
+        raise ValueError(f"{folder} holds no adapter_model.safetensors, only {ADAPTER_FILE}; take another checkpoint")
+    config = PeftConfig.from_pretrained(str(folder))
+    if config.is_prompt_learning:
+        raise ValueError(
+            f"{folder} holds an adapter of type {config.peft_type.value}, whose virtual tokens are no part of a "
+            "model's weights; only LoRA and its like can be merged"
+        )
+    return config
+
+
+def _instead_of(folder: Path) -> str:
+    if (folder / "config.json").is_file():
+        return "it is a whole model already, and needs no merging"
+    checkpoints = sorted(folder.glob(f"checkpoint-*/{ADAPTER_FILE}"), key=os.path.getmtime)
+    if checkpoints:
+        return f"its run has not ended: merge a checkpoint, such as {checkpoints[-1].parent}"
+    return "give a run that was trained with use_peft, or a checkpoint"
+
+
+def check_output(output_dir: Path) -> None:
+    """Raises `ValueError` where a model must not be written: over a file, or into a folder that holds something."""
+    if output_dir.exists() and not output_dir.is_dir():
+        raise ValueError(f"--output_dir {output_dir} is a file, but must be a folder that is new or empty")
+    if output_dir.is_dir() and any(output_dir.iterdir()):
+        raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
+
+
+def check_space(output_dir: Path, model: PreTrainedModel) -> None:
+    """Raises `ValueError` where a model's weights are more than the disk of `output_dir` has left."""
+    existing = next(path for path in (output_dir, *output_dir.resolve().parents) if path.is_dir())
+    needed, free = model.get_memory_footprint(), shutil.disk_usage(existing).free
+    if needed > free:
+        raise ValueError(
+            f"--output_dir {output_dir} is on a disk with {free / GIB:.1f} GiB left, but the model takes "
+            f"{needed / GIB:.1f} GiB; make room, choose another disk, or a smaller --dtype"
+        )
+
+
+def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
+    r"""Base model of an adapter with the adapter merged into its weights, on the CPU.
+
+    `W + scaling * B A` for every adapted matrix, added in the type of the weights. The base model is loaded as it is
+    stored, also where training had quantised it (QLoRA).
+
+    Args:
+        folder (`Path`):
+            Folder of the adapter, see [`read_adapter`].
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            Type of the weights, such as `"bfloat16"`; `"auto"` is the base model's own.
+
+    Raises:
+        `ValueError`: If there is no adapter, or its base model cannot be loaded or is stored quantised.
+    """
+    adapter = read_adapter(folder)
+    path, revision = str(adapter.base_model_name_or_path), adapter.revision
+    remedy = f"put another name or folder into base_model_name_or_path of {folder / ADAPTER_FILE}"
+    try:
+        if "quantization_config" in AutoConfig.from_pretrained(path, revision=revision).to_dict():
+            raise ValueError(
+                f"the base model {path!r} is stored quantised, so nothing can be merged into it; {remedy}"
+            )
+        base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
+    except OSError as error:
+        reason = missing_folder(path) or str(error)
+        raise ValueError(f"the base model {path!r} of {folder} cannot be loaded: {reason}; {remedy}") from error
+    return PeftModel.from_pretrained(base, str(folder)).merge_and_unload(safe_merge=True)
+
+
+def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
+    """Writes a merged model, and beside it what its run's folder holds beside the adapter.
+
+    Tokenizer, chat template, generation configuration, `leash_state.json`, `trainer_state.json` and
+    `leash_recipe.yaml` are copied; a tokenizer that is not there is the base model's. All is written into
+    `<output_dir>.partial` first and renamed at the end, so a folder named `output_dir` is whole whenever it is there.
+
+    Args:
+        model (`PreTrainedModel`):
+            From [`merged_model`].
+        folder (`Path`):
+            Folder of the adapter.
+        output_dir (`Path`):
+            New or empty folder.
+
+    Raises:
+        `ValueError`: If `output_dir` is neither.
+    """
+    check_output(output_dir)
+    output_dir = output_dir.resolve()
+    partial = output_dir.with_name(f"{output_dir.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
+    partial.mkdir(parents=True)
+    try:
+        model.save_pretrained(partial)
+        _copy_companions(folder, partial)
+        if not any(path for pattern in TOKENIZER_FILES for path in partial.glob(pattern)):
+            AutoTokenizer.from_pretrained(model.name_or_path).save_pretrained(partial)
+        _flush(partial)
+        if output_dir.is_dir():
+            output_dir.rmdir()
+        partial.rename(output_dir)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _copy_companions(folder: Path, target: Path) -> None:
+    for path in {path for pattern in COMPANIONS for path in folder.glob(pattern)}:
+        if path.is_dir():
+            shutil.copytree(path, target / path.name)
+        else:
+            shutil.copyfile(path, target / path.name)
+
+
+def _flush(folder: Path) -> None:
+    """Onto the disk, before the folder's new name says that it is whole."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,218 @@
+"""`leash merge`: the merged model is base and adapter, a whole folder or none, and mistakes are one line."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from leash_trl.cli.main import main
+
+
+PROBLEM = [{"role": "user", "content": "16 + 9 - 8 = ?"}]
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory, tiny_model_path, tokenizer):
+    """What a run leaves: an adapter that changes the model, its tokenizer, and the records of the run."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    folder = tmp_path_factory.mktemp("run")
+    torch.manual_seed(1)
+    config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "leash_state.json").write_text('{"controller": {"lambda": 0.25}}')
+    (folder / "trainer_state.json").write_text('{"global_step": 7}')
+    (folder / "leash_recipe.yaml").write_text("target_length: 12\n")
+    (folder / "optimizer.pt").write_bytes(b"not part of a model")
+    return folder
+
+
+@pytest.fixture
+def run(adapter, tmp_path):
+    """A copy of it, to be spoilt."""
+    return shutil.copytree(adapter, tmp_path / "run")
+
+
+def error_line(arguments, capsys):
+    """What `leash merge` says to a mistake."""
+    assert main(["merge", *map(str, arguments)]) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.strip().splitlines()
+    assert lines[-1].startswith("leash merge: ")
+    assert "Traceback" not in captured.err
+    return lines[-1]
+
+
+def logits(model):
+    import torch
+
+    with torch.no_grad():
+        return model(torch.arange(2, 40)[None]).logits
+
+
+def test_merged_model_is_base_and_adapter(adapter, tiny_model_path, tmp_path, capsys):
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "merged")]) == 0
+    assert str(tmp_path / "merged") in capsys.readouterr().out
+    base = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    alone = logits(base)
+    expected = logits(PeftModel.from_pretrained(base, adapter))
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(logits(merged), expected, rtol=0, atol=1e-5)
+    assert (expected - alone).abs().max() > 0.01, "the adapter must change something"
+    assert not [name for name, _ in merged.named_parameters() if "lora" in name]
+
+
+def test_merged_folder_is_whole(adapter, tmp_path, tokenizer):
+    from transformers import AutoTokenizer
+
+    assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "merged")]) == 0
+    names = {path.name for path in (tmp_path / "merged").iterdir()}
+    copied = {"leash_state.json", "trainer_state.json", "leash_recipe.yaml", "chat_template.jinja"}
+    assert names >= {*copied, "model.safetensors", "config.json", "generation_config.json", "tokenizer.json"}
+    assert not names & {"adapter_config.json", "adapter_model.safetensors", "optimizer.pt"}
+    assert not (tmp_path / "merged.partial").exists()
+    for name in copied:
+        assert (tmp_path / "merged" / name).read_bytes() == (adapter / name).read_bytes()
+    loaded = AutoTokenizer.from_pretrained(tmp_path / "merged")
+    ids = loaded.apply_chat_template(PROBLEM, add_generation_prompt=True, return_dict=False)
+    assert ids == tokenizer.apply_chat_template(PROBLEM, add_generation_prompt=True, return_dict=False)
+
+
+def test_a_tokenizer_that_is_not_there_is_the_base_models(run, tmp_path, tokenizer):
+    from transformers import AutoTokenizer
+
+    for path in [*run.glob("tokenizer*"), *run.glob("*.jinja")]:
+        path.unlink()
+    assert main(["merge", str(run), "--output_dir", str(tmp_path / "merged")]) == 0
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").encode("16 + 9") == tokenizer.encode("16 + 9")
+
+
+def test_weights_have_the_type_that_was_asked_for(adapter, tmp_path):
+    import torch
+    from safetensors.torch import load_file
+
+    assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "merged"), "--dtype", "bfloat16"]) == 0
+    weights = load_file(tmp_path / "merged" / "model.safetensors")
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+
+
+def test_an_adapter_is_evaluated_like_its_merged_model(adapter, tmp_path, tokenizer):
+    """Both as `leash eval` loads them."""
+    from leash_trl.engines.engine import Request, SamplingSettings
+    from leash_trl.engines.transformers_engine import TransformersEngine
+
+    assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "merged")]) == 0
+    ids = tuple(tokenizer.apply_chat_template(PROBLEM, add_generation_prompt=True, return_dict=False))
+    requests = [Request(ids, seed, 16) for seed in range(4)]
+    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=16)
+    generations = [
+        TransformersEngine.from_pretrained(str(path)).generate(requests, settings)
+        for path in (adapter, tmp_path / "merged")
+    ]
+    assert generations[0] == generations[1]
+
+
+def test_vllm_asks_for_a_merge(adapter):
+    from leash_trl.engines.vllm_engine import VllmEngine
+
+    with pytest.raises(ValueError, match=r"is an adapter.*leash merge"):
+        VllmEngine(str(adapter))
+
+
+def test_a_folder_without_adapter_is_one_line(tmp_path, tiny_model_path, capsys):
+    output = ["--output_dir", tmp_path / "merged"]
+    assert "no such folder" in error_line([tmp_path / "nowhere", *output], capsys)
+    (tmp_path / "empty").mkdir()
+    assert "holds no adapter (adapter_config.json); give a run" in error_line([tmp_path / "empty", *output], capsys)
+    assert "whole model already" in error_line([tiny_model_path, *output], capsys)
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_stopped_run_is_told_to_take_its_last_checkpoint(adapter, tmp_path, capsys):
+    for step, time in ((2, 200), (10, 300), (4, 100)):
+        shutil.copytree(adapter, tmp_path / "stopped" / f"checkpoint-{step}")
+        os.utime(tmp_path / "stopped" / f"checkpoint-{step}" / "adapter_config.json", (time, time))
+    line = error_line([tmp_path / "stopped", "--output_dir", tmp_path / "merged"], capsys)
+    assert line.endswith("stopped/checkpoint-10")
+
+
+def change(run, **fields):
+    path = run / "adapter_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def test_a_base_model_that_is_gone_is_one_line(run, tmp_path, capsys):
+    change(run, base_model_name_or_path=str(tmp_path / "moved"))
+    line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+    assert "moved' of" in line
+    assert "no such folder" in line
+    assert f"put another name or folder into base_model_name_or_path of {run / 'adapter_config.json'}" in line
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_base_model_that_is_stored_quantised_is_one_line(run, tiny_model_path, tmp_path, capsys):
+    base = shutil.copytree(tiny_model_path, tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+    quantised = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    (base / "config.json").write_text(json.dumps({**config, "quantization_config": quantised}))
+    change(run, base_model_name_or_path=str(base))
+    assert "is stored quantised" in error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+
+
+def test_an_adapter_without_weights_is_one_line(run, tmp_path, capsys):
+    (run / "adapter_model.safetensors").unlink()
+    assert "no adapter_model.safetensors" in error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+
+
+def test_virtual_tokens_cannot_be_merged(run, tmp_path, capsys):
+    prompt_tuning = {"peft_type": "PROMPT_TUNING", "task_type": "CAUSAL_LM", "num_virtual_tokens": 4}
+    (run / "adapter_config.json").write_text(json.dumps(prompt_tuning))
+    assert "of type PROMPT_TUNING" in error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+
+
+def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    assert "full is not empty" in error_line([adapter, "--output_dir", tmp_path / "full"], capsys)
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["notes.txt"]
+    assert "is a file" in error_line([adapter, "--output_dir", tmp_path / "full" / "notes.txt"], capsys)
+    (tmp_path / "empty").mkdir()
+    assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "empty")]) == 0
+    assert (tmp_path / "empty" / "model.safetensors").is_file()
+
+
+def test_a_disk_that_is_too_small_is_one_line(adapter, tmp_path, capsys, monkeypatch):
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10_000))
+    line = error_line([adapter, "--output_dir", tmp_path / "new" / "merged"], capsys)
+    assert "0.0 GiB left, but the model takes 0.0 GiB" in line
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_that_was_being_written_is_not_there(adapter, tmp_path, monkeypatch):
+    from leash_trl import merging
+
+    (tmp_path / "merged.partial").mkdir()
+    (tmp_path / "merged.partial" / "left.bin").write_text("of a run that was killed")
+    seen = []
+
+    def disk_full(folder, target):
+        seen.extend(path.name for path in target.iterdir())
+        assert not (tmp_path / "merged").exists()
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(merging, "_copy_companions", disk_full)
+    model = merging.merged_model(adapter)
+    with pytest.raises(OSError, match="no space left"):
+        merging.write_model(model, adapter, tmp_path / "merged")
+    assert "model.safetensors" in seen
+    assert "left.bin" not in seen
+    assert not [*tmp_path.iterdir()]
