@@ -1,9 +1,13 @@
 """Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves show up."""
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import torch
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
+from leash_trl.completion_sample import completion_sample
 from leash_trl.length_control.method import LengthControl
 
 
@@ -46,19 +50,40 @@ def group_tensorboard_curves(trainer: Trainer) -> None:
     for callback in trainer.callback_handler.callbacks:
         if type(callback) is TensorBoardCallback:
             trainer.remove_callback(callback)
-            trainer.add_callback(LeashTensorBoardCallback(callback.tb_writer))
+            # TRL: GRPOTrainer._logs is put aside and back again during monitor rollouts, so it is looked up each time
+            trainer.add_callback(LeashTensorBoardCallback(lambda: trainer._logs, callback.tb_writer))
             return
 
 
 class LeashTensorBoardCallback(TensorBoardCallback):
-    """TensorBoard as usual, with LEASH's curves in groups of their own: `leash/...` and `eval_leash/...`."""
+    """TensorBoard as usual, with LEASH's curves in groups of their own, `leash/...` and `eval_leash/...`, and with
+    `log_completions` a few completions of the last training batch as text, under `completions`.
+
+    Args:
+        completion_logs (`Callable[[], Mapping[str, Any]]`):
+            Gives the completions that TRL has logged, as in [`~leash_trl.completion_sample.completion_sample`].
+        tb_writer (`torch.utils.tensorboard.SummaryWriter`, *optional*):
+            As for [`~transformers.integrations.TensorBoardCallback`].
+    """
+
+    def __init__(self, completion_logs: Callable[[], Mapping[str, Any]], tb_writer=None):
+        super().__init__(tb_writer)
+        self._completion_logs = completion_logs
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Writes LEASH's curves under their own names and hands the rest to transformers."""
         ours = {key: value for key, value in logs.items() if key.startswith(("leash/", "eval_leash/"))}
         super().on_log(args, state, control, {k: v for k, v in logs.items() if k not in ours}, **kwargs)
-        if self.tb_writer is not None and state.is_world_process_zero:
-            for key, value in ours.items():
-                if value is not None:
-                    self.tb_writer.add_scalar(key, value, state.global_step)
-            self.tb_writer.flush()
+        if self.tb_writer is None or not state.is_world_process_zero:
+            return
+        for key, value in ours.items():
+            if value is not None:
+                self.tb_writer.add_scalar(key, value, state.global_step)
+        # only rows of training have a loss: evaluation and the summary at the end have other keys
+        if args.log_completions and "loss" in logs:
+            self._add_completions(args.num_completions_to_print, state.global_step)
+        self.tb_writer.flush()
+
+    def _add_completions(self, count: int | None, step: int) -> None:
+        if table := completion_sample(self._completion_logs(), count):
+            self.tb_writer.add_text("completions", table, step)
