@@ -8,6 +8,7 @@ from typing import Any, cast
 import yaml
 from trl import GRPOConfig
 
+from leash_trl.hub.hub_token import HubToken, tokens_in
 from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
@@ -182,6 +183,7 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        self._keep_token_out_of_files()
         self.length_control_kwargs = _mapping("length_control_kwargs", self.length_control_kwargs)
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
@@ -189,6 +191,16 @@ class LeashGRPOConfig(GRPOConfig):
         self._check_schedule()
         self._check_advantages()
         self._warn_about_legal_mistakes(method)
+
+    def _keep_token_out_of_files(self) -> None:
+        if self.hub_token is not None:  # type: ignore[has-type]
+            self.hub_token = HubToken(self.hub_token)  # type: ignore[has-type]
+        for field_name in ("model_init_kwargs", "generation_kwargs", "chat_template_kwargs"):
+            if names := tokens_in(getattr(self, field_name)):
+                raise ValueError(
+                    f"{field_name} holds a secret under {', '.join(names)}, which would be written to files and logs; "
+                    "take it out, and set HF_TOKEN or run `hf auth login` instead"
+                )
 
     def make_length_control(self) -> LengthControl:
         """A new instance of the method, in its initial state.

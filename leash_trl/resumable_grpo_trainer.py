@@ -173,9 +173,3 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             UserWarning,
             stacklevel=2,
         )
-
-    def _push_from_checkpoint(self, checkpoint_folder: str):
-        """Puts the state at the root of the Hub repository too, where transformers copies only the model's files."""
-        if self.is_world_process_zero():
-            write_state(self.args.output_dir, read_state(checkpoint_folder))
-        super()._push_from_checkpoint(checkpoint_folder)

@@ -10,7 +10,7 @@ import tempfile
 # Before any import of torch or the Hub client.
 os.environ.update(
     HF_DATASETS_CACHE=tempfile.mkdtemp(prefix="leash-tests-"),
-    HF_HUB_OFFLINE="1",
+    HF_HUB_OFFLINE=os.environ.get("HF_HUB_OFFLINE", "1"),
     HF_HUB_DISABLE_TELEMETRY="1",
     TOKENIZERS_PARALLELISM="false",
     OMP_NUM_THREADS="1",
@@ -134,6 +134,15 @@ def make_trainer(make_args, tiny_model_path, problems):
         )
 
     return make
+
+
+@pytest.fixture
+def loopback_hub(tmp_path_factory):
+    """A Hub on this machine, empty at first; `with loopback_hub.online():` lets this process talk to it."""
+    from loopback_hub import LoopbackHub
+
+    with LoopbackHub(tmp_path_factory.mktemp("loopback-hub")) as hub:
+        yield hub
 
 
 @pytest.fixture(scope="session")

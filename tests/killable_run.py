@@ -1,4 +1,4 @@
-"""A small training run that can kill itself in the middle of a step; used by test_resume."""
+"""A small training run that can kill itself in the middle of a step, or push to a Hub; used by tests of resuming."""
 
 import argparse
 import os
@@ -11,8 +11,10 @@ from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
-def make_trainer(model_path: str, output_dir: str, kill_in_step: int | None = None) -> LeashGRPOTrainer:
-    """A run of eight steps with a checkpoint at every second one."""
+def make_trainer(
+    model_path: str, output_dir: str, kill_in_step: int | None = None, hub_model_id: str | None = None
+) -> LeashGRPOTrainer:
+    """A run of eight steps with a checkpoint at every second one; on the Hub, where one is named."""
 
     class KillableTrainer(LeashGRPOTrainer):
         def compute_loss(self, *args, **kwargs):
@@ -37,6 +39,9 @@ def make_trainer(model_path: str, output_dir: str, kill_in_step: int | None = No
         use_cpu=True,
         bf16=False,
         generation_kwargs=eos_bias(build_tokenizer()),
+        push_to_hub=hub_model_id is not None,
+        hub_model_id=hub_model_id,
+        hub_strategy="checkpoint",
     )
     return KillableTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
 
@@ -46,5 +51,5 @@ if __name__ == "__main__":
     parser.add_argument("model_path")
     parser.add_argument("output_dir")
     parser.add_argument("--kill_in_step", type=int)
-    arguments = parser.parse_args()
-    make_trainer(arguments.model_path, arguments.output_dir, arguments.kill_in_step).train()
+    parser.add_argument("--hub_model_id")
+    make_trainer(**vars(parser.parse_args())).train()

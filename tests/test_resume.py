@@ -153,19 +153,6 @@ def test_final_model_carries_the_state(make_trainer, tmp_path):
     assert read_state(tmp_path / "final")["controller"]["lambda"] == trainer.length_control.lam
 
 
-def test_hub_root_carries_the_state_of_the_pushed_checkpoint(make_trainer, tmp_path, monkeypatch):
-    from transformers import Trainer
-
-    pushed = []
-    monkeypatch.setattr(
-        Trainer, "_push_from_checkpoint", lambda self, folder: pushed.append(read_state(tmp_path / "run"))
-    )
-    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
-    trainer.args.push_to_hub = True
-    trainer.train()
-    assert [state["global_step"] for state in pushed] == [1, 2]
-
-
 def test_state_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
     write_state(tmp_path, {"controller": {"lambda": 0.25}})
 

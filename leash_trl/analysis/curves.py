@@ -111,6 +111,20 @@ def load_curves(path: str | Path) -> Curves:
     return _curves_from_rows(rows, path.resolve().name, _target_length(folder, events.arguments))
 
 
+def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str, target_length: int | None = None) -> Curves:
+    """Curves of what a trainer logged, `trainer.state.log_history`; without steps if that holds no LEASH curves.
+
+    Args:
+        log_history (`Sequence[Mapping[str, Any]]`):
+            Logged rows, each with its `step`.
+        label (`str`):
+            Name of the run in a legend.
+        target_length (`int`, *optional*):
+            Target in tokens.
+    """
+    return _curves_from_rows(_rows_by_step(log_history), label, target_length)
+
+
 def _newest_state(path: Path) -> tuple[dict[str, Any], Path]:
     """The trainer state with the most steps and its folder; an empty one if there is none."""
     files = [*path.glob(TRAINER_STATE_FILE), *path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
@@ -119,7 +133,7 @@ def _newest_state(path: Path) -> tuple[dict[str, Any], Path]:
     return max(states, key=lambda pair: pair[0]["global_step"], default=({}, path))
 
 
-def _rows_by_step(log_history: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
+def _rows_by_step(log_history: Sequence[Mapping[str, Any]]) -> dict[int, dict[str, float]]:
     """One row per step: batches and evaluations log separately."""
     rows: dict[int, dict[str, float]] = {}
     for entry in log_history:

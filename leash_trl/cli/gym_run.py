@@ -120,18 +120,19 @@ def parse_recipe(config: str, overrides: list[str]):
 
 
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
-    from leash_trl.cli.train import run_training
+    from leash_trl.cli.train import given_fields, run_training
     from leash_trl.evaluation.summary import summarize
     from leash_trl.gym.record import measure
 
     resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
     where = ["--output_dir", str(run_dir), "--seed", str(seed)]
-    arguments = parse_recipe(config, [*overrides, *where, *resume])
-    training_args = arguments[1]
+    argv = [*overrides, *where, *resume]
+    script_args, training_args, model_args, dataset_args = parse_recipe(config, argv)
     # a run that was stopped after its last step has its model in the last checkpoint
     finished = [path for path in (run_dir, run_dir / f"checkpoint-{training_args.max_steps}") if is_whole(path)]
     if not finished:
-        run_training(*arguments)
+        recipe = given_fields(["--config", config, *argv])
+        run_training(script_args, training_args, model_args, dataset_args, recipe)
     model_dir = [*finished, run_dir][0]
     samples = measure(str(model_dir), seed, _prompt_suffix(training_args, model_dir))
     return {

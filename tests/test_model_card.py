@@ -1,0 +1,135 @@
+"""The model card: what made the model, how training went, how it scores."""
+
+import yaml
+from huggingface_hub import ModelCard
+
+from leash_trl.hub.model_card import training_facts, write_model_card
+from leash_trl.hub.run_record import RunRecord, load_run_record
+
+
+STATE = {"method": "leash", "controller": {"lambda": 0.25}, "target_length": 4096, "global_step": 40}
+RECIPE = {
+    "model_name_or_path": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
+    "dataset_name": "open-r1/DAPO-Math-17k-Processed",
+    "target_length": 4096,
+    "lambda_lr": 0.05,
+}
+LOG = [
+    {
+        "step": step,
+        "leash/mean_length": 8000.0 - 100 * step,
+        "leash/generated_tokens": 1000.0 * step,
+        "leash/lambda": 0.1,
+    }
+    for step in range(1, 41)
+]
+
+
+def card_of(folder, **changes):
+    fields = {"state": STATE, "log_history": LOG, "recipe": RECIPE, **changes}
+    write_model_card(folder, RunRecord(**fields), "short", "me/short")
+    return ModelCard.load(folder / "README.md")
+
+
+def test_the_metadata_names_model_data_and_method(tmp_path):
+    data = card_of(tmp_path).data
+    assert data.base_model == RECIPE["model_name_or_path"]
+    assert data.datasets == [RECIPE["dataset_name"]]
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-generation")
+    assert {"trl", "leash", "generated_from_trainer"} <= set(data.tags)
+
+
+def test_the_text_names_paper_target_state_and_recipe(tmp_path):
+    text = card_of(tmp_path).text
+    for part in (
+        "2512.21540",
+        "4,096 tokens",
+        "lambda 0.25",
+        "`lambda_lr` 0.05",
+        "`lambda_init` 0.1",
+        "@misc{arxiv2512",
+    ):
+        assert part in text
+    recipe = text.split("```yaml\n")[1].split("```")[0]
+    assert yaml.safe_load(recipe) == RECIPE
+    assert "hf://me/short/last-checkpoint" in text
+
+
+def test_means_of_both_ends_by_hand():
+    # steps 1 to 10: 8000 - 100 * 5.5; steps 31 to 40: 8000 - 100 * 35.5
+    record = RunRecord(STATE, LOG, RECIPE)
+    assert record.ends("leash/mean_length") == (10, 7450.0, 4450.0)
+    facts = dict(training_facts(record))
+    assert facts["mean length in tokens, first and last 10 batches"] == "7,450.0 → 4,450.0"
+    assert facts["tokens generated in training"] == "40,000"
+    # of three rows the ends are one each, so that they do not overlap
+    assert RunRecord(STATE, LOG[:3], RECIPE).ends("leash/mean_length") == (1, 7900.0, 7700.0)
+    assert RunRecord(STATE, [], RECIPE).ends("leash/mean_length") is None
+
+
+def test_trl_s_metadata_and_links_to_trackers_are_kept(tmp_path):
+    badge = '[<img src="x.svg" alt="Visualize in Weights & Biases"/>](https://wandb.ai/run)'
+    (tmp_path / "README.md").write_text(
+        f"---\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{badge} \n\nold text\n"
+    )
+    card = card_of(tmp_path)
+    assert card.data.license == "mit"
+    assert "unsloth" in card.data.tags
+    assert badge in card.text
+    assert "old text" not in card.text
+
+
+def test_a_damaged_card_is_written_anew(tmp_path):
+    (tmp_path / "README.md").write_text("---\n: [\n---\n")
+    assert "4,096 tokens" in card_of(tmp_path).text
+
+
+def test_writing_a_card_twice_changes_nothing(tmp_path):
+    first = card_of(tmp_path).content
+    assert card_of(tmp_path).content == first
+
+
+def test_an_adapter_says_that_it_is_one(tmp_path):
+    card = card_of(tmp_path, is_adapter=True)
+    assert card.data.library_name == "peft"
+    assert "leash merge" in card.text
+
+
+def test_a_local_model_and_data_are_not_linked(tmp_path):
+    card = card_of(tmp_path, recipe={"model_name_or_path": "/data/models/mine", "dataset_name": "gym"})
+    assert card.data.base_model is None
+    assert card.data.datasets is None
+    assert "/data/models" not in card.text.split("<details>")[0]
+    assert "16 + 9 - 8 = ?" in card.text
+
+
+def test_a_method_of_the_users_own_needs_no_import(tmp_path):
+    state = {**STATE, "method": "mine", "controller": {"price": 2.0, "window": [1]}}
+    text = card_of(tmp_path, state=state, recipe={"length_control": "nowhere.Mine"}).text
+    assert "`mine`" in text
+    assert "price 2" in text
+
+
+def test_a_run_s_folder_and_its_trainer_say_the_same(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=3, save_strategy="steps", save_steps=3)
+    trainer.train()
+    trainer.save_model()
+    trainer.save_state()
+    record = load_run_record(tmp_path / "run")
+    assert record.state["controller"] == trainer.length_control.state_dict()
+    assert record.logged("leash/lambda") == [
+        row["leash/lambda"] for row in trainer.state.log_history if "leash/lambda" in row
+    ]
+    trainer.create_model_card()
+    text = (tmp_path / "run" / "README.md").read_text()
+    assert "training_curves.png" in text
+    assert (tmp_path / "run" / "training_curves.png").stat().st_size > 10_000
+    assert f"lambda {trainer.length_control.lam:.4g}" in text
+
+
+def test_every_checkpoint_carries_recipe_and_card(make_trainer, tmp_path):
+    make_trainer(max_steps=2, save_strategy="steps", save_steps=1).train()
+    for step in (1, 2):
+        folder = tmp_path / "run" / f"checkpoint-{step}"
+        assert yaml.safe_load((folder / "leash_recipe.yaml").read_text())["target_length"] == 12
+        assert "`lambda_lr` 0.1" in (folder / "README.md").read_text()

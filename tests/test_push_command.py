@@ -1,0 +1,165 @@
+"""`leash push`: a run on disk becomes a repository, against the real Hub client."""
+
+import json
+
+import pytest
+import yaml
+from loopback_hub import LoopbackHub
+from sampled_run import completion, problem, write_run
+
+from leash_trl.cli.main import main
+from leash_trl.hub import repository
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory, tiny_model_path, problems):
+    """Two steps of training with a checkpoint each, saved as `leash train` does."""
+    from conftest import eos_bias, parity_reward
+
+    from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    folder = tmp_path_factory.mktemp("push") / "short-model"
+    args = LeashGRPOConfig(
+        output_dir=str(folder),
+        target_length=12,
+        max_completion_length=24,
+        per_device_train_batch_size=8,
+        num_generations=4,
+        max_steps=2,
+        save_steps=1,
+        logging_steps=1,
+        report_to="none",
+        use_cpu=True,
+        bf16=False,
+        generation_kwargs=eos_bias(build_tokenizer()),
+    )
+    trainer = LeashGRPOTrainer(tiny_model_path, parity_reward, args, train_dataset=problems)
+    trainer.train()
+    trainer.save_state()
+    trainer.save_model()
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    monkeypatch.setattr(repository.time, "sleep", lambda seconds: None)
+    with LoopbackHub(tmp_path / "hub-home") as hub, hub.online():
+        yield hub
+
+
+def evaluation(folder, model, label, tokens):
+    rows = [problem(index, completion("1", tokens, index % 2 == 0)) for index in range(30)]
+    write_run(folder, {"aime24": rows}, label=label)
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "model": str(model)}))
+    return str(folder)
+
+
+def push(*argv):
+    return main(["push", *map(str, argv)])
+
+
+def test_a_run_becomes_a_repository_with_card_and_results(hub, run_folder, tmp_path, capsys):
+    ours = evaluation(tmp_path / "ours", run_folder, "ours", 8)
+    base = evaluation(tmp_path / "base", "somewhere/base", "base", 16)
+    assert (
+        push(run_folder, "--repo", "me/short", "--evaluation", ours, "--baseline", base, "--checkpoints", "last") == 0
+    )
+    assert [commit.message for commit in hub.commits("me/short")[1:]] == ["Upload last-checkpoint", "Upload model"]
+    files = hub.files("me/short")
+    for name in ("model.safetensors", "leash_state.json", "leash_recipe.yaml", "training_curves.png"):
+        assert name in files
+    assert json.loads(files["last-checkpoint/trainer_state.json"])["global_step"] == 2
+    assert not [name for name in files if name.startswith("checkpoint-")]
+    entries = yaml.safe_load(files[".eval_results/leash_trl.yaml"])
+    assert (entries[0]["dataset"]["id"], entries[0]["value"]) == ("HuggingFaceH4/aime_2024", 50.0)
+    card = files["README.md"].decode()
+    assert "| ours" in card
+    assert "-50.0" in card  # 8 tokens against 16
+    metadata = yaml.safe_load(card.split("---")[1])
+    metrics = {metric["type"]: metric["value"] for metric in metadata["model-index"][0]["results"][0]["metrics"]}
+    assert metrics == {"accuracy": 50.0, "mean_tokens": 8.0}
+    assert "/me/short/commit/" in capsys.readouterr().out
+
+
+def test_pushing_again_commits_nothing_and_another_evaluation_the_card_alone(hub, run_folder, tmp_path):
+    for _ in range(2):
+        assert push(run_folder, "--repo", "me/short") == 0
+    assert len(hub.commits("me/short")) == 2
+    assert push(run_folder, "--repo", "me/short", "--evaluation", evaluation(tmp_path / "e", run_folder, "o", 8)) == 0
+    assert hub.commits("me/short")[-1].changed == (".eval_results/leash_trl.yaml", "README.md")
+
+
+def test_all_checkpoints_are_commits_of_their_own(hub, run_folder):
+    assert push(run_folder, "--repo", "me/short", "--checkpoints", "all") == 0
+    messages = [commit.message for commit in hub.commits("me/short")[1:]]
+    assert messages == ["Upload checkpoint-1", "Upload checkpoint-2", "Upload model"]
+
+
+def test_a_stopped_push_goes_on_without_sending_again(hub, run_folder, capsys):
+    hub.fail("POST", r"/commit/", status=400)
+    assert push(run_folder, "--repo", "me/short") == 2
+    assert "the same command goes on" in capsys.readouterr().err
+    sent = sum(request.method == "PUT" for request in hub.requests)
+    assert push(run_folder, "--repo", "me/short") == 0
+    assert sum(request.method == "PUT" for request in hub.requests) == sent > 0
+
+
+def test_a_private_branch(hub, run_folder):
+    assert push(run_folder, "--repo", "me/short", "--private", "--revision", "v1") == 0
+    assert "model.safetensors" in hub.files("me/short", "v1")
+    assert "model.safetensors" not in hub.files("me/short")
+    created = next(request for request in hub.requests if request.path == "/api/repos/create")
+    assert b"private" in created.body
+
+
+def test_a_checkpoint_can_be_pushed_as_a_model(hub, run_folder):
+    assert push(run_folder / "checkpoint-1", "--repo", "me/early") == 0
+    files = hub.files("me/early")
+    assert json.loads(files["leash_state.json"])["global_step"] == 1
+    assert "optimizer.pt" not in files
+
+
+def test_a_dry_run_touches_no_hub(run_folder, capsys):
+    assert push(run_folder, "--dry_run", "--checkpoints", "last") == 0
+    out = capsys.readouterr().out
+    assert "last-checkpoint/optimizer.pt" in out
+    assert "Nothing was pushed" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "--repo owner/name is needed"),
+        (["--repo", "me/x", "--baseline", "b"], "give both"),
+        (["--repo", "me/x", "--evaluation", "nowhere"], "nowhere"),
+    ],
+)
+def test_what_is_missing_is_named(run_folder, arguments, problem, capsys):
+    assert push(run_folder, *arguments) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_an_evaluation_of_another_model_is_refused(run_folder, tmp_path, capsys):
+    other = evaluation(tmp_path / "e", "deepseek-ai/another", "other", 8)
+    assert push(run_folder, "--repo", "me/x", "--evaluation", other) == 2
+    assert f"leash eval --model {run_folder}" in capsys.readouterr().err
+
+
+def test_folders_without_a_model_say_what_to_push(run_folder, tmp_path, capsys):
+    import shutil
+
+    (tmp_path / "empty").mkdir()
+    assert push(tmp_path / "empty", "--repo", "me/x") == 2
+    assert "must be the output folder of leash train" in capsys.readouterr().err
+    shutil.copytree(run_folder / "checkpoint-1", tmp_path / "killed" / "checkpoint-1")
+    assert push(tmp_path / "killed", "--repo", "me/x") == 2
+    assert "has not ended; push its last checkpoint" in capsys.readouterr().err
+    assert push(tmp_path / "nowhere", "--repo", "me/x") == 2
+
+
+def test_without_a_token_the_message_says_how_to_log_in(hub, run_folder, capsys, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "")
+    assert push(run_folder, "--repo", "me/x") == 2
+    assert "hf auth login" in capsys.readouterr().err

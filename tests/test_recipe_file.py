@@ -1,0 +1,64 @@
+"""The recipe beside a model repeats the run, and holds no secrets."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leash_trl.hub.recipe import RECIPE_FILE, changed_fields, recipe_text, write_recipe
+
+
+RECIPES = Path(__file__).parent.parent / "recipes"
+
+
+def configuration(argv):
+    from leash_trl.cli.train import parse
+
+    script_args, training_args, model_args, _ = parse(argv)
+    values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}
+    values.pop("accelerator_config")
+    return {name: value for name, value in values.items() if name not in ("output_dir", "run_name", "hub_token")}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--config", str(RECIPES / "gym" / "leash.yaml"), "--seed", "7", "--lambda_lr", "0.3", "--beta", "0.0"],
+        ["--config", str(RECIPES / "leash_1.5b_4k.yaml"), "--use_cpu", "true", "--bf16", "false"],
+        ["--config", str(RECIPES / "gym" / "smoke.yaml"), "--length_control", "kimi", "--reward_funcs", "math_reward"],
+    ],
+    ids=["gym", "paper", "method"],
+)
+def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatch):
+    from leash_trl.cli.train import given_fields
+
+    monkeypatch.chdir(tmp_path)
+    write_recipe(tmp_path, given_fields(argv))
+    assert configuration(["--config", str(tmp_path / RECIPE_FILE)]) == configuration(argv)
+
+
+def test_the_command_line_comes_before_the_recipe(tmp_path):
+    from leash_trl.cli.train import given_fields
+
+    (tmp_path / "r.yaml").write_text("target_length: 46\nbeta: 0.1\nenv: {X: y}\n")
+    given = given_fields(["--config", str(tmp_path / "r.yaml"), "--beta", "0.0"])
+    assert (given["target_length"], given["beta"]) == (46, 0.0)
+
+
+def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
+    changed = changed_fields(args)
+    assert {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}.items() <= changed.items()
+    write_recipe(tmp_path, {"model_name_or_path": "x", **changed})
+    assert configuration(["--config", str(tmp_path / RECIPE_FILE)])["steps_per_generation"] == 4
+    assert "temperature" not in changed
+
+
+def test_secrets_and_this_machine_stay_out():
+    token = "hf_" + "z" * 30
+    text = recipe_text(
+        {"seed": 1, "hub_token": "x", "env": {"WANDB_API_KEY": "y"}, "output_dir": "/home/me", "run_name": token}
+    )
+    assert yaml.safe_load(text) == {"seed": 1, "run_name": "<HUB_TOKEN>"}
+    assert "trl" in text.splitlines()[1]
