@@ -8,18 +8,19 @@ from typing import Any, cast
 import torch
 
 from leash_trl import dynamic_sampling
+from leash_trl.advised_grpo_trainer import AdvisedGRPOTrainer
 from leash_trl.callbacks import DualStepCallback, group_tensorboard_curves
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import has_signal
+from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
-from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
-class LeashGRPOTrainer(ResumableGRPOTrainer):
+class LeashGRPOTrainer(AdvisedGRPOTrainer):
     r"""
     Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
 
@@ -51,6 +52,9 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
 
     Raises:
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
+        `ValueError`: If a column is missing, a row's target or prompt does not fit, or the tokenizer lacks an end
+            token or the chat template that the prompts need.
+        `ImportError`: If vLLM is to generate and is not installed.
 
     Example:
         ```python
@@ -71,18 +75,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
 
     _tag_names = ["trl", "leash"]
     _name = "LEASH"
-    _paper = {
-        "title": "Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model",
-        "id": "2512.21540",
-        # docstyle-ignore
-        "citation": """\
-@article{li2025leash,
-    title        = {{Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model}},
-    author       = {Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo},
-    year         = 2025,
-    eprint       = {arXiv:2512.21540},
-}""",
-    }
+    _paper = Leash.paper()
 
     def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
         if not isinstance(args, LeashGRPOConfig):
@@ -258,6 +251,7 @@ class LeashGRPOTrainer(ResumableGRPOTrainer):
         self._metrics["train"]["leash/zero_signal_share"].append(1.0 - has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self._generated_tokens]
         self._warn_about_reward_scale(self._scored.rollouts)
+        self._warn_about_endings(self._scored.rollouts)
         for part in rounds:
             self.length_control.observe(part.rollouts)
         return output

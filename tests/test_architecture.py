@@ -21,6 +21,12 @@ FORBIDDEN = {
     "leash_grpo_trainer": {
         f"leash_trl.{room}" for room in ("rewards", "data", "evaluation", "analysis", "gym", "cli")
     },
+    **{
+        layer: {f"leash_trl.{room}" for room in ("rewards", "data", "evaluation", "analysis", "gym", "cli")}
+        for layer in ("advised_grpo_trainer", "setup_checks", "publishing_grpo_trainer", "resumable_grpo_trainer")
+    },
+    **dict.fromkeys(("advice", "completion_sample"), HEAVY),
+    "hub": {"trl", "transformers", "datasets", "accelerate", "peft", "vllm", "torch", "leash_trl.leash_grpo_trainer"},
     "leash_grpo_config": {"leash_trl.leash_grpo_trainer", "leash_trl.cli"},
     "callbacks": {"leash_trl.leash_grpo_trainer", "leash_trl.cli"},
     "microbatch": HEAVY,

@@ -315,7 +315,7 @@ def test_model_card_names_the_method_and_the_paper(make_trainer, tmp_path):
     trainer.train()
     trainer.create_model_card(model_name="shorter")
     card = (tmp_path / "run" / "README.md").read_text()
-    assert "LEASH" in card
+    assert "The method is `leash`" in card
     assert "2512.21540" in card
     assert "- leash" in card
 

@@ -190,9 +190,8 @@ def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems)
 
 
 def test_a_bad_target_in_the_data_is_an_error(make_trainer, problems):
-    trainer = make_trainer(dataset=problems.add_column("target_length", [-1] * len(problems)))
-    with pytest.raises(ValueError, match="target_length=-1"):
-        trainer.train()
+    with pytest.raises(ValueError, match=r"row 0 .*target_length=-1"):
+        make_trainer(dataset=problems.add_column("target_length", [-1] * len(problems)))
 
 
 def test_monitor_rollouts_come_before_the_batch_and_leave_no_trace(make_probe):
@@ -237,13 +236,13 @@ def test_the_model_card_names_the_method_that_was_used(make_trainer, tmp_path):
     for fields, name, paper in (
         ({"length_control": "kimi", "lambda_lr": None}, "kimi", "2501.12599"),
         ({"length_control": "none", "lambda_lr": None}, "none", None),
-        ({}, "LEASH", "2512.21540"),
+        ({}, "leash", "2512.21540"),
     ):
         trainer = make_trainer(output_dir=str(tmp_path / name), **fields)
         trainer.create_model_card()
         card = (tmp_path / name / "README.md").read_text()
-        assert f"trained with {name}" in card
-        assert ("2512.21540" in card) == (name == "LEASH")
+        assert f"The method is `{name}`" in card
+        assert ("2512.21540" in card) == (name == "leash")
         assert paper is None or paper in card
 
 

@@ -10,6 +10,7 @@ from leash_trl.cli.errors import UserError
 
 COMMANDS = {
     "train": "train a model with LEASH or another method: leash train --config recipes/x.yaml [--any_field value]",
+    "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
     "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
     "plan": "memory per GPU, tokens per step and time of a recipe; refuses what cannot fit",
@@ -19,6 +20,8 @@ COMMANDS = {
     "behavior": "count the paper's summary, rethink and plan words in evaluated completions",
     "plot": "draw figures of one or several runs",
     "report": "write one page with the tables and figures of runs",
+    "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
+    "push": "put a run on the Hub, with model card, evaluation and checkpoints",
     "bench": "measure the training step against TRL's, and rollout engines: time, memory, gradient difference",
     "gym": "rebuild or measure the gym's base model",
 }

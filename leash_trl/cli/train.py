@@ -1,5 +1,6 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
+import argparse
 import difflib
 import importlib
 import json
@@ -7,8 +8,9 @@ import os
 import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
-from datasets import DatasetDict, IterableDataset, load_dataset
+from datasets import DatasetDict, load_dataset
 from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
@@ -21,16 +23,19 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import UserError, failure_line, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
 from leash_trl.cli.recipe_arguments import read_recipe
+from leash_trl.cli.training_checks import check_splits, check_training_data
+from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
 from leash_trl.data import BOXED_SUFFIX, as_conversation
+from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
 from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
-from leash_trl.rewards.grading import fault_list, unreadable_solutions
+from leash_trl.setup_checks import check_vllm
 
 
 REWARD_FUNCS = {
@@ -90,6 +95,7 @@ class LeashScriptArguments(ScriptArguments):
 
 
 DATACLASS_TYPES = (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig)
+OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__)
 
 
 def make_parser() -> TrlParser:
@@ -99,11 +105,29 @@ def make_parser() -> TrlParser:
     return parser
 
 
-def parse(argv: list[str]):
+def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
     if "--config" in argv:
         check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
+    checking = make_parser()
+    size_help(checking, {*OUR_FIELDS}, argv)
+    check_options(checking, argv)
     return make_parser().parse_args_and_config(argv)
+
+
+def given_fields(argv: list[str]) -> dict[str, Any]:
+    """What a command line and its recipe say, by field name: the recipe that repeats the run.
+
+    Args:
+        argv (`list[str]`):
+            A command line that [`parse`] takes.
+    """
+    parser = TrlParser(DATACLASS_TYPES, argument_default=argparse.SUPPRESS)
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    given = vars(parser.parse_known_args(argv)[0])
+    recipe = read_recipe(argv[argv.index("--config") + 1]) if "--config" in argv else {}
+    return {**recipe, **given}
 
 
 def check_recipe(path: str) -> None:
@@ -191,50 +215,15 @@ def _suffixed(row: dict, suffix: str) -> dict:
     return as_conversation(row, suffix) if isinstance(row["prompt"], str) else {}
 
 
-def _check_columns(dataset, reward_funcs: list) -> None:
-    columns = dataset.column_names or []
-    needed = ["prompt", "solution"] if _grades_mathematics(reward_funcs) else ["prompt"]
-    if columns and (missing := [name for name in needed if name not in columns]):
-        raise ValueError(
-            f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename or add it "
-            "with datasets' rename_column or map"
-        )
-
-
-def _grades_mathematics(reward_funcs: list) -> bool:
-    return math_reward in reward_funcs or lenient_math_reward in reward_funcs
-
-
-def _check_solutions(dataset, reward_funcs: list) -> None:
-    """A gold that the grader cannot read would leave its samples unscored in every epoch."""
-    if not _grades_mathematics(reward_funcs) or isinstance(dataset, IterableDataset):
-        return
-    if faults := unreadable_solutions(dataset["solution"]):
-        raise ValueError(
-            f"{len(faults)} of {len(dataset)} solutions cannot be graded; mend them, or drop their rows, as leash "
-            f"filter does: {fault_list(faults, dataset['solution'])}"
-        )
-
-
-def _check_size(dataset, training_args: LeashGRPOConfig) -> None:
-    """With fewer rows than one batch needs, TRL trains no step and says nothing."""
-    if isinstance(dataset, IterableDataset):
-        return
-    needed = training_args.generation_batch_size // training_args.num_generations
-    if len(dataset) < needed:
-        raise ValueError(
-            f"the data set has {len(dataset)} rows, but one generation batch takes {needed} prompts "
-            f"(generation_batch_size {training_args.generation_batch_size} / num_generations "
-            f"{training_args.num_generations}); lower per_device_train_batch_size or gradient_accumulation_steps"
-        )
-
-
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
     requested = str(training_args.resume_from_checkpoint)
     if requested.lower() in ("none", "false"):
         return None
-    checkpoint = last_whole_checkpoint(training_args.output_dir) if requested.lower() == "true" else Path(requested)
+    if requested.lower() == "true":
+        checkpoint = last_whole_checkpoint(training_args.output_dir)
+    else:
+        checkpoint = Path(local_checkpoint(requested))
     # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     state_file = checkpoint / TRAINER_STATE_FILE
@@ -245,26 +234,16 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     return str(checkpoint)
 
 
-def _check_splits(dataset, script_args: LeashScriptArguments, training_args: LeashGRPOConfig) -> None:
-    needed = {"dataset_train_split": script_args.dataset_train_split}
-    if training_args.eval_strategy != "no":
-        needed["dataset_test_split"] = script_args.dataset_test_split
-    for field_name, split in needed.items():
-        if split not in dataset:
-            raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
-
-
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
     from leash_trl import gym
 
+    check_vllm(training_args)
     reward_funcs = load_reward_funcs(script_args)
     dataset = load_training_data(script_args, dataset_args)
-    _check_splits(dataset, script_args, training_args)
+    check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
-    _check_columns(train_dataset, reward_funcs)
-    _check_size(train_dataset, training_args)
-    _check_solutions(train_dataset, reward_funcs)
+    check_training_data(train_dataset, reward_funcs, training_args)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -304,23 +283,55 @@ def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
         trainer.reward_funcs = [strict.get(reward, reward) for reward in trainer.reward_funcs]
 
 
-def run_training(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains as the arguments say, saves the model, the state and, if asked, pushes to the Hub."""
+def run_training(
+    script_args, training_args: LeashGRPOConfig, model_args, dataset_args, recipe: dict[str, Any] | None = None
+) -> LeashGRPOTrainer:
+    """Trains as the arguments say, saves the model, the state and its card, and pushes to the Hub if asked.
+
+    `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
+    """
     with user_errors():
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
+    if recipe is not None:
+        trainer.recipe = recipe
     trainer.train(resume_from_checkpoint=checkpoint)
-    trainer.save_model(training_args.output_dir)
     trainer.save_state()
     if training_args.push_to_hub:
-        trainer.push_to_hub(dataset_name=script_args.dataset_name)
+        _push(trainer, script_args.dataset_name)  # saves the model first
+    else:
+        trainer.save_model(training_args.output_dir)
+        trainer.create_model_card(dataset_name=script_args.dataset_name)
     return trainer
 
 
-def main(argv: list[str]) -> None:
-    """Runs `leash train`."""
+def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
+    try:
+        trainer.push_to_hub(dataset_name=dataset_name)
+    except Exception as error:
+        if failure_line(error) is not None:  # it was saving that failed
+            raise
+        folder, repo = trainer.args.output_dir, trainer.hub_model_id
+        raise UserError(
+            f"training is done and the model is in {folder}, but pushing it to {repo} failed "
+            f"({what_went_wrong(error, trainer.args.hub_token)}); try again with leash push {folder} --repo {repo}"
+        ) from error
+
+
+def main(argv: list[str]) -> int:
+    """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
     with user_errors():
         arguments = parse(argv)
-    trainer = run_training(*arguments)
+        recipe = given_fields(argv)
+    try:
+        trainer = run_training(*arguments, recipe=recipe)
+    except Exception as error:
+        if arguments[1].log_level == "debug" or (line := failure_line(error)) is None:
+            raise
+        print(f"leash train: {line}", file=sys.stderr)
+        return 1
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
+    if trainer.hub_pushes is not None:
+        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {trainer.hub_pushes.report}")
+    return 0

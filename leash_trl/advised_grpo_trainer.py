@@ -1,0 +1,139 @@
+"""`AdvisedGRPOTrainer`: looks for common mistakes before training, and says what to do when something runs out."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from peft import PeftModel
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from leash_trl import setup_checks
+from leash_trl.advice import advise, space_problem
+from leash_trl.endings import EndWatch, turn_end
+from leash_trl.engines.eos import eos_token_ids
+from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.publishing_grpo_trainer import PublishingGRPOTrainer
+
+
+FULL_ADAMW = ("adamw_torch", "adamw_torch_fused")  # others keep smaller state, or none
+
+
+class AdvisedGRPOTrainer(PublishingGRPOTrainer):
+    """`GRPOTrainer` that checks columns, targets, chat template, tokenizer, context and free disk space before
+    training, watches whether completions end, and adds advice to exceptions that mean "out of memory" or "disk full".
+
+    The overrides of `_generate`, `training_step`, `prediction_step`, `train` and of saving only tell which phase an
+    exception comes from.
+    """
+
+    _is_evaluating: bool
+
+    def __init__(
+        self,
+        model: Any,
+        reward_funcs: Any,
+        args: LeashGRPOConfig,
+        train_dataset: Any = None,
+        *more_args: Any,
+        **kwargs: Any,
+    ) -> None:
+        setup_checks.check_vllm(args)
+        method = args.make_length_control()
+        if isinstance(train_dataset, Dataset | IterableDataset):
+            setup_checks.check_columns(train_dataset.column_names, reward_funcs)
+            setup_checks.warn_about_misspelt_target(train_dataset.column_names)
+            setup_checks.check_own_targets(train_dataset, method, args)
+        with advise("starting", args):
+            super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        setup_checks.check_end_token(self._tokenizer)
+        if isinstance(train_dataset, Dataset) and len(train_dataset) > 0:
+            self._check_prompts(train_dataset, method)
+        self._end_watch = EndWatch()
+
+    def _check_prompts(self, dataset: Dataset, method: LengthControl) -> None:
+        # environments and functions of the user's make other prompts; an image is more tokens than its place in text
+        if self.environments is not None or self.rollout_func is not None or self._is_vlm:
+            return
+        has_template = self.processing_class.chat_template is not None
+        render = self._prompt_text if has_template else None
+        setup_checks.check_chat_template(dataset[0]["prompt"], render, self.chat_template_kwargs)
+        config = self.accelerator.unwrap_model(self.model).config.get_text_config().to_dict()
+        known = setup_checks.context_of(config, self.args)
+        if known is None:
+            return
+        context, name = known
+        overhead = self._num_tokens([dataset[0]["prompt"]])[0]
+        prompts = setup_checks.long_prompts(dataset, method, self.args, context, overhead)
+        if prompts:
+            lengths = self._num_tokens([placed.prompt for placed in prompts])
+            setup_checks.check_context(prompts, lengths, self.args.max_completion_length, context, name)
+
+    def _num_tokens(self, prompts: list[Any]) -> list[int]:
+        # TRL: GRPOTrainer._generate begins with the same call
+        return [len(ids) for ids in self._tokenize_prompts(prompts)[0]]
+
+    def _prompt_text(self, messages: list[dict[str, Any]]) -> str:
+        return self.processing_class.apply_chat_template(
+            messages,
+            chat_template=self.chat_template,
+            tokenize=False,
+            add_generation_prompt=True,
+            **self.chat_template_kwargs,
+        )
+
+    def _warn_about_endings(self, rollouts: Rollouts) -> None:
+        """Looks at every training batch until a completion has ended, or enough have not."""
+        if not self._end_watch.look(rollouts) or not self.accelerator.is_main_process:
+            return
+        ids = eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer)
+        tokens = {self._tokenizer.convert_ids_to_tokens(number): number for number in ids}
+        behind_answers = turn_end(self._tokenizer, self.chat_template, self.chat_template_kwargs)
+        problem = self._end_watch.problem(tokens, behind_answers, rollouts.max_completion_length)
+        warnings.warn(problem, UserWarning, stacklevel=2)
+
+    def _checkpoint_bytes(self) -> int:
+        """Bytes that a checkpoint takes at least: what is saved of the weights, and AdamW's two moments."""
+        model = self.accelerator.unwrap_model(self.model)
+        trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
+        if isinstance(model, PeftModel):
+            weights = trained
+        else:
+            weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        has_moments = self.args.optim in FULL_ADAMW and not self.args.save_only_model
+        return weights + (2 * trained if has_moments else 0)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        """Warns where a checkpoint will not fit on the disk; what fails outside the other phases is the update."""
+        saves = self.args.save_strategy != "no" and self.args.should_save
+        problem = space_problem(self.args.output_dir, self._checkpoint_bytes()) if saves else None
+        if problem is not None:
+            warnings.warn(problem, UserWarning, stacklevel=2)
+        with advise("updating the weights", self.args):
+            return super().train(*args, **kwargs)
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        with advise("evaluating" if self._is_evaluating else "generating", self.args):
+            return super()._generate(prompts)
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Marks the loss and its gradient; generation, which TRL starts from here, has marked itself."""
+        with advise("computing the loss", self.args):
+            return super().training_step(*args, **kwargs)
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Marks evaluation."""
+        with advise("evaluating", self.args):
+            return super().prediction_step(*args, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Marks the saving of a model."""
+        with advise("saving", self.args, output_dir):
+            super().save_model(output_dir, _internal_call)
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        with advise("saving", self.args, folder):
+            super()._save_checkpoint(model, trial)
