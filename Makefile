@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-oldest test-vllm bench smoke figures lint types format check clean
+.PHONY: help install demo test test-slow test-oldest test-vllm bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,10 +54,10 @@ test: install ## run the tests
 	$(BIN)/python -m pytest
 
 test-slow: install ## run the tests marked slow too
-	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm"
+	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm and not notebook"
 
 test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
-	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py
+	$(OLDEST_VENV)/bin/python -m pytest tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py tests/test_user_mistakes.py tests/test_hub_pushes.py
 
 # Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
@@ -68,6 +68,9 @@ bench: install ## measure the trainer's overhead over GRPOTrainer
 
 figures: install ## draw the training dynamics of the runs of make demo
 	$(BIN)/leash plot runs/demo/seed-* --output runs/demo/dynamics.png
+
+notebooks: install ## run the notebooks
+	$(BIN)/python -m pytest -m notebook --durations=0 tests/test_notebooks.py
 
 format: install ## format the code
 	$(BIN)/ruff format .
@@ -80,7 +83,7 @@ lint: install ## check style
 types: install ## check types
 	$(BIN)/mypy
 
-check: lint types test test-oldest test-vllm ## what CI runs
+check: lint types test test-oldest test-vllm notebooks ## what CI runs
 
 clean: ## remove environments, caches and runs
 	rm -rf $(VENV) $(OLDEST_VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
