@@ -50,8 +50,9 @@ demo: install ## train on the embedded gym, then show table and figure (two minu
 smoke: install ## five steps of the same: does everything run?
 	$(RUN) $(BIN)/leash demo --config recipes/gym/smoke.yaml --output_dir runs/smoke
 
+# Two processes of one thread each; a file's tests stay together, for they share what they have set up.
 test: install ## run the tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: install ## run the tests marked slow too
 	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm and not notebook"

@@ -13,7 +13,8 @@ import yaml
 ROOT = Path(__file__).parent.parent
 CONFIGS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "recipes" / "slurm").glob("*.sbatch"))}
-PAPER_RECIPES = sorted((ROOT / "recipes").glob("leash_*.yaml"))
+ADAPTER_RECIPES = {*(ROOT / "recipes").glob("leash_*lora.yaml")}  # for one GPU
+PAPER_RECIPES = sorted({*(ROOT / "recipes").glob("leash_*.yaml")} - ADAPTER_RECIPES)
 SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero3", "fsdp2": "fsdp"}
 GPUS_PER_NODE = 8
 
