@@ -183,7 +183,7 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        self._keep_token_out_of_files()
+        self._check_no_token_elsewhere()
         self.length_control_kwargs = _mapping("length_control_kwargs", self.length_control_kwargs)
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
@@ -192,9 +192,11 @@ class LeashGRPOConfig(GRPOConfig):
         self._check_advantages()
         self._warn_about_legal_mistakes(method)
 
-    def _keep_token_out_of_files(self) -> None:
-        if self.hub_token is not None:  # type: ignore[has-type]
-            self.hub_token = HubToken(self.hub_token)  # type: ignore[has-type]
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Whoever sets the Hub token, `set_push_to_hub` too, it stays out of files and logs."""
+        super().__setattr__(name, HubToken(value) if name == "hub_token" and value is not None else value)
+
+    def _check_no_token_elsewhere(self) -> None:
         for field_name in ("model_init_kwargs", "generation_kwargs", "chat_template_kwargs"):
             if names := tokens_in(getattr(self, field_name)):
                 raise ValueError(

@@ -2,14 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+import time
+import traceback
 from pathlib import Path
 
 import pytest
-from loopback_hub import LoopbackHub
 from peft import LoraConfig
 
 from leash_trl.hub import pushes, repository
@@ -20,10 +22,17 @@ PUSHING = {"push_to_hub": True, "hub_model_id": "me/x", "save_strategy": "steps"
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(repository.time, "sleep", lambda seconds: None)
-    with LoopbackHub(tmp_path / "hub-home") as hub, hub.online():
-        yield hub
+def waits(monkeypatch):
+    """The waits before further attempts, in seconds, none of which are waited for."""
+    seconds = []
+    monkeypatch.setattr(repository, "sleep", seconds.append)
+    return seconds
+
+
+@pytest.fixture
+def hub(loopback_hub, waits):
+    with loopback_hub.online():
+        yield loopback_hub
 
 
 def messages(hub, revision="main"):
@@ -111,15 +120,104 @@ def test_what_a_checkpoint_no_longer_has_goes_from_the_hub_too(hub, make_waiting
     trainer.train()
     first, second = (commit.files for commit in hub.commits("me/x")[1:])
     assert "last-checkpoint/leash_rollouts_0.pt" in first
+    assert "leash_rollouts_0.pt" not in first
     assert "last-checkpoint/leash_rollouts_0.pt" not in second
 
 
-def test_a_busy_hub_is_asked_again(hub, make_waiting_trainer):
-    hub.fail("POST", COMMIT, status=503, times=1)
+def test_a_busy_hub_is_asked_again(hub, make_waiting_trainer, waits):
+    hub.fail("POST", COMMIT, status=503, times=2)
     trainer = make_waiting_trainer(max_steps=1)
     trainer.train()
     assert messages(hub) == ["Training in progress, step 1"]
     assert trainer.hub_pushes.report.failed == {}
+    assert waits == [*repository.SOON]
+
+
+def test_what_is_made_up_for_leaves_the_newest_model_at_the_root(hub, make_waiting_trainer):
+    hub.fail("POST", COMMIT, status=403, times=2)
+    trainer = make_waiting_trainer(max_steps=2, hub_strategy="all_checkpoints")
+    trainer.train()
+    assert sorted(messages(hub)) == ["Training in progress, step 1", "Training in progress, step 2"]
+    assert step_of(hub.files("me/x")) == 2
+    assert {step_of(hub.files("me/x"), f"checkpoint-{step}/") for step in (1, 2)} == {1, 2}
+
+
+def test_what_is_made_up_for_after_the_end_leaves_the_last_model_at_the_root(hub, make_waiting_trainer, tmp_path):
+    hub.fail("POST", COMMIT, status=403, times=2)
+    trainer = make_waiting_trainer(max_steps=1, hub_strategy="checkpoint")
+    trainer.train()
+    trainer.state.global_step = 7  # as if it had been trained on
+    trainer.push_to_hub()
+    assert messages(hub) == ["End of training", "Training in progress, step 1"]
+    assert (step_of(hub.files("me/x")), step_of(hub.files("me/x"), "last-checkpoint/")) == (7, 1)
+    assert not trainer.hub_pushes.report.lost
+
+
+def test_a_checkpoint_that_was_deleted_is_reported_and_never_pushed_in_part(hub, make_waiting_trainer):
+    hub.fail("POST", COMMIT, status=403, times=1)
+    trainer = make_waiting_trainer(max_steps=3, save_total_limit=1, hub_strategy="all_checkpoints")
+    push_all, deleted = pushes.HubPushes.submit, []
+
+    def submit(self, push):
+        if push.name == "step 2":
+            deleted.append(shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-1"))
+        push_all(self, push)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pushes.HubPushes, "submit", submit)
+        trainer.train()
+    assert deleted
+    assert "save_total_limit deleted it" in trainer.hub_pushes.report.lost["step 1"]
+    assert not [name for name in hub.files("me/x") if name.startswith("checkpoint-1/")]
+    assert "checkpoint-3/optimizer.pt" in hub.files("me/x")
+
+
+def test_where_the_hub_is_away_the_end_of_training_does_not_wait_for_every_push(hub, make_waiting_trainer, waits):
+    trainer = make_waiting_trainer(max_steps=4, hub_strategy="all_checkpoints")
+    hub.drop("POST", COMMIT, times=999)
+    trainer.train()
+    assert set(trainer.hub_pushes.report.lost) == {f"step {step}" for step in range(1, 5)}
+    assert waits == [*(4 * repository.SOON), *repository.PATIENT]
+
+
+def test_always_makes_a_commit_of_every_save(hub, make_trainer):
+    trainer = make_trainer(**{**PUSHING, "max_steps": 4, "hub_always_push": True})
+    trainer.train()
+    assert messages(hub) == [f"Training in progress, step {step}" for step in range(1, 5)]
+    assert [step_of(commit.files) for commit in hub.commits("me/x")[1:]] == [1, 2, 3, 4]
+
+
+def test_files_of_another_model_leave_the_root(hub, make_waiting_trainer):
+    import huggingface_hub
+
+    huggingface_hub.create_repo("me/x")
+    files = dict.fromkeys(("adapter_model.safetensors", "notes.txt", ".eval_results/leash_trl.yaml"), b"old")
+    repository.HubRepository("me/x").commit({**files, "old/model.safetensors": b"kept"}, "before")
+    make_waiting_trainer(max_steps=1).train()
+    assert {"notes.txt", "old/model.safetensors", "model.safetensors"} <= set(hub.files("me/x"))
+    assert not {"adapter_model.safetensors", ".eval_results/leash_trl.yaml"} & set(hub.files("me/x"))
+
+
+def test_a_card_that_cannot_be_written_does_not_stop_training(make_trainer, monkeypatch, caplog):
+    from leash_trl import publishing_grpo_trainer
+
+    def broken(*args):
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr(publishing_grpo_trainer, "write_model_card", broken)
+    trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 2
+    assert "model card could not be written" in caplog.text
+    with pytest.raises(RuntimeError, match="no fonts"):
+        trainer.create_model_card()
+
+
+def test_numbers_of_numpy_among_the_arguments_do_not_stop_training(make_trainer, tmp_path):
+    import numpy as np
+
+    make_trainer(max_steps=1, save_strategy="steps", save_steps=1, learning_rate=np.float64(1e-3)).train()
+    assert "learning_rate: 0.001" in (tmp_path / "run" / "checkpoint-1" / "leash_recipe.yaml").read_text()
 
 
 def test_a_failed_push_does_not_stop_training_and_is_made_up_for(hub, make_waiting_trainer, caplog):
@@ -146,7 +244,7 @@ def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_waiting_
 def test_a_push_that_comes_too_early_is_skipped_and_made_up_for(hub, make_trainer):
     trainer = make_trainer(**{**PUSHING, "max_steps": 3, "hub_strategy": "all_checkpoints"})
     with hub.hold("POST", COMMIT) as hold:
-        thread = threading.Thread(target=lambda: (hold.wait(), released_after(trainer, hold)))
+        thread = threading.Thread(target=lambda: (hold.wait(), released_after(trainer, hold)), daemon=True)
         thread.start()
         trainer.train()
         thread.join()
@@ -158,21 +256,22 @@ def test_a_push_that_comes_too_early_is_skipped_and_made_up_for(hub, make_traine
 
 def released_after(trainer, hold):
     """Holds the first push until the last step has been saved."""
-    while not (trainer.hub_pushes and "step 3" in trainer.hub_pushes.report.skipped):
-        threading.Event().wait(0.05)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and "step 3" not in trainer.hub_pushes.report.skipped:
+        time.sleep(0.05)
     hold.release()
 
 
 def test_a_checkpoint_may_be_deleted_while_it_is_pushed(hub, make_trainer):
     trainer = make_trainer(**{**PUSHING, "max_steps": 3, "save_total_limit": 1, "hub_strategy": "checkpoint"})
     with hub.hold("POST", r"/preupload/") as hold:
-        thread = threading.Thread(target=lambda: (hold.wait(), released_after(trainer, hold)))
+        thread = threading.Thread(target=lambda: (hold.wait(), released_after(trainer, hold)), daemon=True)
         thread.start()
         trainer.train()
         thread.join()
     assert messages(hub) == ["Training in progress, step 1", "Training in progress, step 3"]
     assert step_of(hub.commits("me/x")[1].files, "last-checkpoint/") == 1
-    assert not Path(trainer.args.output_dir, pushes.SNAPSHOT).exists()
+    assert not Path(trainer.args.output_dir, pushes.SNAPSHOTS, "checkpoint-1").exists()
 
 
 def test_the_last_push_is_one_commit_too_and_patient(hub, make_trainer, tmp_path):
@@ -180,6 +279,7 @@ def test_the_last_push_is_one_commit_too_and_patient(hub, make_trainer, tmp_path
     trainer = make_trainer(push_to_hub=True, hub_model_id="me/x", max_steps=1, report_to="tensorboard")
     trainer.train()
     (tmp_path / "run" / "_scratch").mkdir()
+    trainer.model.add_model_tags(["theirs"])
     (tmp_path / "run" / "_scratch" / "x.txt").write_text("mine")
     info = trainer.push_to_hub(commit_message="Done", dataset_name="me/data", tags=["mine"])
     assert messages(hub) == ["Done"]
@@ -188,6 +288,7 @@ def test_the_last_push_is_one_commit_too_and_patient(hub, make_trainer, tmp_path
     assert not [name for name in files if "_scratch" in name or name.startswith("checkpoint-")]
     assert [name for name in files if "tfevents" in name]
     assert b"- mine" in files["README.md"]
+    assert b"- theirs" in files["README.md"]
     trainer.save_model(str(tmp_path / "elsewhere"))  # transformers pushes here too, and there is nothing new
     assert messages(hub)[:1] == ["Done"]
     assert trainer.push_to_hub(blocking=False).result().oid == hub.commits("me/x")[-1].oid
@@ -301,11 +402,55 @@ def test_without_write_access_nothing_is_trained(hub, make_trainer, monkeypatch)
         make_trainer(**PUSHING)
 
 
+def test_an_error_that_quotes_the_token_does_not_show_it(hub, make_trainer):
+    token = "hf_" + "b" * 30 + "\n"
+    with pytest.raises(ValueError, match="cannot write to me/x") as caught:
+        make_trainer(**PUSHING, hub_token=token)
+    assert token.strip() not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_older_download_is_not_taken_for_the_newest_commit(hub, make_waiting_trainer):
+    make_waiting_trainer(max_steps=1, hub_strategy="checkpoint").train()
+    assert repository.local_checkpoint("hf://me/x/last-checkpoint")
+    hub.fail("GET", "/api/models/me/x", status=503, times=99)
+    with pytest.raises(ValueError, match="503"):
+        repository.local_checkpoint("hf://me/x/last-checkpoint")
+
+
+def test_leash_train_pushes_no_secret_and_no_address_of_its_own(hub, tmp_path, monkeypatch, capsys):
+    """The recipe on the Hub repeats the run for others: it pushes nowhere, and holds no key of the first user's."""
+    import huggingface_hub
+
+    from leash_trl.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    smoke = Path(__file__).parent.parent / "recipes" / "gym" / "smoke.yaml"
+    Path("mine.yaml").write_text(smoke.read_text() + "\nenv: {MY_API_KEY: key-of-mine}\n")
+    push = ["--push_to_hub", "true", "--hub_model_id", "me/x", "--hub_token", hub.token]
+    assert main(["train", "--config", "mine.yaml", *push, "--max_steps", "1", "--output_dir", "run"]) == 0
+    assert "Hub repository me/x: 1 pushed" in capsys.readouterr().out
+    assert not hub.requests_with("key-of-mine")
+    assert not hub.requests_with(hub.token)
+    assert not [path for path in Path("run").rglob("*") if path.is_file() and hub.token.encode() in path.read_bytes()]
+    card = hub.files("me/x")["README.md"].decode()
+    command = card.split("```bash\n")[1].split("```")[0].splitlines()
+    assert command[0] == "hf download me/x leash_recipe.yaml --local-dir ."
+    huggingface_hub.hf_hub_download("me/x", "leash_recipe.yaml", local_dir=".")
+    before = len(hub.commits("me/x"))
+    leash, *argv = " ".join(command[1:]).replace("\\", " ").split()
+    assert leash == "leash"
+    assert main(argv) == 0
+    assert len(hub.commits("me/x")) == before
+    assert json.loads(Path("runs/continued/trainer_state.json").read_text())["global_step"] == 2
+
+
 @pytest.mark.parametrize(
     ("place", "problem"),
     [
         ("hf://me", "must be hf://owner/name"),
-        ("hf://me/nothing", "no such repository"),
+        ("hf://me/nothing", "check its name, and log in"),
+        ("hf://me/x@gone", "RevisionNotFound"),
+        ("hf://me/x@refs/pr/1", "refs/pr/1|refs%2Fpr%2F1"),
         ("hf://me/x/checkpoint-7", "no folder 'checkpoint-7'"),
     ],
 )

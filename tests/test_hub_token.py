@@ -34,6 +34,13 @@ def test_arguments_saved_beside_the_model_hold_no_token(make_args, tmp_path):
     assert LOOKS_LIKE_ONE not in str(args) + repr(args) + args.to_json_string()
 
 
+def test_a_token_that_is_set_later_stays_out_too(make_args):
+    args = make_args()
+    args.set_push_to_hub("me/x", token=LOOKS_LIKE_ONE)
+    assert args.hub_token == LOOKS_LIKE_ONE
+    assert pickle.loads(pickle.dumps(args)).hub_token is None
+
+
 def test_a_token_among_the_arguments_of_the_model_is_refused(make_args):
     with pytest.raises(ValueError, match=r"model_init_kwargs holds a secret under token.*HF_TOKEN") as caught:
         make_args(model_init_kwargs={"token": LOOKS_LIKE_ONE})

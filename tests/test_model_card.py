@@ -14,6 +14,7 @@ RECIPE = {
     "target_length": 4096,
     "lambda_lr": 0.05,
 }
+TRL_S = "It has been trained using [TRL](https://github.com/huggingface/trl)."
 LOG = [
     {
         "step": step,
@@ -67,10 +68,34 @@ def test_means_of_both_ends_by_hand():
     assert RunRecord(STATE, [], RECIPE).ends("leash/mean_length") is None
 
 
+def test_the_card_shows_no_secret_of_the_recipe(tmp_path):
+    secrets = {"hub_token": "abc123", "env": {"WANDB_API_KEY": "def456"}}
+    content = card_of(tmp_path, recipe={**RECIPE, **secrets, "push_to_hub": True}).content
+    assert "abc123" not in content
+    assert "def456" not in content
+    assert "push_to_hub" not in content
+
+
+def test_a_finished_run_goes_on_with_more_steps(tmp_path):
+    assert "--max_steps 80" in card_of(tmp_path).text  # twice the 40 that it has
+
+
+def test_settings_without_data_promise_no_command(tmp_path):
+    text = card_of(tmp_path, recipe={"target_length": 4096}).text
+    assert "leash train --config" not in text
+    assert 'trainer.train(resume_from_checkpoint="hf://me/short")' in text
+
+
+def test_a_card_written_by_hand_is_left_alone(tmp_path, caplog):
+    (tmp_path / "README.md").write_text("# My model\n\nAll about it.\n")
+    assert card_of(tmp_path).text.strip() == "# My model\n\nAll about it."
+    assert "is not ours to replace" in caplog.text
+
+
 def test_trl_s_metadata_and_links_to_trackers_are_kept(tmp_path):
     badge = '[<img src="x.svg" alt="Visualize in Weights & Biases"/>](https://wandb.ai/run)'
     (tmp_path / "README.md").write_text(
-        f"---\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{badge} \n\nold text\n"
+        f"---\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{badge} \n\nold text\n{TRL_S}\n"
     )
     card = card_of(tmp_path)
     assert card.data.license == "mit"
@@ -80,7 +105,7 @@ def test_trl_s_metadata_and_links_to_trackers_are_kept(tmp_path):
 
 
 def test_a_damaged_card_is_written_anew(tmp_path):
-    (tmp_path / "README.md").write_text("---\n: [\n---\n")
+    (tmp_path / "README.md").write_text(f"---\n: [\n---\n{TRL_S}")
     assert "4,096 tokens" in card_of(tmp_path).text
 
 

@@ -1,14 +1,13 @@
 """`leash push`: a run on disk becomes a repository, against the real Hub client."""
 
 import json
+import shutil
 
 import pytest
 import yaml
-from loopback_hub import LoopbackHub
 from sampled_run import completion, problem, write_run
 
 from leash_trl.cli.main import main
-from leash_trl.hub import repository
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +41,9 @@ def run_folder(tmp_path_factory, tiny_model_path, problems):
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(repository.time, "sleep", lambda seconds: None)
-    with LoopbackHub(tmp_path / "hub-home") as hub, hub.online():
-        yield hub
+def hub(loopback_hub):
+    with loopback_hub.online():
+        yield loopback_hub
 
 
 def evaluation(folder, model, label, tokens):
@@ -89,6 +87,27 @@ def test_pushing_again_commits_nothing_and_another_evaluation_the_card_alone(hub
     assert len(hub.commits("me/short")) == 2
     assert push(run_folder, "--repo", "me/short", "--evaluation", evaluation(tmp_path / "e", run_folder, "o", 8)) == 0
     assert hub.commits("me/short")[-1].changed == (".eval_results/leash_trl.yaml", "README.md")
+
+
+def test_an_evaluation_that_is_no_longer_given_leaves_the_hub(hub, run_folder, tmp_path):
+    ours = evaluation(tmp_path / "e", run_folder, "ours", 8)
+    assert push(run_folder, "--repo", "me/short", "--evaluation", ours) == 0
+    assert ".eval_results/leash_trl.yaml" in hub.files("me/short")
+    assert push(run_folder, "--repo", "me/short") == 0
+    assert ".eval_results/leash_trl.yaml" not in hub.files("me/short")
+
+
+def test_checkpoints_go_in_the_order_of_their_steps(run_folder, tmp_path):
+    from leash_trl.hub.publishing import run_commits
+
+    run = shutil.copytree(run_folder, tmp_path / "run")
+    for step in (10, 3):
+        shutil.copytree(run / "checkpoint-1", run / f"checkpoint-{step}")
+    (
+        shutil.copytree(run / "checkpoint-1", run / "checkpoint-4") / "trainer_state.json"
+    ).unlink()  # killed while saving
+    messages = [commit.message for commit in run_commits(run, "all")]
+    assert messages == [*(f"Upload checkpoint-{step}" for step in (1, 2, 3, 10)), "Upload model"]
 
 
 def test_all_checkpoints_are_commits_of_their_own(hub, run_folder):
@@ -148,8 +167,6 @@ def test_an_evaluation_of_another_model_is_refused(run_folder, tmp_path, capsys)
 
 
 def test_folders_without_a_model_say_what_to_push(run_folder, tmp_path, capsys):
-    import shutil
-
     (tmp_path / "empty").mkdir()
     assert push(tmp_path / "empty", "--repo", "me/x") == 2
     assert "must be the output folder of leash train" in capsys.readouterr().err

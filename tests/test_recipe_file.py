@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from leash_trl.hub.recipe import RECIPE_FILE, changed_fields, recipe_text, write_recipe
+from leash_trl.hub.recipe import RECIPE_FILE, changed_fields, recipe_yaml, write_recipe
 
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -55,10 +56,24 @@ def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path
     assert "temperature" not in changed
 
 
-def test_secrets_and_this_machine_stay_out():
+def test_secrets_this_machine_and_its_user_stay_out():
     token = "hf_" + "z" * 30
-    text = recipe_text(
-        {"seed": 1, "hub_token": "x", "env": {"WANDB_API_KEY": "y"}, "output_dir": "/home/me", "run_name": token}
-    )
-    assert yaml.safe_load(text) == {"seed": 1, "run_name": "<HUB_TOKEN>"}
+    mine = {"hub_token": "x", "env": {"WANDB_API_KEY": "y"}, "output_dir": "/home/me", "push_to_hub": True}
+    text = recipe_yaml({"seed": 1, **mine, "hub_model_id": "me/x", "dataset_name": f"https://{token}@x"})
+    assert yaml.safe_load(text) == {"seed": 1, "dataset_name": "https://<HUB_TOKEN>@x"}
+
+
+def test_values_of_python_programs_become_plain_ones_and_the_rest_is_named(tmp_path):
+    recipe = {
+        "learning_rate": np.float64(1e-3),
+        "seed": np.int64(3),
+        "vllm_mode": Path("a") / "b",
+        "reward_weights": (1.0, np.float32(0.5)),
+        "generation_kwargs": {"sequence_bias": {(1, 2): 0.5}},
+        "model_init_kwargs": {"dtype": object()},
+    }
+    write_recipe(tmp_path, recipe)
+    text = (tmp_path / RECIPE_FILE).read_text()
+    assert yaml.safe_load(text) == {"learning_rate": 1e-3, "seed": 3, "vllm_mode": "a/b", "reward_weights": [1.0, 0.5]}
+    assert "cannot hold it: generation_kwargs, model_init_kwargs" in text
     assert "trl" in text.splitlines()[1]

@@ -220,10 +220,8 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     requested = str(training_args.resume_from_checkpoint)
     if requested.lower() in ("none", "false"):
         return None
-    if requested.lower() == "true":
-        checkpoint = last_whole_checkpoint(training_args.output_dir)
-    else:
-        checkpoint = Path(local_checkpoint(requested))
+    last = last_whole_checkpoint(training_args.output_dir) if requested.lower() == "true" else None
+    checkpoint = last or Path(local_checkpoint(requested))
     # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     state_file = checkpoint / TRAINER_STATE_FILE
@@ -231,7 +229,8 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
     if 0 < training_args.max_steps <= steps:
         # transformers would train one step more
         raise ValueError(f"{checkpoint} has reached max_steps={training_args.max_steps}; raise max_steps to go on")
-    return str(checkpoint)
+    # where the processes of a run agree on a commit of the Hub is the trainer's business
+    return requested if requested.startswith("hf://") else str(checkpoint)
 
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:

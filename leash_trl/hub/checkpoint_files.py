@@ -2,8 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -23,15 +21,21 @@ TRAINING_STATE = (
     "leash_rollouts_*",
 )
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
+EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
+# of another model, where a push does not bring them: a reader would take them for parts of this one
+MODEL_PATTERNS = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "pytorch_model*.bin*",
+    "adapter_config.json",
+    EVAL_RESULTS_FILE,
+)
+EVENTS_FOLDER = "runs"  # where transformers puts TensorBoard's event files
 
 
 def model_files(folder: Path) -> dict[str, Path]:
     """What of a run's or checkpoint's folder belongs at the root of a repository, by path there."""
-    return {
-        name: path
-        for name, path in _files(folder)
-        if not _matches(name, TRAINING_STATE) and not _matches(name, NOT_PUSHED)
-    }
+    return {name: path for name, path in _files(folder) if not _matches(name, (*TRAINING_STATE, *NOT_PUSHED))}
 
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
@@ -39,10 +43,9 @@ def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
     return {f"{path_in_repo}/{name}": path for name, path in _files(folder)}
 
 
-def event_file_contents(output_dir: Path) -> dict[str, bytes]:
-    """TensorBoard's event files of a run, which the Hub shows; as bytes, for they grow while they are sent."""
-    paths = sorted(output_dir.glob("runs/**/*tfevents*"))
-    return {path.relative_to(output_dir).as_posix(): path.read_bytes() for path in paths}
+def event_files(folder: Path) -> dict[str, Path]:
+    """TensorBoard's event files in a run's folder, which the Hub shows, by path in the repository."""
+    return {name: path for name, path in _files(folder) if name.startswith(f"{EVENTS_FOLDER}/") and "tfevents" in name}
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
@@ -53,35 +56,46 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatch(name.split("/")[0], pattern) for pattern in patterns)
 
 
-@contextmanager
-def snapshot(folder: Path, beside: Path) -> Iterator[Path]:
-    """A copy of a checkpoint that outlives it: `save_total_limit` may delete the original while it is pushed.
+def is_replaced(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a push that does not bring a file of the repository takes it away.
 
-    Hard links, which take no room; real copies where the file system has none.
+    Example:
+        >>> is_replaced("model.safetensors", MODEL_PATTERNS), is_replaced("old/model.safetensors", MODEL_PATTERNS)
+        (True, False)
+        >>> is_replaced("last-checkpoint/optimizer.pt", ("last-checkpoint/*",))
+        True
+    """
+    return any(fnmatch(name, pattern) and ("/" in pattern) == ("/" in name) for pattern in patterns)
+
+
+def take_snapshot(checkpoint: Path, events: Path, snapshot: Path) -> None:
+    """Copies a checkpoint, and a run's event files, to where nothing deletes or changes them while they are pushed.
+
+    The checkpoint's files become hard links, which take no room; real copies where the file system has none. To be
+    called from the thread that trains, which is the one that deletes checkpoints (`save_total_limit`).
 
     Args:
-        folder (`Path`):
+        checkpoint (`Path`):
             The checkpoint.
-        beside (`Path`):
-            Where the copy is made, on the same disk; it is removed in the end.
+        events (`Path`):
+            The run's folder. Its event files are copied, for they grow.
+        snapshot (`Path`):
+            Folder to make, on the same disk; the caller removes it.
 
     Raises:
-        `FileNotFoundError`: If the checkpoint is already gone.
+        `FileNotFoundError`: If the checkpoint is gone.
     """
-    shutil.rmtree(beside, ignore_errors=True)
-    try:
-        shutil.copytree(folder, beside, copy_function=_link)
-        yield beside
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    shutil.rmtree(snapshot, ignore_errors=True)
+    shutil.copytree(checkpoint, snapshot, copy_function=_link)
+    for name, path in event_files(events).items():
+        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, snapshot / name)
 
 
 def _link(source: str, destination: str) -> None:
     try:
         os.link(source, destination)
     except OSError:
-        if not os.path.exists(source):
-            raise
         shutil.copy2(source, destination)
 
 

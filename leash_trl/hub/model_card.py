@@ -1,6 +1,7 @@
 """The model card of a run: what it was trained with, how training went, how it scores, and how to go on from it."""
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from leash_trl import __version__
-from leash_trl.hub.recipe import RECIPE_FILE, package_versions
+from leash_trl.hub.recipe import RECIPE_FILE, package_versions, recipe_yaml
 from leash_trl.hub.run_record import RunRecord
 from leash_trl.whole_file import write_whole
 
@@ -19,8 +20,13 @@ from leash_trl.whole_file import write_whole
 if TYPE_CHECKING:
     from leash_trl.evaluation.results import RunResults
 
+logger = logging.getLogger(__name__)
+
 CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
+MARKER = "<!-- Written by leash_trl, which leaves a card without this line alone. -->"
+# cards that tools write to be replaced: ours, TRL's, PEFT's form
+GENERATED_CARDS = (MARKER, "It has been trained using [TRL]", "[More Information Needed]")
 BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Biases, Trackio and Comet
 LEASH_TAG = "leash"
 GENERATED = "leash/generated_tokens"
@@ -34,7 +40,9 @@ def write_model_card(
     results: "RunResults | None" = None,
     baseline: "RunResults | None" = None,
 ) -> None:
-    """Writes the card into a folder, over the one that is there, whose metadata and links to trackers it keeps.
+    """Writes the card into a folder, over one that a tool has written, whose metadata and links to trackers it keeps.
+
+    A card that somebody wrote by hand is left alone, with a warning.
 
     Args:
         folder (`str` or `Path`):
@@ -54,6 +62,9 @@ def write_model_card(
         `ValueError`: If `results` and `baseline` are not of the same problems.
     """
     folder = Path(folder)
+    if is_handwritten(folder):
+        logger.warning("%s is not ours to replace; delete it for a new card", folder / CARD_FILE)
+        return
     old = _card_there(folder)
     data = _metadata(old, record, model_name, results)
     text = _template().render(
@@ -71,10 +82,19 @@ def write_model_card(
         has_curves=(folder / CURVES_FILE).is_file(),
         curves=CURVES_FILE,
         recipe_file=RECIPE_FILE,
-        recipe=yaml.safe_dump(dict(record.recipe), sort_keys=False, allow_unicode=True, width=119),
+        recipe=recipe_yaml(record.recipe),
+        has_data={"dataset_name", "datasets"} & record.recipe.keys(),
+        more_steps=2 * record.state.get("global_step", 0),
+        marker=MARKER,
         versions={"leash-trl": __version__, **package_versions()},
     )
     write_whole(folder / CARD_FILE, f"---\n{data.to_yaml()}\n---\n\n{text}")
+
+
+def is_handwritten(folder: Path) -> bool:
+    """Whether a folder holds a card that no tool has written."""
+    path = folder / CARD_FILE
+    return path.is_file() and not any(sign in path.read_text(encoding="utf-8") for sign in GENERATED_CARDS)
 
 
 def _card_there(folder: Path) -> ModelCard:

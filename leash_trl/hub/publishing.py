@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leash_trl.controller_state import is_whole, last_whole_checkpoint
-from leash_trl.hub.checkpoint_files import checkpoint_files, model_files
+from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, MODEL_PATTERNS, checkpoint_files, model_files
 from leash_trl.hub.model_card import write_curves, write_model_card
 from leash_trl.hub.repository import PATIENT, HubRepository, with_attempts
 from leash_trl.hub.run_record import ADAPTER_FILE, holds_model, load_run_record
@@ -16,8 +16,6 @@ from leash_trl.hub.run_record import ADAPTER_FILE, holds_model, load_run_record
 
 if TYPE_CHECKING:
     from leash_trl.evaluation.results import RunResults
-
-EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
 
 
 @dataclass(frozen=True)
@@ -29,13 +27,13 @@ class Commit:
             Of the commit.
         files (`dict[str, Path | bytes]`):
             Content, or where it lies, by path in the repository.
-        whole_folder (`str`, *optional*):
-            Folder of the repository that is to hold nothing else.
+        replaced (`tuple[str, ...]`, *optional*):
+            Patterns of files that the same commit deletes where it does not bring them.
     """
 
     message: str
     files: dict[str, Path | bytes]
-    whole_folder: str | None = None
+    replaced: tuple[str, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -59,10 +57,10 @@ def run_commits(folder: Path, checkpoints: str = "none", results: "RunResults | 
     """
     check_model(folder)
     commits = [
-        Commit(f"Upload {name}", {**checkpoint_files(path, name)}, name)
+        Commit(f"Upload {name}", {**checkpoint_files(path, name)}, (f"{name}/*",))
         for path, name in _checkpoints(folder, checkpoints)
     ]
-    return [*commits, Commit("Upload model", {**model_files(folder), **_eval_results(results)})]
+    return [*commits, Commit("Upload model", {**model_files(folder), **_eval_results(results)}, MODEL_PATTERNS)]
 
 
 def check_model(folder: Path) -> None:
@@ -95,7 +93,8 @@ def _checkpoints(folder: Path, which: str) -> Iterator[tuple[Path, str]]:
         yield last_whole_checkpoint(folder), "last-checkpoint"
     elif which == "all":
         last_whole_checkpoint(folder)  # there is one, or an error
-        yield from ((path, path.name) for path in sorted(folder.glob("checkpoint-*")) if is_whole(path))
+        whole = [path for path in folder.glob("checkpoint-*") if is_whole(path)]
+        yield from ((path, path.name) for path in sorted(whole, key=lambda path: int(path.name.split("-")[-1])))
 
 
 def _eval_results(results: "RunResults | None") -> dict[str, bytes]:
@@ -138,5 +137,5 @@ def push_commits(repository: HubRepository, commits: list[Commit]) -> Iterator[s
         `Iterator[str]`: URL of each, once it is on the Hub.
     """
     for commit in commits:
-        push = partial(repository.commit, commit.files, commit.message, commit.whole_folder)
+        push = partial(repository.commit, commit.files, commit.message, commit.replaced)
         yield with_attempts(push, PATIENT, commit.message).commit_url

@@ -1,6 +1,7 @@
 """The pushes of a run, one after another beside the training; what was skipped or failed is made up for."""
 
 import logging
+import shutil
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,13 +9,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from leash_trl.hub.checkpoint_files import checkpoint_files, event_file_contents, model_files, snapshot
-from leash_trl.hub.repository import PATIENT, SOON, HubRepository, with_attempts
+from leash_trl.hub.checkpoint_files import (
+    EVENTS_FOLDER,
+    MODEL_PATTERNS,
+    checkpoint_files,
+    model_files,
+    take_snapshot,
+)
+from leash_trl.hub.repository import PATIENT, SOON, HubRepository, will_pass, with_attempts
 
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOT = "_hub_push"  # transformers leaves out of its pushes what begins with an underscore
+SNAPSHOTS = "_hub_push"  # transformers leaves out of its pushes what begins with an underscore
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ class Push:
 
 @dataclass
 class PushReport:
-    """How the pushes of a run went, by their names; each list in order of time."""
+    """How the pushes of a run went, by their names; lists in order of time, reasons in dictionaries."""
 
     pushed: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -54,7 +61,7 @@ class PushReport:
             f"{len(self.pushed)} pushed",
             *([f"skipped at first: {', '.join(self.skipped)}"] if self.skipped else []),
             *(f"{name} failed at first ({why})" for name, why in self.failed.items() if name not in self.lost),
-            *(f"{name} is not on the Hub ({reason})" for name, reason in self.lost.items()),
+            *(f"{name} is not on the Hub ({why})" for name, why in self.lost.items()),
         ]
         return "; ".join(parts)
 
@@ -62,9 +69,11 @@ class PushReport:
 class HubPushes:
     """Pushes checkpoints of a run in the background.
 
-    One push runs at a time. A checkpoint that is saved meanwhile is skipped, unless `always`; what was skipped or has
-    failed is owed until a newer one takes its place in the repository, and tried again before the next push and in
-    `finish`.
+    One push runs at a time. A checkpoint that is saved meanwhile is skipped, unless `always`. What was skipped or has
+    failed waits until a newer one takes its place in the repository, and is tried with the next push and in `finish`.
+    The model at the root of the repository is always that of the newest checkpoint.
+
+    All methods are for the thread that trains.
 
     Args:
         repository (`HubRepository`):
@@ -72,7 +81,7 @@ class HubPushes:
         output_dir (`Path`):
             The run's folder.
         always (`bool`, *optional*, defaults to `False`):
-            Whether to queue what would be skipped.
+            Whether every save is to be a commit of its own, in a queue, and none is skipped or replaced.
     """
 
     def __init__(self, repository: HubRepository, output_dir: Path, always: bool = False):
@@ -82,47 +91,83 @@ class HubPushes:
         self._always = always
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._running: list[Future] = []
-        self._owed: list[Push] = []
-        self._lock = threading.Lock()  # both threads write to what is owed
+        self._waiting: list[Push] = []
+        self._newest: Push | None = None
+        self._lock = threading.Lock()  # both threads write to what waits
+        shutil.rmtree(output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
 
     def submit(self, push: Push) -> None:
         """Pushes a checkpoint now, or later if another push is running."""
         self._running = [future for future in self._running if not future.done()]
-        self._owe(push)
+        self._newest = push
+        with self._lock:
+            kept = self._waiting if self._always else [w for w in self._waiting if not push.replaces(w)]
+            self._waiting = [*kept, push]
         if self._running and not self._always:
             self.report.skipped.append(push.name)
             logger.info("%s is not pushed yet: the push before it is still running", push.name)
             return
-        self._running.append(self._worker.submit(self._push_all, SOON))
+        self._running.append(self._worker.submit(self._push_all, self._taken(), SOON))
 
-    def _owe(self, push: Push) -> None:
+    def _taken(self) -> list[tuple[Push, Path]]:
+        """All that waits, each with a snapshot of its checkpoint."""
         with self._lock:
-            self._owed = [*(owed for owed in self._owed if not push.replaces(owed)), push]
-
-    def _push_all(self, waits: Sequence[float]) -> None:
-        for push in list(self._owed):
+            waiting, self._waiting = self._waiting, []
+        taken = []
+        for push in waiting:
+            snapshot = self._output_dir / SNAPSHOTS / push.checkpoint.name
             try:
-                with_attempts(partial(self._push, push), waits, f"pushing {push.name}")
-            except Exception as error:  # whatever the Hub or the network does, training goes on
+                take_snapshot(push.checkpoint, self._output_dir, snapshot)
+            except OSError as error:
                 if push.checkpoint.is_dir():
-                    self._fail(push, self._repository.what_went_wrong(error))
+                    self._fail(push, error)
                 else:
-                    self._give_up(push, "save_total_limit deleted it before it could be pushed")
+                    self._lose(push, "save_total_limit deleted it before it could be pushed")
             else:
-                self._settle(push)
-                self.report.pushed.append(push.name)
+                taken.append((push, snapshot))
+        return taken
 
-    def _settle(self, push: Push) -> None:
-        with self._lock:
-            self._owed = [owed for owed in self._owed if owed is not push]
-
-    def _give_up(self, push: Push, reason: str) -> None:
-        self._settle(push)
+    def _lose(self, push: Push, reason: str) -> None:
         self.report.lost[push.name] = reason
         logger.warning("%s is lost to the Hub: %s", push.name, reason)
 
-    def _fail(self, push: Push, reason: str) -> None:
+    def _push_all(self, taken: Sequence[tuple[Push, Path]], waits: Sequence[float]) -> None:
+        """Pushes one after the other. Where the Hub is away, those after the first are not tried."""
+        for index, (push, snapshot) in enumerate(taken):
+            try:
+                with_attempts(partial(self._push, push, snapshot), waits, f"pushing {push.name}")
+            except Exception as error:  # whatever the Hub or the network does, training goes on
+                self._fail(push, error)
+                if will_pass(error):
+                    for later, _ in taken[index + 1 :]:
+                        self._fail(later, error)
+                    break
+            else:
+                self.report.pushed.append(push.name)
+                self.report.lost.pop(push.name, None)
+        for _, snapshot in taken:
+            shutil.rmtree(snapshot, ignore_errors=True)
+
+    def _push(self, push: Push, snapshot: Path) -> None:
+        files: dict[str, Path | bytes] = {}
+        replaced: tuple[str, ...] = ()
+        if push is self._newest or self._always:
+            files |= model_files(snapshot)
+            replaced += MODEL_PATTERNS
+        if push.path_in_repo is not None:
+            inside = checkpoint_files(snapshot, push.path_in_repo)
+            events = f"{push.path_in_repo}/{EVENTS_FOLDER}/"
+            files |= {name: path for name, path in inside.items() if not name.startswith(events)}
+            replaced += (f"{push.path_in_repo}/*",)
+        if files:
+            self._repository.commit(files, f"Training in progress, {push.name}", replaced)
+
+    def _fail(self, push: Push, error: Exception) -> None:
+        reason = self._repository.what_went_wrong(error)
         self.report.failed[push.name] = reason
+        with self._lock:
+            if self._always or not any(waiting.replaces(push) for waiting in self._waiting):
+                self._waiting = [push, *self._waiting]
         logger.warning(
             "pushing %s to %s failed (%s); the next save and the end of training try again",
             push.name,
@@ -130,25 +175,28 @@ class HubPushes:
             reason,
         )
 
-    def _push(self, push: Push) -> None:
-        with snapshot(push.checkpoint, self._output_dir / SNAPSHOT) as folder:
-            files: dict[str, Path | bytes] = {**model_files(folder), **event_file_contents(self._output_dir)}
-            if push.path_in_repo is not None:
-                files |= checkpoint_files(folder, push.path_in_repo)
-            message = f"Training in progress, {push.name}"
-            self._repository.commit(files, message, whole_folder=push.path_in_repo)
-
-    def finish(self) -> None:
-        """Waits for the running push, and tries again what is owed; what the Hub still does not take is reported."""
+    def wait(self) -> None:
+        """Returns when no push is running any more."""
         for future in self._running:
             future.result()
         self._running = []
-        self._push_all(PATIENT)
-        for push in self._owed:
+
+    def finish(self, has_newer_model: bool = False) -> None:
+        """Waits for the running pushes, and tries once more what waits; what the Hub still does not take is reported.
+
+        Args:
+            has_newer_model (`bool`, *optional*, defaults to `False`):
+                Whether the repository has a model that is newer than all checkpoints, which stays.
+        """
+        self.wait()
+        if has_newer_model:
+            self._newest = None
+        self._push_all(self._taken(), PATIENT)
+        for push in self._waiting:
             self.report.lost[push.name] = self.report.failed[push.name]
         if self.report.lost:
             logger.error(
-                "not on the Hub: %s. Everything is in %s; try again with leash push %s --repo %s",
+                "not on the Hub: %s. What is left of it is in %s; try again with leash push %s --repo %s",
                 ", ".join(self.report.lost),
                 self._output_dir,
                 self._output_dir,

@@ -1,6 +1,8 @@
 """The recipe that made a model, as `leash train --config` reads it, in every checkpoint."""
 
 import importlib.metadata
+import numbers
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -13,22 +15,39 @@ from leash_trl.whole_file import write_whole
 
 
 RECIPE_FILE = "leash_recipe.yaml"
-# a secret, this machine's environment and folders, and where one start of a run took its weights from
-NOT_THE_RUN = frozenset({"hub_token", "env", "config", "output_dir", "resume_from_checkpoint"})
+# secrets, this machine's environment and folders, where one start of a run took its weights from, and whose
+# repository they went to
+NOT_THE_RUN = frozenset(
+    {
+        "config",
+        "env",
+        "hub_always_push",
+        "hub_model_id",
+        "hub_private_repo",
+        "hub_revision",
+        "hub_strategy",
+        "hub_token",
+        "logging_dir",
+        "output_dir",
+        "push_to_hub",
+        "resume_from_checkpoint",
+        "run_name",
+    }
+)
 # what transformers and TRL work out from other fields when a configuration is made
-DERIVED = frozenset({"accelerator_config", "debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"})
+DERIVED = frozenset({"debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"})
 PACKAGES = ("leash-trl", "trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
-    """Fields of training arguments whose values are not their defaults, as YAML can keep them.
+    """Fields of training arguments whose values are not their defaults.
 
     Args:
         arguments ([`~transformers.TrainingArguments`]):
             The configuration of a trainer.
 
     Returns:
-        `dict[str, Any]`: Values by field name, without what is derived from other fields and without secrets.
+        `dict[str, Any]`: Values by field name, without what is derived from other fields.
     """
     values = arguments.to_dict()
     changed = {
@@ -40,24 +59,69 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
         changed.pop("generation_batch_size", None)
     if changed.get("report_to") == []:
         changed["report_to"] = "none"
-    return {name: value for name, value in changed.items() if name not in NOT_THE_RUN | DERIVED}
+    if changed.get("accelerator_config") == type(arguments.accelerator_config)().to_dict():
+        changed.pop("accelerator_config")
+    return {name: value for name, value in changed.items() if name not in DERIVED}
 
 
 def _default(field: Any) -> Any:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-def recipe_text(recipe: Mapping[str, Any]) -> str:
-    """YAML of a recipe, under the versions of the packages that ran it; without secrets.
+def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a recipe repeats the run elsewhere, as plain values that YAML gives back; the rest is left out.
+
+    Example:
+        >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "generation_kwargs": {(1, 2): 3}})
+        {'seed': 1}
+    """
+    kept = {name: _plain(value) for name, value in recipe.items() if name not in NOT_THE_RUN}
+    return {name: value for name, value in kept.items() if _is_yaml(value)}
+
+
+def _plain(value: Any) -> Any:
+    """The value as YAML's own types, where it is one of them under another name, as NumPy's numbers are."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        return float(value)
+    if isinstance(value, str | os.PathLike):
+        return without_token(str(value))
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_yaml(value: Any) -> bool:
+    try:
+        given_back: bool = yaml.safe_load(yaml.safe_dump(value)) == value
+    except yaml.YAMLError:
+        return False
+    return given_back
+
+
+def recipe_yaml(recipe: Mapping[str, Any]) -> str:
+    """A recipe as YAML, of which only what is [`portable`]; empty without any."""
+    kept = portable(recipe)
+    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=119) if kept else ""
+
+
+def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
+    """Writes `leash_recipe.yaml` into a folder, whole, under the versions of the packages that ran it.
 
     Args:
+        folder (`str` or `Path`):
+            A model's folder.
         recipe (`Mapping[str, Any]`):
-            Values by field name.
+            Values by field name; what is not [`portable`] is left out, and named if YAML cannot hold it.
     """
-    kept = {name: value for name, value in recipe.items() if name not in NOT_THE_RUN}
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
-    body = yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=119)
-    return without_token(f"# Written by leash_trl: what this model was trained with.\n# {versions}\n\n{body}")
+    unwritten = recipe.keys() - portable(recipe).keys() - NOT_THE_RUN
+    missing = f"# Not here, for YAML cannot hold it: {', '.join(sorted(unwritten))}\n" if unwritten else ""
+    head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n{missing}\n"
+    write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
 
 
 def package_versions() -> dict[str, str]:
@@ -69,8 +133,3 @@ def package_versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return installed
-
-
-def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes `leash_recipe.yaml` into a folder, whole."""
-    write_whole(Path(folder) / RECIPE_FILE, recipe_text(recipe))

@@ -2,9 +2,10 @@
 
 import logging
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import TypeVar
 
 from huggingface_hub import (
@@ -16,8 +17,9 @@ from huggingface_hub import (
     get_token,
     snapshot_download,
 )
-from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
+from leash_trl.hub.checkpoint_files import is_replaced
 from leash_trl.hub.hub_token import check_no_token, without_token
 
 
@@ -28,12 +30,12 @@ T = TypeVar("T")
 
 # seconds before another attempt: a few during training, which goes on meanwhile, more at its end
 SOON = (1.0, 4.0)
-PATIENT = (1.0, 4.0, 15.0, 60.0)
+PATIENT = (1.0, 4.0, 15.0, 40.0)
 # too many requests, conflicts with another commit, and what servers and the proxies before them say when overloaded
 PASSING = frozenset({408, 409, 412, 425, 429, 500, 502, 503, 504})
-LOGIN = "; log in with `hf auth login`, or set HF_TOKEN to a token that may write"
-REMEDIES = {401: LOGIN, 403: LOGIN}
-HUB_URI = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(?:@(?P<revision>[^/]+))?(?:/(?P<path>.+?))?/?")
+LOGIN = "; log in with `hf auth login`, or set HF_TOKEN, to a user who may do this"
+REMEDIES = {401: LOGIN, 403: LOGIN, 404: "; check its name, and" + LOGIN.removeprefix(";") + " if it is private"}
+HUB_URI = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(?:@(?P<revision>refs/\w+/[^/]+|[^/]+))?(?:/(?P<path>.+?))?/?")
 
 
 def will_pass(error: Exception) -> bool:
@@ -80,7 +82,7 @@ def with_attempts(call: Callable[[], T], waits: Sequence[float], what: str) -> T
             if not will_pass(error):
                 raise
             logger.info("%s failed (%s); next attempt in %g s", what, what_went_wrong(error), wait)
-            time.sleep(wait)
+            sleep(wait)
     return call()
 
 
@@ -139,7 +141,7 @@ class HubRepository:
         if self.revision is not None:
             self._api.create_branch(self.repo_id, branch=self.revision, token=self._token, exist_ok=True)
 
-    def commit(self, files: dict[str, Path | bytes], message: str, whole_folder: str | None = None) -> CommitInfo:
+    def commit(self, files: dict[str, Path | bytes], message: str, replaced: tuple[str, ...] = ()) -> CommitInfo:
         """Pushes files in one commit: all of them appear on the Hub at once, or none.
 
         Args:
@@ -147,9 +149,9 @@ class HubRepository:
                 Content, or where it lies, by path in the repository. What the Hub has already is not sent again.
             message (`str`):
                 Of the commit.
-            whole_folder (`str`, *optional*):
-                Folder of the repository that is to hold nothing but these files; the same commit deletes what else
-                lies in it.
+            replaced (`tuple[str, ...]`, *optional*):
+                Patterns of [`~leash_trl.hub.checkpoint_files.is_replaced`]; files of the repository that match one
+                and are not among `files` are deleted by the same commit.
 
         Returns:
             `CommitInfo`: Of the commit, or of the newest one where nothing has changed.
@@ -158,7 +160,8 @@ class HubRepository:
             `ValueError`: If a file holds the token.
         """
         check_no_token(files, self._token or get_token())
-        stale = [] if whole_folder is None else [name for name in self._names(whole_folder) if name not in files]
+        names = self._api.list_repo_files(self.repo_id, revision=self.revision, token=self._token) if replaced else []
+        stale = [name for name in names if name not in files and is_replaced(name, replaced)]
         additions = {name: CommitOperationAdd(name, content) for name, content in sorted(files.items())}
         self._upload_once(files, additions)
         operations: list[CommitOperation] = [*additions.values(), *map(CommitOperationDelete, stale)]
@@ -173,13 +176,34 @@ class HubRepository:
             firsts = [additions[name] for name in first_names.values()]
             self._api.preupload_lfs_files(self.repo_id, firsts, token=self._token, revision=self.revision)
 
-    def _names(self, folder: str) -> Iterator[str]:
-        names = self._api.list_repo_files(self.repo_id, revision=self.revision, token=self._token)
-        return (name for name in names if name.startswith(f"{folder}/"))
-
     def what_went_wrong(self, error: BaseException) -> str:
         """As the function of that name, with this repository's token."""
         return what_went_wrong(error, self._token)
+
+
+def pinned(checkpoint: str) -> str:
+    """Where a checkpoint on the Hub is, `hf://owner/name[@revision][/last-checkpoint]`, with its newest commit as
+    revision, so that all who download it get the same; a folder stays as it is.
+
+    Raises:
+        `ValueError`: If it starts with `hf://` and is no such place, or the Hub does not tell its commit.
+    """
+    if not checkpoint.startswith("hf://"):
+        return checkpoint
+    place = _place(checkpoint)
+    call = partial(HfApi().model_info, place["repo"], revision=place["revision"])
+    try:
+        info = with_attempts(call, SOON, f"looking up {checkpoint}")
+    except Exception as error:  # the Hub and the network have many ways to say no
+        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
+    return f"hf://{place['repo']}@{info.sha}" + (f"/{place['path']}" if place["path"] else "")
+
+
+def _place(checkpoint: str) -> re.Match[str]:
+    place = HUB_URI.fullmatch(checkpoint)
+    if place is None:
+        raise ValueError(f"{checkpoint!r} must be hf://owner/name, hf://owner/name/last-checkpoint, or the like")
+    return place
 
 
 def local_checkpoint(checkpoint: str) -> str:
@@ -187,30 +211,24 @@ def local_checkpoint(checkpoint: str) -> str:
 
     Args:
         checkpoint (`str`):
-            Folder, or where it is on the Hub. The root of a repository holds weights and the state of length control,
-            its folder `last-checkpoint` (`hub_strategy="checkpoint"`) all that resuming needs.
+            Folder, or where it is on the Hub. The root of a repository holds weights, the state of length control and
+            the step, its folder `last-checkpoint` (`hub_strategy="checkpoint"`) all that resuming needs.
 
     Raises:
         `ValueError`: If it starts with `hf://`, and is no such place, or nothing is there.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
-    place = HUB_URI.fullmatch(checkpoint)
-    if place is None:
-        raise ValueError(f"{checkpoint!r} must be hf://owner/name, hf://owner/name/last-checkpoint, or the like")
+    # a branch's name would fall back to an older download where the Hub does not answer
+    place = _place(pinned(checkpoint))
     path = place["path"]
-    try:
-        folder = snapshot_download(
-            place["repo"],
-            revision=place["revision"],
-            allow_patterns=f"{path}/*" if path else None,
-            # optimizers of checkpoints are several times as large as the model
-            ignore_patterns=None if path else ["last-checkpoint/*", "checkpoint-*/*", "runs/*"],
-        )
-    except RepositoryNotFoundError as error:
-        raise ValueError(
-            f"{checkpoint}: no such repository, or a private one without a token; see HF_TOKEN or `hf auth login`"
-        ) from error
+    folder = snapshot_download(
+        place["repo"],
+        revision=place["revision"],
+        allow_patterns=f"{path}/*" if path else None,
+        # optimizers of checkpoints are several times as large as the model
+        ignore_patterns=None if path else ["last-checkpoint/*", "checkpoint-*/*", "runs/*"],
+    )
     found = Path(folder, path or "")
     if not found.is_dir():
         raise ValueError(f"{checkpoint}: the repository has no folder {path!r}")
