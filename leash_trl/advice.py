@@ -29,7 +29,9 @@ VLLM_NEEDS_LESS = re.compile(r"less than desired GPU memory utilization", re.IGN
 
 NO_SPACE_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
 # safetensors hands on the system's text; torch's zip writer knows only that a write came up short
-NO_SPACE = re.compile(r"no space left on device|disk quota exceeded|PytorchStreamWriter failed|unexpected pos", re.I)
+NO_SPACE = re.compile(
+    r"no space left on device|disk quota exceeded|PytorchStreamWriter failed|unexpected pos \d", re.I
+)
 
 
 @contextmanager
@@ -116,7 +118,8 @@ def _memory_knobs(doing: Doing, args: "LeashGRPOConfig") -> list[str]:
         return [
             "train adapters instead of all weights (use_peft: true), whose AdamW moments are small",
             "share weights and optimizer between GPUs (DeepSpeed or FSDP, recipes/accelerate)",
-            f"take an optimizer with smaller state, such as adamw_bnb_8bit (optim is {args.optim.value})",
+            # an enum at first, text where it was set later: of both, the text that they are
+            f"take an optimizer with smaller state, such as adamw_bnb_8bit (optim is {str.__str__(args.optim)})",
         ]
     return _loss_knobs(args)
 
@@ -172,20 +175,26 @@ def _about_space(folder: Path, args: "LeashGRPOConfig") -> str:
     savings = [f"set save_total_limit (now {args.save_total_limit}) to keep fewer checkpoints"]
     if not args.save_only_model:
         savings.append("set save_only_model: true to save no optimizer state, which lets a run resume only roughly")
+    free = free_bytes(folder)
     is_checkpoint = folder.resolve() != Path(args.output_dir).resolve()
     first = "delete it, for it is not whole, and " if is_checkpoint else ""
     return (
-        f"No space was left for {folder} ({free_bytes(folder) / MIB:.1f} MiB are free): {first}make room or choose "
-        f"another output_dir; {'; or '.join(savings)}; {resuming}"
+        f"No space was left for {folder}{'' if free is None else f' ({free / MIB:.1f} MiB are free)'}: {first}make "
+        f"room or choose another output_dir; {'; or '.join(savings)}; {resuming}"
     )
 
 
-def free_bytes(folder: str | Path) -> int:
-    """Free bytes of the disk that a folder is on, or will be on."""
+def free_bytes(folder: str | Path) -> int | None:
+    """Free bytes of the disk that a folder is on, or will be on; `None` if the system does not say, as some network
+    file systems give no sizes."""
     path = Path(folder).resolve()
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free
+    try:
+        while not path.exists():
+            path = path.parent
+        usage = shutil.disk_usage(path)
+    except OSError:
+        return None
+    return usage.free if usage.total > 0 else None
 
 
 def space_problem(folder: str | Path, needed: int) -> str | None:
@@ -203,7 +212,7 @@ def space_problem(folder: str | Path, needed: int) -> str | None:
         True
     """
     free = free_bytes(folder)
-    if free >= needed:
+    if free is None or free >= needed:
         return None
     return (
         f"output_dir is {folder}, where {free / MIB:.1f} MiB are free, but one checkpoint takes at least "

@@ -1,16 +1,18 @@
 """`AdvisedGRPOTrainer`: looks for common mistakes before training, and says what to do when something runs out."""
 
+import inspect
 import warnings
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 from peft import PeftModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
 
 from leash_trl import setup_checks
 from leash_trl.advice import advise, space_problem
-from leash_trl.endings import EndWatch, turn_end
+from leash_trl.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
@@ -29,7 +31,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
     exception comes from.
     """
 
-    _is_evaluating: bool
+    _is_evaluating = False
 
     def __init__(
         self,
@@ -42,38 +44,52 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
     ) -> None:
         setup_checks.check_vllm(args)
         method = args.make_length_control()
-        if isinstance(train_dataset, Dataset | IterableDataset):
-            setup_checks.check_columns(train_dataset.column_names, reward_funcs)
-            setup_checks.warn_about_misspelt_target(train_dataset.column_names)
-            setup_checks.check_own_targets(train_dataset, method, args)
+        # TRL: GRPOTrainer.__init__ takes these by position too
+        given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        elsewhere = (given.arguments.get("rollout_func"), given.arguments.get("environment_factory"))
+        columns = setup_checks.known_columns(train_dataset)
+        setup_checks.check_columns(columns, reward_funcs, *elsewhere)
+        setup_checks.check_own_targets(train_dataset, method, args)
         with advise("starting", args):
             super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         setup_checks.check_end_token(self._tokenizer)
-        if isinstance(train_dataset, Dataset) and len(train_dataset) > 0:
+        if self.accelerator.is_main_process:
+            setup_checks.warn_about_misspelt_target(columns)
+        if isinstance(train_dataset, Dataset) and columns is not None and len(train_dataset) > 0:
             self._check_prompts(train_dataset, method)
         self._end_watch = EndWatch()
 
     def _check_prompts(self, dataset: Dataset, method: LengthControl) -> None:
         # environments and functions of the user's make other prompts; an image is more tokens than its place in text
-        if self.environments is not None or self.rollout_func is not None or self._is_vlm:
+        if self.environment_factories is not None or self.rollout_func is not None or self._is_vlm:
             return
-        has_template = self.processing_class.chat_template is not None
-        render = self._prompt_text if has_template else None
-        setup_checks.check_chat_template(dataset[0]["prompt"], render, self.chat_template_kwargs)
-        config = self.accelerator.unwrap_model(self.model).config.get_text_config().to_dict()
+        prompt = dataset[0]["prompt"]
+        setup_checks.check_messages(prompt, self.processing_class.chat_template)
+        if self.accelerator.is_main_process:
+            setup_checks.warn_about_closed_thinking(prompt, self._prompt_text, self.chat_template_kwargs)
+        self._check_context(dataset, method)
+
+    def _check_context(self, dataset: Dataset, method: LengthControl) -> None:
+        is_refused = setup_checks.is_refused_beyond_context(self.args)
+        config = setup_checks.context_settings(self.accelerator.unwrap_model(self.model).config)
         known = setup_checks.context_of(config, self.args)
-        if known is None:
+        if known is None or not (is_refused or self.accelerator.is_main_process):
             return
-        context, name = known
-        overhead = self._num_tokens([dataset[0]["prompt"]])[0]
-        prompts = setup_checks.long_prompts(dataset, method, self.args, context, overhead)
-        if prompts:
-            lengths = self._num_tokens([placed.prompt for placed in prompts])
-            setup_checks.check_context(prompts, lengths, self.args.max_completion_length, context, name)
+        first = self._num_tokens([dataset[0]["prompt"]])
+        prompts = setup_checks.long_prompts(dataset, method, self.args, known[0], first[0]) if first else []
+        lengths = self._num_tokens([placed.prompt for placed in prompts]) if prompts else []
+        if lengths and is_refused:
+            setup_checks.check_refused(prompts, lengths, *known)
+        if lengths and self.accelerator.is_main_process:
+            setup_checks.warn_about_context(prompts, lengths, self.args.max_completion_length, *known)
 
     def _num_tokens(self, prompts: list[Any]) -> list[int]:
-        # TRL: GRPOTrainer._generate begins with the same call
-        return [len(ids) for ids in self._tokenize_prompts(prompts)[0]]
+        """Tokens of prompts; none where the chat template fails, which generation says if it gets to that prompt."""
+        try:
+            # TRL: GRPOTrainer._generate begins with the same call
+            return [len(ids) for ids in self._tokenize_prompts(prompts)[0]]
+        except TEMPLATE_FAULTS:
+            return []
 
     def _prompt_text(self, messages: list[dict[str, Any]]) -> str:
         return self.processing_class.apply_chat_template(
@@ -115,6 +131,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
             return super().train(*args, **kwargs)
 
     def _generate(self, prompts: list[Any]) -> Any:
+        """Marks generation, which in an evaluation has other knobs."""
         with advise("evaluating" if self._is_evaluating else "generating", self.args):
             return super()._generate(prompts)
 
@@ -134,6 +151,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
             super().save_model(output_dir, _internal_call)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Marks the saving of a checkpoint, optimizer state included, which `save_model` does not see."""
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         with advise("saving", self.args, folder):
             super()._save_checkpoint(model, trial)

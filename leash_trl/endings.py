@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
+# what chat templates raise: refusals, syntax and undefined names, and Python's own errors from expressions
+TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 ENOUGH = 32  # completions without an end before one may say that none ends
 
 
@@ -90,7 +92,7 @@ def turn_end(
         text = tokenizer.apply_chat_template(
             messages, chat_template=chat_template, tokenize=False, **chat_template_kwargs
         )
-    except TemplateError:  # some want a system message, or lists for contents
+    except TEMPLATE_FAULTS:  # some want a system message, or lists for contents
         return None
     _, found, behind = text.rpartition(answer)
     ids = tokenizer.encode(behind, add_special_tokens=False) if found and behind else []

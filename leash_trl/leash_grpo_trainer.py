@@ -52,8 +52,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
 
     Raises:
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
-        `ValueError`: If a column is missing, a row's target or prompt does not fit, or the tokenizer lacks an end
-            token or the chat template that the prompts need.
+        `ValueError`: If a column is missing, a row's target does not fit, or with colocated vLLM its prompt does not,
+            or the tokenizer lacks an end token or the chat template that the prompts need.
         `ImportError`: If vLLM is to generate and is not installed.
 
     Example:
@@ -97,7 +97,6 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             self._tokenizer.pad_token_id,
         }
         self._generated_tokens = 0
-        self._is_evaluating = False
         self._knows_reward_scale = False
         self._questions: list[int] = []
         self._targets: list[float] = []

@@ -1,6 +1,7 @@
 """An adapter (LoRA, QLoRA, DoRA) merged into its base model: a whole model folder that loads without PEFT."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from leash_trl.controller_state import STATE_FILE, TRAINER_STATE_FILE
 from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.hub.recipe import RECIPE_FILE
+from leash_trl.hub.run_record import ADAPTER_FILE
 
 
 GIB = 2**30
-ADAPTER_FILE = "adapter_config.json"
 TOKENIZER_FILES = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -28,8 +30,10 @@ COMPANIONS = (
     "*processor_config.json",
     STATE_FILE,
     TRAINER_STATE_FILE,
-    "leash_recipe.yaml",
 )
+# fields of TRL's ModelConfig that make adapters or quantise the base
+ADAPTER_FIELD = re.compile("use_peft|use_rslora|use_dora|lora_|load_in_|bnb_|use_bnb_")
+FIELD_START = re.compile(r"^(?=[^\s-])", re.MULTILINE)  # what goes on is indented, or items of a list
 
 
 def read_adapter(folder: Path) -> PeftConfig:
@@ -120,8 +124,10 @@ def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
 def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
     """Writes a merged model, and beside it what its run's folder holds beside the adapter.
 
-    Tokenizer, chat template, generation configuration, `leash_state.json`, `trainer_state.json` and
-    `leash_recipe.yaml` are copied; a tokenizer that is not there is the base model's. All is written into
+    Tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json` are copied; a
+    tokenizer that is not there is the base model's. `leash_recipe.yaml` loses the fields that make an adapter or
+    quantise the base, so that resuming with it trains the merged weights; `model_name_or_path` stays the base model's,
+    which has the same architecture, and is the reference of a KL penalty as before. All is written into
     `<output_dir>.partial` first and renamed at the end, so a folder named `output_dir` is whole whenever it is there.
 
     Args:
@@ -159,6 +165,13 @@ def _copy_companions(folder: Path, target: Path) -> None:
             shutil.copytree(path, target / path.name)
         else:
             shutil.copyfile(path, target / path.name)
+    if (recipe := folder / RECIPE_FILE).is_file():
+        (target / RECIPE_FILE).write_text(_without_adapter(recipe.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _without_adapter(recipe: str) -> str:
+    """The fields of a recipe that hold for a whole model, its comments and their order kept."""
+    return "".join(part for part in FIELD_START.split(recipe) if not ADAPTER_FIELD.match(part))
 
 
 def _flush(folder: Path) -> None:

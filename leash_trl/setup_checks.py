@@ -4,6 +4,7 @@ Errors name field, value and remedy; what may be meant is a warning. Only data w
 """
 
 import difflib
+import heapq
 import inspect
 import json
 import math
@@ -13,16 +14,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
+from leash_trl.endings import TEMPLATE_FAULTS
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
 
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
     from leash_trl.leash_grpo_config import LeashGRPOConfig
 
@@ -33,6 +35,7 @@ GIVEN_TO_REWARDS = frozenset(
 )
 SIMILAR = 0.8
 CHUNK = 1000  # rows read at a time
+MOST_MEASURED = 1000  # prompts tokenized, those that take the most bytes
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 
 
@@ -54,21 +57,38 @@ def required_columns(reward_func: Any) -> set[str]:
         ({'solution'}, set())
     """
     try:
-        parameters = inspect.signature(reward_func).parameters.values()
+        # a wrapper may give what it wraps more than it takes itself
+        parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):  # a reward model's name, or a function written in C
         return set()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {p.name for p in parameters if p.default is p.empty and p.kind in named} - GIVEN_TO_REWARDS
 
 
-def check_columns(columns: Sequence[str] | None, reward_funcs: Any) -> None:
+def known_columns(dataset: Any) -> list[str] | None:
+    """Columns that rows of a data set have; `None` where that cannot be told: a stream may not say, a transform that
+    is applied as rows are read makes others, and environments may do without a data set."""
+    if not isinstance(dataset, Dataset | IterableDataset):
+        return None
+    if isinstance(dataset, Dataset) and dataset.format["type"] == "custom":
+        return None
+    return dataset.column_names
+
+
+def check_columns(
+    columns: Sequence[str] | None, reward_funcs: Any, rollout_func: Any = None, environment_factory: Any = None
+) -> None:
     """Sees to it that prompts, and what the reward functions need, are there.
 
     Args:
         columns (`Sequence[str]`, *optional*):
-            Columns of the data set; `None` if a stream does not say.
+            Columns of the data set, from [`known_columns`].
         reward_funcs (`RewardFunc` or `list[RewardFunc]`, *optional*):
             As the trainer takes them.
+        rollout_func (`RolloutFunc` or `str`, *optional*):
+            As the trainer takes it, or its name; it may give the reward functions fields of its own.
+        environment_factory (`EnvironmentFactory` or `dict`, *optional*):
+            As the trainer takes it; environments may bring the prompts.
 
     Raises:
         `ValueError`: If one is missing.
@@ -76,7 +96,8 @@ def check_columns(columns: Sequence[str] | None, reward_funcs: Any) -> None:
     if not columns:
         return
     funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    needed = dict.fromkeys(["prompt", *sorted({name for func in funcs for name in required_columns(func)})])
+    rewarded = {name for func in funcs for name in required_columns(func)} if rollout_func is None else set()
+    needed = dict.fromkeys([*(["prompt"] if environment_factory is None else []), *sorted(rewarded)])
     if missing := [name for name in needed if name not in columns]:
         raise ValueError(
             f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename or add it "
@@ -103,16 +124,17 @@ def check_own_targets(dataset: Any, method: LengthControl, args: "LeashGRPOConfi
     Raises:
         `ValueError`: If one is no length, or one that the method cannot use within the generation limit.
     """
-    if not isinstance(dataset, Dataset) or TARGET_COLUMN not in dataset.column_names:
+    if not isinstance(dataset, Dataset) or TARGET_COLUMN not in (known_columns(dataset) or []):
         return
-    first_rows: dict[Any, int] = {}
+    checked: set[float] = set()
     for row, value in enumerate(dataset[TARGET_COLUMN]):
-        first_rows.setdefault(value, row)
-    for value, row in first_rows.items():
         try:
-            if (target := own_target({TARGET_COLUMN: value})) is not None and args.max_completion_length is not None:
-                # a fraction of a token more than the limit is more than the limit
-                method.check(math.ceil(target), args.max_completion_length, args.num_generations)
+            target = own_target({TARGET_COLUMN: value})
+            if target is None or target in checked or args.max_completion_length is None:
+                continue
+            checked.add(target)
+            # a fraction of a token more than the limit is more than the limit
+            method.check(math.ceil(target), args.max_completion_length, args.num_generations)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
 
@@ -128,30 +150,35 @@ def check_end_token(tokenizer: "PreTrainedTokenizerBase") -> None:
         )
 
 
-def check_chat_template(
-    prompt: Any, render: Callable[[Any], str] | None, chat_template_kwargs: Mapping[str, Any]
-) -> None:
-    """Sees to it that messages can become text, and warns where that text keeps the model from thinking.
-
-    Args:
-        prompt (`str` or `list[dict]`):
-            A prompt of the data set.
-        render (`callable`, *optional*):
-            Text of a conversation as the model gets it; `None` without a chat template.
-        chat_template_kwargs (`Mapping`):
-            Arguments of the template, for the warning.
-
-    Raises:
-        `ValueError`: If prompts are messages and there is no chat template.
-    """
-    if not is_conversational({"prompt": prompt}):
-        return
-    if render is None:
+def check_messages(prompt: Any, chat_template: Any) -> None:
+    """Raises `ValueError` if a prompt is messages and there is no chat template to write them with."""
+    if is_conversational({"prompt": prompt}) and chat_template is None:
         raise ValueError(
             "the data set's prompts are messages, but the tokenizer has no chat_template to write them with; take an "
             "instruction-tuned model, set tokenizer.chat_template, or use prompts that are plain text"
         )
-    if CLOSED_THINKING.search(render(prompt)):
+
+
+def warn_about_closed_thinking(
+    prompt: Any, render: Callable[[Any], str], chat_template_kwargs: Mapping[str, Any]
+) -> None:
+    """Warns where the text of messages keeps the model from thinking; a template that fails is not told on here.
+
+    Args:
+        prompt (`str` or `list[dict]`):
+            A prompt of the data set.
+        render (`callable`):
+            Text of a conversation as the model gets it.
+        chat_template_kwargs (`Mapping`):
+            Arguments of the template, for the warning.
+    """
+    if not is_conversational({"prompt": prompt}):
+        return
+    try:
+        text = render(prompt)
+    except TEMPLATE_FAULTS:  # generation says it, if it gets to this prompt
+        return
+    if CLOSED_THINKING.search(text):
         warnings.warn(
             "the chat template closes the thinking before the model begins (<think></think> ends the prompt), so it "
             f"will answer without thinking; chat_template_kwargs is {dict(chat_template_kwargs)}, and models such as "
@@ -161,13 +188,25 @@ def check_chat_template(
         )
 
 
+def context_settings(config: "PreTrainedConfig") -> dict[str, Any]:
+    """A model's text configuration as a dictionary, under the names that transformers maps its own to: GPT-2's
+    `n_positions` is `max_position_embeddings` too."""
+    text_config = config.get_text_config()
+    settings: dict[str, Any] = text_config.to_dict()
+    mapped = {name: settings[own] for name, own in text_config.attribute_map.items() if own in settings}
+    return {**settings, **mapped}
+
+
 def context_length(config: Mapping[str, Any]) -> int | None:
     """
-    Tokens that a model's positions allow for prompt and completion together; `None` if the configuration is silent.
+    Tokens that a model's positions allow for prompt and completion together; `None` if the configuration is silent,
+    or if positions are a slope (ALiBi), which has no end.
+
+    Where a configuration may be read in two ways, the longer context counts.
 
     Args:
         config (`Mapping`):
-            The text configuration as a dictionary.
+            The text configuration, from [`context_settings`].
 
     Example:
         >>> context_length({"max_position_embeddings": 4096})
@@ -175,14 +214,22 @@ def context_length(config: Mapping[str, Any]) -> int | None:
         >>> yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
         >>> context_length({"max_position_embeddings": 40960, "rope_parameters": yarn})
         131072
+        >>> linear = {"rope_type": "linear", "factor": 2.0}
+        >>> context_length({"max_position_embeddings": 4096, "rope_parameters": linear})
+        8192
     """
     length = config.get("max_position_embeddings")
-    if length is None:
+    if length is None or config.get("alibi"):
         return None
     rope = config.get("rope_parameters") or {}
-    original = rope.get("original_max_position_embeddings")
+    # one scaling for all layers, or one for each kind of layer
+    scalings = [rope, *(scaling for scaling in rope.values() if isinstance(scaling, Mapping))]
     # whether a stretched model's configuration counts the stretch already is a matter of taste
-    return max(length, int(original * rope["factor"])) if original and rope.get("factor") else int(length)
+    stretched = [
+        int((scaling.get("original_max_position_embeddings") or length) * (scaling.get("factor") or 1))
+        for scaling in scalings
+    ]
+    return max(int(length), *stretched)
 
 
 def context_of(config: Mapping[str, Any], args: "LeashGRPOConfig") -> tuple[int, str] | None:
@@ -193,6 +240,12 @@ def context_of(config: Mapping[str, Any], args: "LeashGRPOConfig") -> tuple[int,
     if served is not None and (length is None or served < length):
         return served, "vllm_max_model_length"
     return None if length is None else (length, "max_position_embeddings of the model")
+
+
+def is_refused_beyond_context(args: "LeashGRPOConfig") -> bool:
+    """Whether generation refuses a prompt that fills the context: vLLM in this process does, a server has a context of
+    its own, and transformers goes on past it."""
+    return args.use_vllm and args.vllm_mode == "colocate"
 
 
 @dataclass(frozen=True)
@@ -218,7 +271,8 @@ def long_prompts(
 ) -> list[PlacedPrompt]:
     """Prompts that may not fit into the context with a completion of the generation limit.
 
-    A token stands for one byte at least, so that most prompts need not be tokenized to know that they fit.
+    A token stands for one byte at least, so that most prompts need not be tokenized to know that they fit. Where more
+    than `MOST_MEASURED` may not, as with a limit near the context, those of the most bytes stand for all.
 
     Args:
         dataset (`Dataset`):
@@ -234,7 +288,8 @@ def long_prompts(
     """
     columns = [name for name in ("prompt", TARGET_COLUMN) if name in dataset.column_names]
     limit = args.max_completion_length or 0
-    found, start = [], 0
+    found: list[tuple[int, PlacedPrompt]] = []
+    start = 0
     for chunk in dataset.select_columns(columns).iter(CHUNK):
         rows = [dict(zip(columns, values, strict=True)) for values in zip(*(chunk[c] for c in columns), strict=True)]
         seen, _, targets = rows_with_targets(rows, method, args.target_at(0), args.target_length)
@@ -242,19 +297,47 @@ def long_prompts(
             # JSON writes a character as one byte, or as six for the up to four that UTF-8 makes of it
             bound = len(json.dumps(row["prompt"], default=repr)) + overhead
             if bound + max(limit, 0 if math.isnan(target) else target) > context:
-                found.append(PlacedPrompt(index, row["prompt"], target))
+                found.append((bound, PlacedPrompt(index, row["prompt"], target)))
         start += len(rows)
-    return found
+    return [placed for _, placed in heapq.nlargest(MOST_MEASURED, found, key=lambda pair: pair[0])]
 
 
-def check_context(
+def check_refused(prompts: Sequence[PlacedPrompt], lengths: Sequence[int], context: int, name: str) -> None:
+    """Sees to it that every prompt leaves at least one token of the context to its completion, as vLLM demands.
+
+    Args:
+        prompts (`Sequence[PlacedPrompt]`):
+            Prompts, at least one.
+        lengths (`Sequence[int]`):
+            Their tokens.
+        context (`int`):
+            Tokens of prompt and completion together that fit.
+        name (`str`):
+            Field that sets the context.
+
+    Raises:
+        `ValueError`: If one does not.
+
+    Example:
+        >>> check_refused([PlacedPrompt(7, "", 20.0)], [100], 100, "vllm_max_model_length")
+        Traceback (most recent call last):
+        ValueError: row 7 of the data set has a prompt of 100 tokens, which does not fit into the context of 100 tokens
+        (vllm_max_model_length) with a completion of 1 tokens; drop prompts above 99 tokens with datasets' filter, or
+        use a model with a longer context
+    """
+    longest = max(range(len(prompts)), key=lengths.__getitem__)
+    if lengths[longest] >= context:
+        raise ValueError(_no_room(prompts[longest], lengths[longest], 1, context, name))
+
+
+def warn_about_context(
     prompts: Sequence[PlacedPrompt],
     lengths: Sequence[int],
     max_completion_length: int | None,
     context: int,
     name: str,
 ) -> None:
-    """Warns where prompt and generation limit do not fit into the context together.
+    """Warns where a prompt does not fit into the context with a completion of its target, or of the generation limit.
 
     Args:
         prompts (`Sequence[PlacedPrompt]`):
@@ -267,33 +350,28 @@ def check_context(
             Tokens of prompt and completion together that fit.
         name (`str`):
             Field that sets the context.
-
-    Raises:
-        `ValueError`: If a prompt does not fit with a completion of its target.
-
-    Example:
-        >>> check_context([PlacedPrompt(7, "", 20.0)], [90], 50, 100, "max_position_embeddings")
-        Traceback (most recent call last):
-        ValueError: row 7 of the data set has a prompt of 90 tokens, which does not fit into the context of 100 tokens
-        (max_position_embeddings) with a completion of 20 tokens; drop prompts above 80 tokens with datasets' filter,
-        or use a model with a longer context
     """
     targets = [1 if math.isnan(prompt.target) else prompt.target for prompt in prompts]
     worst = max(range(len(prompts)), key=lambda index: lengths[index] + targets[index])
-    if lengths[worst] + targets[worst] > context:
-        room = max(0, math.floor(context - targets[worst]))
-        raise ValueError(
-            f"row {prompts[worst].row} of the data set has a prompt of {lengths[worst]} tokens, which does not fit "
-            f"into the context of {context} tokens ({name}) with a completion of {targets[worst]:g} tokens; drop "
-            f"prompts above {room} tokens with datasets' filter, or use a model with a longer context"
-        )
     longest = max(range(len(prompts)), key=lengths.__getitem__)
-    if max_completion_length is not None and lengths[longest] + max_completion_length > context:
-        warnings.warn(
+    if lengths[worst] + targets[worst] > context:
+        problem = _no_room(prompts[worst], lengths[worst], targets[worst], context, name)
+    elif max_completion_length is not None and lengths[longest] + max_completion_length > context:
+        problem = (
             f"max_completion_length is {max_completion_length}, but beside the prompt of row {prompts[longest].row}, "
             f"{lengths[longest]} tokens, the context of {context} tokens ({name}) holds "
             f"{context - lengths[longest]}: longer completions run past it or are cut; lower max_completion_length "
-            "to that, or drop long prompts",
-            UserWarning,
-            stacklevel=2,
+            "to that, or drop long prompts"
         )
+    else:
+        return
+    warnings.warn(problem, UserWarning, stacklevel=2)
+
+
+def _no_room(prompt: PlacedPrompt, length: int, completion: float, context: int, name: str) -> str:
+    room = max(0, math.floor(context - completion))
+    return (
+        f"row {prompt.row} of the data set has a prompt of {length} tokens, which does not fit into the context of "
+        f"{context} tokens ({name}) with a completion of {completion:g} tokens; drop prompts above {room} tokens with "
+        "datasets' filter, or use a model with a longer context"
+    )

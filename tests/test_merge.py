@@ -1,12 +1,17 @@
 """`leash merge`: the merged model is base and adapter, a whole folder or none, and mistakes are one line."""
 
+import copy
+import dataclasses
 import json
 import os
 import shutil
 
 import pytest
+import yaml
+from trl import ModelConfig
 
 from leash_trl.cli.main import main
+from leash_trl.hub.recipe import RECIPE_FILE
 
 
 PROBLEM = [{"role": "user", "content": "16 + 9 - 8 = ?"}]
@@ -26,7 +31,7 @@ def adapter(tmp_path_factory, tiny_model_path, tokenizer):
     tokenizer.save_pretrained(folder)
     (folder / "leash_state.json").write_text('{"controller": {"lambda": 0.25}}')
     (folder / "trainer_state.json").write_text('{"global_step": 7}')
-    (folder / "leash_recipe.yaml").write_text("target_length: 12\n")
+    (folder / RECIPE_FILE).write_text("# Written by hand\n\ntarget_length: 12\n")
     (folder / "optimizer.pt").write_bytes(b"not part of a model")
     return folder
 
@@ -84,6 +89,47 @@ def test_merged_folder_is_whole(adapter, tmp_path, tokenizer):
     loaded = AutoTokenizer.from_pretrained(tmp_path / "merged")
     ids = loaded.apply_chat_template(PROBLEM, add_generation_prompt=True, return_dict=False)
     assert ids == tokenizer.apply_chat_template(PROBLEM, add_generation_prompt=True, return_dict=False)
+
+
+def test_the_recipe_of_a_merged_model_makes_no_adapter(run, tmp_path):
+    """TRL's ModelConfig describes the model and the adapter; the run's other fields stay to the letter."""
+    from leash_trl.cli.train import DATACLASS_TYPES
+
+    names = [field.name for part in DATACLASS_TYPES for field in dataclasses.fields(part)]
+    kinds = [["q_proj", "a: b"], {"a": [1, 2]}, "long " * 99, "two\n\nlines"]
+    values = {name: copy.copy(kinds[index % 4]) for index, name in enumerate(names)}
+    text = "# Written by hand\n\n" + yaml.safe_dump(values, sort_keys=False)
+    (run / RECIPE_FILE).write_text(text)
+    assert main(["merge", str(run), "--output_dir", str(tmp_path / "merged")]) == 0
+    merged = (tmp_path / "merged" / RECIPE_FILE).read_text()
+    kept = {"model_name_or_path", "model_revision", "dtype", "attn_implementation"}
+    dropped = {field.name for field in dataclasses.fields(ModelConfig)} - kept
+    assert yaml.safe_load(merged) == {name: value for name, value in values.items() if name not in dropped}
+    assert merged.startswith("# Written by hand\n\n")
+
+
+def test_resuming_with_a_merged_models_recipe_trains_the_merged_weights(tmp_path):
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    gym = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "true", "--bf16", "false"]
+    gym += ["--target_length", "20", "--max_completion_length", "32", "--report_to", "none", "--disable_tqdm", "true"]
+    gym += ["--per_device_train_batch_size", "8", "--num_generations", "4", "--max_steps", "1", "--use_peft", "true"]
+    run, merged, resumed = (tmp_path / name for name in ("run", "merged", "resumed"))
+    lora = ["--lora_r", "2", "--lora_target_modules", "q_proj", "v_proj"]
+    assert main(["train", *gym, *lora, "--output_dir", str(run), "--learning_rate", "1e-6"]) == 0
+    assert main(["merge", str(run), "--output_dir", str(merged)]) == 0
+    weights = load_file(merged / "model.safetensors")
+    name = next(name for name in weights if "down_proj" in name)
+    weights[name].fill_(7)
+    save_file(weights, merged / "model.safetensors", metadata={"format": "pt"})
+
+    arguments = ["--config", str(merged / RECIPE_FILE), "--resume_from_checkpoint", str(merged), "--max_steps", "2"]
+    with pytest.warns(UserWarning, match="holds no optimizer state"):
+        assert main(["train", *arguments, "--output_dir", str(resumed)]) == 0
+    assert not (resumed / "adapter_config.json").exists()
+    trained = load_file(resumed / "model.safetensors")
+    torch.testing.assert_close(trained[name], weights[name], rtol=0, atol=1e-4)
 
 
 def test_a_tokenizer_that_is_not_there_is_the_base_models(run, tmp_path, tokenizer):

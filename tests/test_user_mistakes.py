@@ -1,22 +1,35 @@
 """Mistakes that people make: each has one clear message, in Python and from `leash train`, as early as possible."""
 
 import errno
+import functools
+import shutil
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from accelerate import Accelerator
 from conftest import ROOT, parity_reward
+from transformers import FalconConfig, GPT2Config, LlamaConfig, LlamaForCausalLM, MptConfig
+from transformers.training_args import OptimizerNames
 
 from leash_trl import LeashGRPOTrainer
 from leash_trl.advice import MIB, advice, advice_in, advise, is_out_of_space, space_problem
 from leash_trl.cli.main import main
-from leash_trl.endings import ENOUGH, EndWatch, turn_end
+from leash_trl.endings import ENOUGH, TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.setup_checks import (
-    check_chat_template,
+    MOST_MEASURED,
+    PlacedPrompt,
+    check_messages,
+    check_refused,
     context_length,
     context_of,
+    context_settings,
+    is_refused_beyond_context,
+    long_prompts,
     required_columns,
+    warn_about_closed_thinking,
     warn_about_misspelt_target,
 )
 
@@ -84,6 +97,12 @@ def test_a_rows_own_target_is_held_to_the_limit_before_the_model_is_loaded(value
         LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=dataset)
 
 
+def test_a_list_for_a_target_is_named_with_its_row(make_args, problems):
+    dataset = problems.add_column("target_length", [None, [12.0], *[None] * (len(problems) - 2)])
+    with pytest.raises(ValueError, match=r"row 1 of the data set, column target_length: .*target_length=\[12.0\]"):
+        LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=dataset)
+
+
 def test_targets_of_rows_below_the_limit_are_taken(make_trainer, problems):
     targets = [None, *[23.0] * (len(problems) - 1)]
     make_trainer(dataset=problems.add_column("target_length", targets))
@@ -133,6 +152,40 @@ def test_the_turn_end_is_what_stands_behind_an_answer(changed_tokenizer):
     assert turn_end(changed_tokenizer(chat_template=None), None, {}) is None
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages[1].content[0]['text'] + '' }}",
+        "{{ 1 + messages[1].content }}",
+        "{{ messages[1].content.index('absent') }}",
+        "{{ 1 / 0 }}",
+        {"rag": "{{ messages[1].content }}"},
+    ],
+    ids=["undefined", "type", "value", "arithmetic", "no default"],
+)
+def test_a_template_that_fails_stops_no_diagnostic(template, changed_tokenizer):
+    assert turn_end(changed_tokenizer(chat_template=template), None, {}) is None
+    tokenizer = changed_tokenizer(chat_template=template)
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    with pytest.raises(TEMPLATE_FAULTS):
+        tokenizer.apply_chat_template(messages, tokenize=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_about_closed_thinking(messages, lambda prompt: tokenizer.apply_chat_template(prompt, tokenize=False), {})
+
+
+def test_a_template_that_fails_on_a_prompt_lets_the_trainer_be_made(
+    changed_tokenizer, make_args, problems, tiny_model_path
+):
+    LeashGRPOTrainer(
+        tiny_model_path,
+        parity_reward,
+        make_args(),
+        train_dataset=problems,
+        processing_class=changed_tokenizer(chat_template="{{ 1 + messages[0].content }}"),
+    )
+
+
 def test_training_warns_once_when_nothing_ends_and_the_reward_pays(make_trainer, tokenizer):
     never = {"suppress_tokens": [tokenizer.eos_token_id, tokenizer.pad_token_id]}
     steps = ENOUGH // 8 + 2
@@ -180,14 +233,16 @@ def test_a_template_that_closes_the_thinking_is_warned_about(changed_tokenizer, 
 
 
 def test_prompts_of_plain_text_need_no_template():
-    check_chat_template("1 + 1 = ?", None, {})
+    check_messages("1 + 1 = ?", None)
+    with pytest.raises(ValueError, match="has no chat_template"):
+        check_messages([{"role": "user", "content": "1 + 1 = ?"}], None)
 
 
 def test_an_earlier_answer_without_thinking_is_no_closed_thinking():
     messages = [{"role": "user", "content": "?"}]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        check_chat_template(messages, lambda prompt: "<think>\n\n</think>4<|user|>?<|assistant|><think>", {})
+        warn_about_closed_thinking(messages, lambda prompt: "<think>\n\n</think>4<|user|>?<|assistant|><think>", {})
 
 
 def test_a_tokenizer_without_end_token_is_refused(changed_tokenizer, make_args, problems, tiny_model_path):
@@ -240,6 +295,96 @@ def test_parameters_with_a_default_or_from_trl_are_no_columns():
     assert required_columns(max) == set()
 
 
+def test_a_wrapper_needs_what_it_takes_itself():
+    def inner(completions, gold): ...
+
+    @functools.wraps(inner)
+    def with_gold(completions, prompts, hint, **kwargs):
+        return inner(completions, gold=prompts)
+
+    assert required_columns(with_gold) == {"hint"}
+    assert required_columns(functools.partial(inner, gold=1)) == set()
+
+
+def needs_gold(completion_ids, gold, **kwargs):
+    return parity_reward(completion_ids)
+
+
+def test_what_a_rollout_function_gives_is_no_missing_column(make_trainer, make_args, problems):
+    def rollout(prompts, trainer):
+        size = len(prompts)
+        answers = {"prompt_ids": [[2, 3]] * size, "completion_ids": [[5, 6, 7]] * size, "logprobs": None}
+        return {**answers, "gold": ["4"] * size}
+
+    trainer = make_trainer(needs_gold, rollout_func=rollout, max_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    nameless = problems.rename_column("prompt", "question")
+    with pytest.raises(ValueError, match="but prompt is missing"):
+        LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=nameless, rollout_func=rollout)
+
+
+def test_prompts_are_a_rollout_functions_own_business(make_trainer, problems, tokenizer):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="row 5 of the data set")
+        make_trainer(dataset=with_long_prompt(problems, tokenizer, 3000), rollout_func=lambda prompts, trainer: {})
+
+
+def test_leash_train_hears_of_a_rollout_function(make_args, problems):
+    from leash_trl.cli.training_checks import check_training_data
+    from leash_trl.rewards import math_reward
+
+    bare = problems.remove_columns("solution")
+    check_training_data(bare, [needs_gold, math_reward], make_args(), "my_lib.rollout")
+    with pytest.raises(ValueError, match="gold and solution is missing"):
+        check_training_data(bare, [needs_gold, math_reward], make_args())
+
+
+class Adder:
+    """An environment, as the trainer takes it."""
+
+    def reset(self, **kwargs):
+        return "1 + 1 = ?"
+
+
+TOOLS_TEMPLATE = "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls | tojson }}{% endif %}"
+TOOLS_TEMPLATE += "{% endfor %}"
+
+
+@pytest.mark.parametrize("columns", [["prompt", "solution"], ["solution"]], ids=["prompts", "no prompts"])
+def test_environments_train_with_and_without_prompts(columns, make_args, problems, changed_tokenizer, tiny_model_path):
+    trainer = LeashGRPOTrainer(
+        tiny_model_path,
+        parity_reward,
+        make_args(max_steps=1),
+        train_dataset=problems.select_columns(columns),
+        processing_class=changed_tokenizer(chat_template=TOOLS_TEMPLATE),
+        environment_factory=Adder,
+    )
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+def test_environments_give_rewards_no_columns(make_args, problems):
+    with pytest.raises(ValueError, match="but gold is missing"):
+        LeashGRPOTrainer(
+            NOWHERE, needs_gold, make_args(), train_dataset=problems.select_columns("level"), environment_factory=Adder
+        )
+
+
+@pytest.mark.parametrize("columns", [["level"], ["level", "prompt"]])
+def test_columns_that_a_transform_makes_are_not_missed(columns, make_trainer, problems):
+    def ask(batch):
+        return {
+            "prompt": [[{"role": "user", "content": "?"}] for _ in batch["level"]],
+            "gold": ["4" for _ in batch["level"]],
+        }
+
+    trainer = make_trainer(needs_gold, dataset=problems.select_columns(columns).with_transform(ask), max_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
 def test_the_trainer_warns_of_a_misspelt_column(make_trainer, problems):
     with pytest.warns(UserWarning, match="has a column 'target_lenght'"):
         make_trainer(dataset=problems.add_column("target_lenght", [12] * len(problems)))
@@ -262,16 +407,92 @@ def with_long_prompt(problems, tokenizer, size: int):
     return type(problems).from_list(rows)
 
 
-def test_a_prompt_longer_than_the_context_is_an_error(make_trainer, problems, tokenizer):
-    with pytest.raises(ValueError, match=r"row 5 .* has a prompt of 3000 tokens.*context of 2048 tokens"):
+def test_a_prompt_longer_than_the_context_is_warned_about(make_trainer, problems, tokenizer):
+    with pytest.warns(UserWarning, match=r"row 5 .* has a prompt of 3000 tokens.*context of 2048 tokens"):
         make_trainer(dataset=with_long_prompt(problems, tokenizer, 3000))
 
 
 def test_a_prompt_may_fill_the_context_up_to_its_target(make_trainer, problems, tokenizer):
     with pytest.warns(UserWarning, match=r"max_completion_length is 24.*row 5, 2036 tokens.*holds 12:"):
         make_trainer(dataset=with_long_prompt(problems, tokenizer, CONTEXT - 12))
-    with pytest.raises(ValueError, match="with a completion of 12 tokens; drop prompts above 2036 tokens"):
+    with pytest.warns(UserWarning, match="with a completion of 12 tokens; drop prompts above 2036 tokens"):
         make_trainer(dataset=with_long_prompt(problems, tokenizer, CONTEXT - 11))
+
+
+@pytest.mark.filterwarnings("ignore:row 5 of the data set")
+def test_a_prompt_that_leaves_vllm_no_token_is_an_error(make_trainer, problems, tokenizer):
+    fitting, filling = (with_long_prompt(problems, tokenizer, size) for size in (CONTEXT - 1, CONTEXT))
+    trainer = make_trainer()
+    trainer._check_context(filling, trainer.length_control)
+    trainer.args.use_vllm, trainer.args.vllm_mode = True, "colocate"
+    trainer._check_context(fitting, trainer.length_control)
+    with pytest.raises(ValueError, match=r"row 5 .* prompt of 2048 tokens.*drop prompts above 2047 tokens"):
+        trainer._check_context(filling, trainer.length_control)
+
+
+def test_the_longest_prompt_is_the_one_that_is_refused():
+    prompts = [PlacedPrompt(row, "", 900.0 - row) for row in range(3)]
+    check_refused(prompts, [97, 99, 98], 100, "vllm_max_model_length")
+    with pytest.raises(ValueError, match=r"row 1 .* 99 tokens"):
+        check_refused(prompts, [97, 99, 98], 99, "vllm_max_model_length")
+
+
+@pytest.mark.parametrize(
+    ("use_vllm", "mode", "expected"), [(True, "colocate", True), (True, "server", False), (False, "colocate", False)]
+)
+def test_only_a_vllm_of_this_process_refuses_prompts(use_vllm, mode, expected, make_args):
+    assert is_refused_beyond_context(make_args(use_vllm=use_vllm, vllm_mode=mode)) is expected
+
+
+def test_of_many_prompts_that_may_not_fit_the_longest_are_measured(make_trainer, problems):
+    trainer = make_trainer()
+    sizes = [*range(1, MOST_MEASURED + 1), 5000, 1]
+    rows = [{"prompt": [{"role": "user", "content": "+" * size}]} for size in sizes]
+    found = long_prompts(type(problems).from_list(rows), trainer.length_control, trainer.args, 24, 0)
+    assert len(found) == MOST_MEASURED
+    assert found[0].row == MOST_MEASURED
+    assert {placed.row for placed in found}.isdisjoint({0, MOST_MEASURED + 1})
+
+
+def test_stretched_positions_train_without_a_word(make_args, tokenizer, problems, tmp_path):
+    """Sixteen positions, stretched by 8, are room for prompts of some 30 tokens and completions of 24."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        max_position_embeddings=16,
+        rope_parameters={"rope_type": "linear", "factor": 8.0, "rope_theta": 10000.0},
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        trainer = LeashGRPOTrainer(
+            str(tmp_path / "model"), parity_reward, make_args(max_steps=1), train_dataset=problems
+        )
+    trainer.train()
+    assert trainer.state.global_step == 1
+
+
+def test_only_the_main_process_warns(
+    make_args, make_trainer, problems, tokenizer, changed_tokenizer, tiny_model_path, monkeypatch
+):
+    dataset = with_long_prompt(problems, tokenizer, 3000).add_column("target_lenght", [12] * len(problems))
+    closing = changed_tokenizer(chat_template=changed_tokenizer().chat_template.replace("<think>", "") + CLOSING)
+    monkeypatch.setattr(Accelerator, "is_main_process", property(lambda self: False))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the data set has a column|row 5 of the data set|the chat template")
+        LeashGRPOTrainer(tiny_model_path, parity_reward, make_args(), train_dataset=dataset, processing_class=closing)
+        trainer = make_trainer()
+        trainer.args.use_vllm, trainer.args.vllm_mode = True, "colocate"
+        trainer._check_context(with_long_prompt(problems, tokenizer, CONTEXT - 11), trainer.length_control)
+    with pytest.raises(ValueError, match=r"row 5 .* has a prompt of 3000 tokens"):
+        trainer._check_context(dataset, trainer.length_control)
 
 
 def test_a_limit_near_the_context_is_warned_about(make_trainer):
@@ -315,10 +536,35 @@ def test_our_recipes_leave_room_for_long_prompts(recipe, context, monkeypatch, t
             },
             131072,
         ),
+        ({"max_position_embeddings": 2048, "rope_parameters": {"rope_type": "dynamic", "factor": 3.0}}, 6144),
+        (
+            {
+                "max_position_embeddings": 100,
+                "rope_parameters": {"full_attention": {"factor": 8.0}, "sliding_attention": {"rope_type": "default"}},
+            },
+            800,
+        ),
+        ({"max_position_embeddings": 2048, "alibi": True}, None),
+        ({"max_position_embeddings": 2048, "alibi": False}, 2048),
     ],
 )
 def test_the_context_is_what_the_positions_allow(config, expected):
     assert context_length(config) == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (GPT2Config(n_positions=512), 512),
+        (LlamaConfig(max_position_embeddings=512), 512),
+        (FalconConfig(alibi=True), None),
+        (FalconConfig(alibi=False, max_position_embeddings=512), 512),
+        (MptConfig(), None),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_the_context_of_models_that_name_it_their_own_way(config, expected):
+    assert context_length(context_settings(config)) == expected
 
 
 @pytest.mark.parametrize(
@@ -362,6 +608,7 @@ def test_what_writers_raise_on_a_full_disk_is_known(error):
     assert is_out_of_space(error)
     assert not is_out_of_space(OSError(errno.EACCES, "Permission denied"))
     assert not is_out_of_space(RuntimeError("shape mismatch"))
+    assert not is_out_of_space(TypeError("Unexpected positional argument: 'x'"))
 
 
 def test_a_full_disk_names_what_is_free_the_last_checkpoint_and_how_to_go_on(make_trainer, monkeypatch):
@@ -428,6 +675,18 @@ def test_a_folder_that_is_not_there_yet_is_on_its_parents_disk(tmp_path):
     assert f"output_dir is {tmp_path / 'runs' / 'new'}, where" in problem
 
 
+def unknown(path):
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("usage", [unknown, lambda path: SimpleNamespace(total=0, free=0)], ids=["error", "nothing"])
+def test_a_disk_of_unknown_size_is_no_problem(usage, tmp_path, monkeypatch, make_args):
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert space_problem(tmp_path, 2**80) is None
+    text = advice(FULL[0], "saving", make_args(), tmp_path)
+    assert f"No space was left for {tmp_path}: " in text
+
+
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB"
 
 
@@ -473,6 +732,15 @@ def test_out_of_memory_in_the_optimizer_names_adapters_and_sharding(make_trainer
     assert "use_peft: true" in text
     assert "recipes/accelerate" in text
     assert "optim is adamw_torch" in text
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch", OptimizerNames.ADAMW_TORCH])
+def test_an_optimizer_that_was_set_later_is_named_too(optim, make_args):
+    args = make_args()
+    args.optim = optim
+    with pytest.raises(torch.OutOfMemoryError) as failure, advise("saving", args):
+        exhausted()
+    assert "(optim is adamw_torch)" in advice_in(failure.value)
 
 
 def test_out_of_memory_in_evaluation_names_its_batch(make_trainer, problems, monkeypatch):

@@ -12,8 +12,8 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         prog="leash merge",
         description="Merge a LoRA or QLoRA adapter into its base model and write a whole model folder: weights, "
-        "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and "
-        "leash_recipe.yaml.",
+        "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and, "
+        "without the adapter's fields, leash_recipe.yaml.",
         epilog="QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the "
         "merged model answers a little differently; evaluate it. LoRA: the merge is exact up to rounding in --dtype. "
         "Where training had the base in float32 and it is stored in bfloat16, --dtype float32 keeps what bfloat16 "

@@ -30,6 +30,7 @@ from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
 from leash_trl.data import BOXED_SUFFIX, as_conversation
+from leash_trl.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
@@ -242,7 +243,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     dataset = load_training_data(script_args, dataset_args)
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
-    check_training_data(train_dataset, reward_funcs, training_args)
+    check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -271,9 +272,13 @@ def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
     tokenizer = trainer.processing_class
     if getattr(tokenizer, "chat_template", None) is None:
         return
-    prompt = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "?"}], tokenize=False, add_generation_prompt=True, **trainer.chat_template_kwargs
-    )
+    question = [{"role": "user", "content": "?"}]
+    try:
+        prompt = tokenizer.apply_chat_template(
+            question, tokenize=False, add_generation_prompt=True, **trainer.chat_template_kwargs
+        )
+    except TEMPLATE_FAULTS:  # some want a system message, or lists for contents
+        return
     if opens_thinking(prompt):
         strict = {
             math_reward: get_math_reward(opens_thinking=True),

@@ -6,7 +6,7 @@ from trl import ScriptArguments
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grading import fault_list, unreadable_solutions
-from leash_trl.setup_checks import check_columns
+from leash_trl.setup_checks import check_columns, known_columns
 
 
 def check_splits(dataset, script_args: ScriptArguments, training_args: LeashGRPOConfig) -> None:
@@ -19,9 +19,14 @@ def check_splits(dataset, script_args: ScriptArguments, training_args: LeashGRPO
             raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
 
 
-def check_training_data(dataset, reward_funcs: list, training_args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` for data that cannot be trained on: columns, number of rows, golds."""
-    check_columns(dataset.column_names, reward_funcs)
+def check_training_data(
+    dataset, reward_funcs: list, training_args: LeashGRPOConfig, rollout_func: str | None = None
+) -> None:
+    """Raises `ValueError` for data that cannot be trained on: columns, number of rows, golds.
+
+    `rollout_func` is the name of one, which may give the reward functions what the data lacks.
+    """
+    check_columns(known_columns(dataset), reward_funcs, rollout_func)
     _check_size(dataset, training_args)
     _check_solutions(dataset, reward_funcs)
 
@@ -33,6 +38,8 @@ def _grades_mathematics(reward_funcs: list) -> bool:
 def _check_solutions(dataset, reward_funcs: list) -> None:
     """A gold that the grader cannot read would leave its samples unscored in every epoch."""
     if not _grades_mathematics(reward_funcs) or isinstance(dataset, IterableDataset):
+        return
+    if "solution" not in dataset.column_names:  # a rollout function or a transform gives it
         return
     if faults := unreadable_solutions(dataset["solution"]):
         raise ValueError(
