@@ -44,7 +44,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 		|| { echo "$(VLLM_VENV): uv could not install $(VLLM), which needs the CPU build of its torch: set VLLM_TORCH" >&2; exit 1; }
 	@touch $@
 
-demo: install ## train on the embedded gym, then show table and figure (two to three minutes)
+demo: install ## train on the embedded gym, then show table and figure (two minutes)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
 smoke: install ## five steps of the same: does everything run?
