@@ -295,6 +295,12 @@ def test_the_last_push_is_one_commit_too_and_patient(hub, make_trainer, tmp_path
     assert trainer.push_to_hub(blocking=False).result().oid == hub.commits("me/x")[-1].oid
 
 
+def test_curves_are_pushed_while_training_once_and_not_in_the_checkpoint(hub, make_waiting_trainer):
+    make_waiting_trainer(max_steps=1, report_to="tensorboard", hub_strategy="checkpoint").train()
+    events = [name for name in hub.commits("me/x")[1].files if "tfevents" in name]
+    assert [name.split("/")[0] for name in events] == ["runs"]
+
+
 def test_an_adapter_is_pushed_as_one_and_gone_on_with(hub, make_waiting_trainer, make_trainer, tmp_path, capsys):
     from leash_trl.cli.main import main
 

@@ -45,7 +45,7 @@ def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
 
 def event_files(folder: Path) -> dict[str, Path]:
     """TensorBoard's event files in a run's folder, which the Hub shows, by path in the repository."""
-    return {name: path for name, path in _files(folder) if name.startswith(f"{EVENTS_FOLDER}/") and "tfevents" in name}
+    return {f"{EVENTS_FOLDER}/{name}": path for name, path in _files(folder / EVENTS_FOLDER) if "tfevents" in name}
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
