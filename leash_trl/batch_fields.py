@@ -5,28 +5,43 @@ completions padded on the right.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 
-PROMPT_FIELDS = frozenset({"prompt_ids", "prompt_mask"})
-COMPLETION_FIELDS = frozenset(
-    {
-        "completion_ids",
-        "completion_mask",
-        "tool_mask",
-        "old_per_token_logps",
-        "ref_per_token_logps",
-        "sampling_per_token_logps",
-        "importance_sampling_ratio",
-    }
-)
-WHOLE_FIELDS = frozenset({"num_items_in_batch"})
-PADDING = {"importance_sampling_ratio": 1}
-"""What fills columns beyond a completion where it is not 0: TRL sums the logarithm of ratios over all columns."""
+@dataclass(frozen=True)
+class Padding:
+    """How TRL widens the rows of a field.
 
-FIELDS = PROMPT_FIELDS | COMPLETION_FIELDS | WHOLE_FIELDS | {"advantages"}
+    Args:
+        side (`str`):
+            `"left"` or `"right"`.
+        value (`int`, *optional*):
+            What fills new columns; `None` stands for the tokenizer's padding token.
+    """
+
+    side: str
+    value: int | None = 0
+
+
+PADDING = {
+    "prompt_ids": Padding("left", None),
+    "prompt_mask": Padding("left"),
+    "completion_ids": Padding("right", None),
+    "completion_mask": Padding("right"),
+    "tool_mask": Padding("right", 1),
+    "old_per_token_logps": Padding("right"),
+    "ref_per_token_logps": Padding("right"),
+    "sampling_per_token_logps": Padding("right"),
+    # neutral: TRL sums the logarithm of ratios over all columns
+    "importance_sampling_ratio": Padding("right", 1),
+}
+"""Fields with columns. Those of prompts are padded on the left, those of completions on the right."""
+
+WHOLE_FIELDS = frozenset({"num_items_in_batch"})
+FIELDS = frozenset({*PADDING, *WHOLE_FIELDS, "advantages"})
 """Fields whose layout is known here. A batch with others, such as images, is left as TRL has made it."""
 
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
@@ -83,12 +98,47 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return torch.stack([fact.long() for fact in facts], dim=1)
 
 
-def joined(batches: Sequence[Mapping[str, torch.Tensor]]) -> Batch:
-    """All rows of batches that were split from one, in order."""
+def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
+    """
+    All rows of several batches, in order, padded to the widest; of `WHOLE_FIELDS`, what the first batch has.
+
+    Args:
+        batches (`Sequence[Mapping]`):
+            Batches with the same fields.
+        pad_token_id (`int`):
+            The tokenizer's padding token.
+
+    Example:
+        >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
+        >>> joined([{"importance_sampling_ratio": values} for values in ratios], 0)["importance_sampling_ratio"]
+        tensor([[0.5000, 1.0000],
+                [0.5000, 2.0000]])
+    """
     first = batches[0]
     return {
-        name: first[name] if name in WHOLE_FIELDS else torch.cat([batch[name] for batch in batches]) for name in first
+        name: first[name]
+        if name in WHOLE_FIELDS
+        else torch.cat(_same_width(name, [batch[name] for batch in batches], pad_token_id))
+        for name in first
     }
+
+
+def _same_width(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> list[torch.Tensor]:
+    if name not in PADDING:
+        return [*parts]
+    width = max(part.shape[1] for part in parts)
+    is_left, value = PADDING[name].side == "left", padding_value(name, pad_token_id)
+    missing = [width - part.shape[1] for part in parts]
+    return [
+        torch.nn.functional.pad(part, (columns, 0) if is_left else (0, columns), value=value)
+        for part, columns in zip(parts, missing, strict=True)
+    ]
+
+
+def padding_value(name: str, pad_token_id: int) -> int:
+    """What fills new columns of a field."""
+    value = PADDING[name].value
+    return pad_token_id if value is None else value
 
 
 def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
@@ -129,9 +179,9 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
         prompt_width (`int`), completion_width (`int`):
             Columns to keep.
     """
-    if name in PROMPT_FIELDS:
-        return values[:, -prompt_width:]
-    return values[:, :completion_width] if name in COMPLETION_FIELDS else values
+    if name not in PADDING:
+        return values
+    return values[:, -prompt_width:] if PADDING[name].side == "left" else values[:, :completion_width]
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:

@@ -3,35 +3,26 @@
 What each round does is decided from the rewards of all processes, so every process decides alike.
 """
 
-from collections.abc import Mapping, Sized
+from collections.abc import Collection, Mapping, Sized
 from typing import Any
 
 import torch
 
-
-PADDED_LEFT = ("prompt_ids", "prompt_mask")
-PADDED_WITH_ONE = ("tool_mask",)
-REPLACEABLE = {
-    *PADDED_LEFT,
-    *PADDED_WITH_ONE,
-    "completion_ids",
-    "completion_mask",
-    "advantages",
-    "old_per_token_logps",
-    "ref_per_token_logps",
-    "sampling_per_token_logps",
-    "importance_sampling_ratio",
-}
+from leash_trl import batch_fields
+from leash_trl.length_control.targets import question_number
 
 
 class PromptStream:
-    """Rows of a data set in seeded random order, pass after pass; the same on every process.
+    """Rows of a data set in a seeded random order of its own, pass after pass; the same on every process.
+
+    The first pass goes through the first epoch's order from its end. So no prompt comes twice until batches and
+    replacements together have used up the data set.
 
     Args:
         dataset (`Dataset`):
             Data set with a length and rows by index.
         seed (`int`):
-            Seed of the order.
+            Seed of the run.
     """
 
     def __init__(self, dataset: Any, seed: int):
@@ -39,7 +30,7 @@ class PromptStream:
         self._seed = seed
         self._order: list[int] = []
         self._pass = -1
-        self.num_drawn = 0
+        self.position = 0
 
     def check(self) -> None:
         """Raises `ValueError` if the data set is a stream, which has no rows by index."""
@@ -49,17 +40,36 @@ class PromptStream:
                 "set does not allow; load it with dataset_streaming: false"
             )
 
-    def draw(self, count: int) -> list[dict]:
-        """The next `count` rows."""
-        rows = []
-        for position in range(self.num_drawn, self.num_drawn + count):
-            number, index = divmod(position, len(self._dataset))
-            if number != self._pass:
-                generator = torch.Generator().manual_seed(self._seed + number)
-                self._order = torch.randperm(len(self._dataset), generator=generator).tolist()
-                self._pass = number
-            rows.append(self._dataset[self._order[index]])
-        self.num_drawn += count
+    def _next(self) -> dict[str, Any]:
+        number, index = divmod(self.position, len(self._dataset))
+        if number != self._pass:
+            # TRL: RepeatSampler.__iter__ draws the first epoch's order in the same way
+            generator = torch.Generator().manual_seed(self._seed + number)
+            self._order = torch.randperm(len(self._dataset), generator=generator).flip(0).tolist()
+            self._pass = number
+        self.position += 1
+        return self._dataset[self._order[index]]
+
+    def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
+        """
+        The next rows, no question twice, unless the data set has no others.
+
+        Args:
+            count (`int`):
+                Number of rows.
+            without (`Collection[int]`):
+                Questions to pass over, as `question_number` gives them.
+        """
+        rows: list[dict[str, Any]] = []
+        used, num_passed_over = {*without}, 0
+        while len(rows) < count:
+            row = self._next()
+            question = question_number(row.get("prompt", row))
+            if question in used and num_passed_over < len(self._dataset):
+                num_passed_over += 1
+                continue
+            used.add(question)
+            rows.append(row)
         return rows
 
 
@@ -141,7 +151,9 @@ def local_rows(
     return group_rows(groups, num_generations)
 
 
-def merged_batch(old: Mapping, fresh: Mapping, rows: torch.Tensor, pad_token_id: int) -> dict:
+def merged_batch(
+    old: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Tensor], rows: torch.Tensor, pad_token_id: int
+) -> batch_fields.Batch:
     """One process's padded training batch from rows of `old` followed by `fresh`.
 
     Args:
@@ -150,29 +162,18 @@ def merged_batch(old: Mapping, fresh: Mapping, rows: torch.Tensor, pad_token_id:
         rows (`torch.Tensor` of shape `(B,)`):
             Rows to keep.
         pad_token_id (`int`):
-            Fills ids; masks and log-probabilities are filled as TRL fills them.
+            The tokenizer's padding token.
 
     Raises:
         `ValueError`: If the batch holds something that cannot be replaced row by row, such as images.
     """
-    merged = dict(old)  # the order stays: TRL takes the batch size from the first entry
-    for key in old:
-        if key == "num_items_in_batch":
-            continue
-        if key not in REPLACEABLE:
-            raise ValueError(f"dynamic_sampling_rounds cannot replace {key!r} (images?); set it to 0")
-        fill = pad_token_id if key.endswith("_ids") else float(key in PADDED_WITH_ONE)
-        width = max(old[key].shape[-1], fresh[key].shape[-1])
-        parts = [old[key], fresh[key]]
-        if old[key].ndim > 1:
-            parts = [_widened(part, width, fill, on_the_left=key in PADDED_LEFT) for part in parts]
-        merged[key] = torch.cat(parts)[rows.to(old[key].device)]
-    return merged
-
-
-def _widened(values: torch.Tensor, width: int, fill: float, on_the_left: bool) -> torch.Tensor:
-    missing = width - values.shape[-1]
-    return torch.nn.functional.pad(values, (missing, 0) if on_the_left else (0, missing), value=fill)
+    if unknown := sorted(old.keys() - batch_fields.FIELDS):
+        raise ValueError(f"dynamic_sampling_rounds cannot replace {', '.join(unknown)} (images?); set it to 0")
+    both = batch_fields.joined([old, fresh], pad_token_id)
+    return {
+        name: values if name in batch_fields.WHOLE_FIELDS else values[rows.to(values.device)]
+        for name, values in both.items()
+    }
 
 
 def wasted_share(num_generated: int, num_kept: int) -> float:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import warnings
+from collections.abc import Collection
 from typing import Any, cast
 
 import torch
@@ -282,7 +283,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             if is_alive.all():
                 break
             share = dynamic_sampling.groups_per_process(is_alive, processes)
-            fresh = self._score(self._draw_groups(share * processes))
+            questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
+            fresh = self._score(self._draw_groups(share * processes, questions))
             rounds.append(self._scored)
             sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
             local_rows = dynamic_sampling.local_rows(
@@ -297,9 +299,9 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self._metrics["train"]["leash/wasted_share"].append(wasted)
         return output
 
-    def _draw_groups(self, count: int) -> list[dict[str, Any]]:
+    def _draw_groups(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """This process's share of `count` fresh prompts, each as often as it is to be answered."""
-        rows = [row for row in self._prompt_stream.draw(count) for _ in range(self.num_generations)]
+        rows = [row for row in self._prompt_stream.draw(count, without) for _ in range(self.num_generations)]
         return rows[self._local_slice(len(rows) // self.accelerator.num_processes)]
 
     def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
@@ -340,8 +342,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             self.state.num_input_tokens_seen = tokens_seen
 
     def _extra_state(self) -> dict[str, int]:
-        return {"generated_tokens": self._generated_tokens, "prompts_drawn": self._prompt_stream.num_drawn}
+        return {"generated_tokens": self._generated_tokens, "prompts_drawn": self._prompt_stream.position}
 
     def _load_extra_state(self, state: dict[str, int]) -> None:
         self._generated_tokens = state.get("generated_tokens", 0)
-        self._prompt_stream.num_drawn = state.get("prompts_drawn", 0)
+        self._prompt_stream.position = state.get("prompts_drawn", 0)

@@ -120,7 +120,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """This process's micro-batches of a window whose rows may be split freely."""
-        rows = batch_fields.joined(window)
+        rows = batch_fields.joined(window, self._tokenizer.pad_token_id)
         prompts, completions, tokens, signal = self._of_all(batch_fields.row_facts(rows)).T.tolist()
         columns = self._columns(prompts, completions, rows["prompt_ids"].shape[1])
         is_needed = self._needed([t > 0 and s > 0 for t, s in zip(tokens, signal, strict=True)], completions)
@@ -167,12 +167,18 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         """Processes that share their rows."""
         return self.accelerator.num_processes if self._regroups else 1
 
-    def _of_all(self, values: torch.Tensor, pad_first: bool = False, padding: int = 0) -> torch.Tensor:
-        """The rows of all processes that share theirs."""
+    def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
+        """The rows of all processes that share theirs; those of a named field are padded to the widest first."""
         if self._num_sharing == 1:
             return values
-        same_width = self.accelerator.pad_across_processes(values, dim=1, pad_index=padding, pad_first=pad_first)
-        return self.accelerator.gather(same_width)
+        if name in batch_fields.PADDING:
+            values = self.accelerator.pad_across_processes(
+                values,
+                dim=1,
+                pad_index=batch_fields.padding_value(name, self._tokenizer.pad_token_id),
+                pad_first=batch_fields.PADDING[name].side == "left",
+            )
+        return self.accelerator.gather(values)
 
     def _picked(
         self, rows: batch_fields.Batch, plan: list[list[int]], columns: tuple[list[int], list[int]]
@@ -184,8 +190,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
                 for batch in batches:
                     batch[name] = values
                 continue
-            pad_first = name in batch_fields.PROMPT_FIELDS
-            everywhere = self._of_all(values, pad_first, batch_fields.PADDING.get(name, 0))
+            everywhere = self._of_all(values, name)
             for batch, part in zip(batches, plan, strict=True):
                 widths = (max(needed[row] for row in part) for needed in columns)
                 batch[name] = batch_fields.cut(name, everywhere, *widths)[part]

@@ -97,7 +97,7 @@ def run(
         "state": trainer.length_control.state_dict(),
         "generated_tokens": trainer._generated_tokens,
         "advantages": trainer._advantages.tolist(),
-        "prompts_drawn": trainer._prompt_stream.num_drawn,
+        "prompts_drawn": trainer._prompt_stream.position,
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
         "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
         "final_lengths": trainer._scored.rollouts.lengths.tolist(),

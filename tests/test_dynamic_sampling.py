@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from trl import GRPOTrainer
 
 from leash_trl.dynamic_sampling import (
     PromptStream,
@@ -15,21 +16,44 @@ from leash_trl.dynamic_sampling import (
     replacements,
     wasted_share,
 )
+from leash_trl.length_control.targets import question_number
 
 
 def test_prompt_stream_goes_through_the_data_set_in_another_order_every_pass():
-    stream = PromptStream(list(range(5)), seed=0)
-    passes = [stream.draw(5) for _ in range(3)]
-    assert all(sorted(one) == list(range(5)) for one in passes)
+    rows = [{"prompt": letter} for letter in "abcde"]
+    stream = PromptStream(rows, seed=0)
+    passes = [[row["prompt"] for row in stream.draw(5)] for _ in range(3)]
+    assert all(sorted(one) == list("abcde") for one in passes)
     assert len({tuple(one) for one in passes}) > 1
-    assert PromptStream(list(range(5)), seed=0).draw(15) == [row for one in passes for row in one]
 
 
 def test_prompt_stream_goes_on_where_it_was():
-    stream, resumed = PromptStream(list(range(7)), seed=3), PromptStream(list(range(7)), seed=3)
+    rows = [{"prompt": str(number)} for number in range(7)]
+    stream, resumed = PromptStream(rows, seed=3), PromptStream(rows, seed=3)
     stream.draw(10)
-    resumed.num_drawn = stream.num_drawn
+    resumed.position = stream.position
     assert resumed.draw(4) == stream.draw(4)
+
+
+def test_prompt_stream_passes_over_the_prompts_it_is_told():
+    rows = [{"prompt": str(number)} for number in range(6)]
+    order = [row["prompt"] for row in PromptStream(rows, seed=1).draw(6)]
+    without = {question_number(order[0]), question_number(order[2])}
+    drawn = [row["prompt"] for row in PromptStream(rows, seed=1).draw(4, without)]
+    assert drawn == [order[1], *order[3:]]
+
+
+def test_prompt_stream_repeats_no_prompt_where_one_pass_ends_and_the_next_begins():
+    rows = [{"prompt": str(number)} for number in range(5)]
+    for seed in range(20):
+        stream = PromptStream(rows, seed)
+        stream.draw(3)
+        assert len({row["prompt"] for row in stream.draw(4)}) == 4
+
+
+def test_a_data_set_smaller_than_the_batch_still_gives_prompts():
+    rows = [{"prompt": str(number)} for number in range(3)]
+    assert len(PromptStream(rows, seed=0).draw(5, {question_number(row["prompt"]) for row in rows})) == 5
 
 
 def test_a_streamed_data_set_is_an_error(problems):
@@ -80,6 +104,18 @@ def test_merged_batch_pads_prompts_on_the_left_and_completions_on_the_right():
     assert merged["completion_ids"].tolist() == [[5, 5, 99], [7, 8, 9]]
     assert merged["tool_mask"].tolist() == [[0, 0, 1], [1, 0, 1]]
     assert merged["advantages"].tolist() == [2.0, 0.0]
+
+
+def test_importance_ratios_keep_their_weight_when_a_longer_batch_joins():
+    """TRL's VESPO multiplies the ratios of all columns, so that padding must be neutral."""
+    ratios = torch.tensor([[0.9, 1.2]])
+    advantages, logs, mask = torch.tensor([[1.0]]), torch.tensor([[0.1, -0.2]]), torch.tensor([[1, 1]])
+    alone = GRPOTrainer.get_gamma_weights(advantages, logs, mask, ratios)
+    fresh = {"importance_sampling_ratio": torch.tensor([[1.1, 0.8, 1.0, 1.3]])}
+    merged = merged_batch({"importance_sampling_ratio": ratios}, fresh, torch.tensor([0]), pad_token_id=0)
+    wider = [torch.nn.functional.pad(values, (0, 2)) for values in (logs, mask)]
+    weight = GRPOTrainer.get_gamma_weights(advantages, *wider, merged["importance_sampling_ratio"])
+    torch.testing.assert_close(weight, alone)
 
 
 def test_what_cannot_be_replaced_is_an_error():
@@ -136,6 +172,34 @@ def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer
     assert sum(alive) / (4 * 4) > 1 - sum(plain_dead) / 4 + 0.2
 
 
+def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer):
+    """No prompt comes twice while the batches and their replacements together are fewer than the data set."""
+    trainer = make_trainer(
+        mostly_dead_reward,
+        dynamic_sampling_rounds=2,
+        lambda_init=0.0,
+        lambda_lr=0.0,  # no length signal: many dead groups
+        max_steps=5,
+        per_device_train_batch_size=16,
+    )
+    drawn, batches = [], []
+    draw, score = trainer._draw_groups, trainer._score
+
+    def spy_draw(*args):
+        rows = draw(*args)
+        drawn.extend({row["prompt"][0]["content"] for row in rows})
+        return rows
+
+    def spy_score(inputs):
+        batches.append({row["prompt"][0]["content"] for row in inputs})
+        return score(inputs)
+
+    trainer._draw_groups, trainer._score = spy_draw, spy_score
+    trainer.train()
+    assert 10 < len(drawn) < sum(map(len, batches)) <= len(trainer.train_dataset)
+    assert len(set().union(*batches)) == sum(map(len, batches))
+
+
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
     fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 1}
     fields.update(lambda_init=0.0, lambda_lr=0.0, per_device_train_batch_size=16)  # no length signal: many dead groups
@@ -154,7 +218,7 @@ def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_
         for step in (2, 4)
     ]
     assert 0 < drawn[0]["prompts_drawn"] < drawn[1]["prompts_drawn"]
-    assert resumed._prompt_stream.num_drawn == whole._prompt_stream.num_drawn
+    assert resumed._prompt_stream.position == whole._prompt_stream.position
 
 
 def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
@@ -173,7 +237,7 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
         mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
     )
     trainer.train()
-    assert trainer._prompt_stream.num_drawn > 0
+    assert trainer._prompt_stream.position > 0
 
 
 def test_the_log_pools_everything_generated(make_trainer):
