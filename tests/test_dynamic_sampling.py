@@ -1,6 +1,7 @@
 """Dynamic sampling: dead groups give way to fresh prompts, and everything generated counts."""
 
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -198,6 +199,30 @@ def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer):
     trainer.train()
     assert 10 < len(drawn) < sum(map(len, batches)) <= len(trainer.train_dataset)
     assert len(set().union(*batches)) == sum(map(len, batches))
+
+
+def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
+    trainer = make_trainer(
+        mostly_dead_reward,
+        dataset=problems.select(range(8)),
+        dynamic_sampling_rounds=1,
+        lambda_init=0.0,
+        lambda_lr=0.0,
+        max_steps=6,
+        per_device_train_batch_size=16,
+    )
+    rounds = []
+    score = trainer._score
+
+    def spy(inputs):
+        rounds.append({row["prompt"][0]["content"] for row in inputs})
+        return score(inputs)
+
+    trainer._score = spy
+    trainer.train()
+    replaced = [(batch, fresh) for batch, fresh in pairwise(rounds) if len(batch) == 4 > len(fresh)]
+    assert len(replaced) > 3
+    assert all(batch.isdisjoint(fresh) for batch, fresh in replaced)
 
 
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
