@@ -498,10 +498,10 @@ def test_two_arms_from_file_to_table(write_config, tmp_path, monkeypatch, capsys
     command = ["compare", "--config", config, "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
     assert main(command) == 0
     text = capsys.readouterr().out
-    assert "128 held-out problems, 4 samples each" in text
+    assert "512 held-out problems, 4 samples each" in text
     assert "Missing" not in text
     results = [json.loads((tmp_path / "out" / arm / "seed-0" / "result.json").read_text()) for arm in arms]
-    assert np.shape(results[0]["is_correct"]) == np.shape(results[0]["lengths"]) == (128, 4)
+    assert np.shape(results[0]["is_correct"]) == np.shape(results[0]["lengths"]) == (512, 4)
     assert np.mean(results[0]["lengths"]) == pytest.approx(results[0]["trained"]["mean_tokens"])
     assert results[0]["steps"] == [1, 2]
     assert 0 < results[0]["generated_tokens"] <= 2 * 16 * 64

@@ -86,7 +86,7 @@ def test_no_problem_is_in_both_splits():
     data = load_gym()
     questions = {split: {row[0]["content"] for row in data[split]["prompt"]} for split in data}
     assert len(questions["train"]) == 8192
-    assert len(questions["test"]) == 128
+    assert len(questions["test"]) == 512
     assert not questions["train"] & questions["test"]
 
 
@@ -127,7 +127,7 @@ def test_shipped_model_does_what_its_record_says():
     from leash_trl.gym.dataset import gym_problems
 
     record = json.loads((CHECKPOINT / "record.json").read_text())
-    assert 0.8 <= record["accuracy"] <= 0.95  # room above, and something to lose
+    assert 0.7 <= record["accuracy"] <= 0.95  # room above, and something to lose
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
     assert 100_000 <= model.num_parameters() <= 1_000_000
     samples = evaluate(

@@ -9,18 +9,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from leash_trl.evaluation.evaluate import evaluate
 from leash_trl.evaluation.summary import GradedSamples, Summary, summarize
 from leash_trl.gym import CHECKPOINT, RECORD
-from leash_trl.gym.dataset import gym_problems
+from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.length_control.targets import with_suffix
 
 
 MAX_NEW_TOKENS = 256
-NUM_PROBLEMS = 128
+NUM_PROBLEMS = SIZES["test"]
 NUM_SAMPLES = 4
 BATCH_SIZE = 512  # a model this small is limited by the number of calls
 
 
 def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "") -> GradedSamples:
-    """Four completions of a gym model for each of the 128 held-out problems, sampled at temperature 1 and graded.
+    """Four completions of a gym model for each of the held-out problems, sampled at temperature 1 and graded.
 
     Args:
         path (`str`, *optional*):
