@@ -65,7 +65,8 @@ class LeashGRPOConfig(GRPOConfig):
             Upper bound of lambda. The default is the method's own: 1 for LEASH.
         correctness_func (`str`, *optional*):
             Reward function whose positive reward makes an answer correct. The default is the weighted sum of all;
-            with several functions, methods with a scale of their own need the name of one.
+            with several functions, methods with a scale of their own need the name of one. What it returns `None` for
+            is unscorable to them, not wrong.
         advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
             Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
             the authors' release 1e-6, TRL 1e-4.

@@ -1,5 +1,6 @@
 """What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages, monitor runs."""
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import ClassVar
@@ -133,6 +134,27 @@ def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
     trainer = make_trainer([wrong, well_formed], correctness_func="wrong", **fields)
     trainer.train()
     assert trainer.state.log_history[0]["leash/accuracy"] == 0
+
+
+def test_what_the_deciding_function_could_not_grade_is_neither_right_nor_wrong(make_trainer):
+    def graded(completion_ids, **kwargs):
+        return [1.0, None, -1.0, 1.0] * (len(completion_ids) // 4)
+
+    def well_formed(completion_ids, **kwargs):
+        return [0.5] * len(completion_ids)
+
+    trainer = make_trainer(
+        [graded, well_formed], correctness_func="graded", length_control="alp", lambda_lr=None, max_steps=1
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["leash/accuracy"] == pytest.approx(2 / 3)
+    assert [math.isnan(reward) for reward in trainer._logs["extra"]["shaped_reward"]] == [
+        False,
+        True,
+        False,
+        False,
+    ] * 2
+    assert [a == 0 for a in trainer._logs["advantages"]] == [False, True, False, False] * 2
 
 
 def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):

@@ -277,6 +277,23 @@ def test_a_method_with_a_scale_of_its_own_takes_task_rewards_of_either_scale(nam
 
 @for_every_method
 @given(batch=batches())
+def test_none_from_the_deciding_function_is_as_none_from_all_where_the_scale_is_the_methods_own(name, batch):
+    if FACTS[name].base is None:
+        return
+    others = replace(batch, task_rewards=batch.task_rewards.nan_to_num(0.5), correctness_rewards=batch.task_rewards)
+    method, twin = warm(method_named(name)), warm(method_named(name))
+    shaped = method.shape(batch)
+    same(method.shape(others), shaped)
+    for scale in SCALES:
+        same(method.advantages(shaped, others, scale, EPSILON), method.advantages(shaped, batch, scale, EPSILON))
+    for each, seen in ((method, batch), (twin, others)):
+        each.observe(seen)
+        each.step()
+    assert method.state_dict() == twin.state_dict()
+
+
+@for_every_method
+@given(batch=batches())
 def test_looking_at_a_batch_moves_nothing(name, batch):
     method = warm(method_named(name))
     before, saved = copy.deepcopy(vars(method)), json.dumps(method.state_dict())

@@ -1,5 +1,7 @@
 """The value object a method sees."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -26,6 +28,14 @@ def test_unscorable_is_neither_scorable_nor_correct(make_rollouts):
 def test_solve_rates_leave_the_unscorable_out(make_rollouts):
     rollouts = make_rollouts([1.0, NAN, -1.0, 1.0, 1.0, 1.0], [1] * 6, num_generations=3)
     assert rollouts.solve_rates.tolist() == [0.5] * 3 + [1.0] * 3
+
+
+def test_what_the_deciding_function_could_not_score_is_unscorable_whatever_the_others_say(make_rollouts):
+    rollouts = make_rollouts([1.0, 0.5, -1.0, 1.0], [1, 2, 3, 4])
+    rollouts = replace(rollouts, correctness_rewards=torch.tensor([1.0, NAN, -1.0, 1.0]).double())
+    assert rollouts.is_scorable.tolist() == [True, False, True, True]
+    assert rollouts.correctness.nan_to_num(-1).tolist() == [1, -1, 0, 1]
+    assert rollouts.solve_rates.tolist() == [2 / 3] * 4
 
 
 @pytest.mark.parametrize(("lengths", "groups"), [([1, 2, 3], 4), ([1, 2, 3, 4], 3)])

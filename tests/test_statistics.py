@@ -1,8 +1,10 @@
 """The logged statistics of one generation batch."""
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
@@ -12,8 +14,10 @@ from leash_trl.length_control.statistics import length_statistics
 
 @pytest.fixture
 def statistics(make_rollouts):
-    def make(rewards, lengths, target=100, method=None):
+    def make(rewards, lengths, target=100, method=None, correctness=None):
         rollouts = make_rollouts(rewards, lengths, target, num_generations=2)
+        if correctness is not None:
+            rollouts = replace(rollouts, correctness_rewards=torch.tensor(correctness).double())
         method = method or Leash(lambda_init=0.5)
         return length_statistics(
             ScoredRollouts(rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts))
@@ -65,3 +69,11 @@ def test_keys_do_not_depend_on_the_batch(statistics):
     assert len(keys) == 1
     assert math.isnan(statistics(none_right, [50, 150])["mean_correct_length"])
     assert math.isnan(statistics(unscorable, [50, 150])["accuracy"])
+
+
+def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewards_do_not(statistics):
+    logged = statistics([1, 0.5, -1, 1], [50, 150, 200, 300], correctness=[1, math.nan, -1, 1])
+    assert logged["accuracy"] == pytest.approx(2 / 3)
+    assert logged["mean_wrong_length"] == 200
+    assert logged["task_reward"] == 0.375
+    assert logged["mean_effective_penalty"] == pytest.approx((0 + 0.25 + 0 + 1.0) / 4)

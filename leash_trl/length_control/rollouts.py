@@ -25,7 +25,8 @@ class Rollouts:
         max_completion_length (`int`):
             Generation limit of this batch in tokens.
         correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
-            The reward that decides what is correct, NaN where it could not score; by default the task reward.
+            The reward that decides what is correct, NaN where it could not score, and then nobody knows, whatever the
+            other rewards say; by default the task reward.
 
     Raises:
         `ValueError`: If the tensors differ in shape or N is not a multiple of G.
@@ -53,14 +54,18 @@ class Rollouts:
             )
 
     @property
+    def _deciding_rewards(self) -> torch.Tensor:
+        return self.task_rewards if self.correctness_rewards is None else self.correctness_rewards
+
+    @property
     def is_scorable(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: False where every reward function returned None."""
-        return ~torch.isnan(self.task_rewards)
+        """`torch.Tensor` of shape `(N,)`: False where nobody knows whether the completion is correct."""
+        return ~torch.isnan(self._deciding_rewards)
 
     @property
     def is_correct(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the deciding reward is positive, be it in {0, 1} or {-1, 1}."""
-        return (self.task_rewards if self.correctness_rewards is None else self.correctness_rewards) > 0
+        return self._deciding_rewards > 0
 
     @property
     def correctness(self) -> torch.Tensor:
