@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
@@ -15,14 +16,35 @@ class DualStepCallback(TrainerCallback):
     """Moves the method's state after the policy update, before anything is logged, evaluated or saved: the dual step.
 
     LEASH ignores steps without new completions, so lambda moves once per generation batch however many policy
-    updates share it (`steps_per_generation`, `num_iterations`), and stays put between them.
+    updates share it (`steps_per_generation`, `num_iterations`), and stays put between them. A policy update that mixed
+    precision has skipped, its gradients having overflowed, is none: what was observed awaits the next one.
+
+    Args:
+        length_control (`LengthControl`):
+            The method.
+        accelerator (`Callable[[], Accelerator]`):
+            Gives the trainer's, which knows what became of the policy update.
     """
 
-    def __init__(self, length_control: LengthControl):
+    def __init__(self, length_control: LengthControl, accelerator: Callable[[], Accelerator]):
         self._length_control = length_control
+        self._accelerator = accelerator
+        self._loss_scale = 1.0
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        """Notes the loss scale."""
+        self._loss_scale = self._current_loss_scale()
 
     def on_step_end(self, args, state, control, **kwargs):
-        self._length_control.step()
+        """Moves the state unless the update was skipped."""
+        # a fused optimizer skips by itself, which accelerate does not see; but the scale falls
+        has_overflowed = self._current_loss_scale() < self._loss_scale
+        if not has_overflowed and not self._accelerator().optimizer_step_was_skipped:
+            self._length_control.step()
+
+    def _current_loss_scale(self) -> float:
+        scaler = self._accelerator().scaler
+        return 1.0 if scaler is None else scaler.get_scale()
 
 
 class EpochShuffleCallback(TrainerCallback):

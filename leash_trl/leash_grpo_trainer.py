@@ -88,7 +88,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self.length_control = args.make_length_control()
         if (paper := self.length_control.paper()).get("id") != self._paper["id"]:  # for the model card
             self._name, self._paper = self.length_control.name, paper
-        self.add_callback(DualStepCallback(self.length_control))
+        self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         group_tensorboard_curves(self)
         self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)
         if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:

@@ -85,7 +85,10 @@ def test_state_survives_json_and_drops_what_was_observed(make_rollouts):
     assert copy.lam == 1 / 3
 
 
-@pytest.mark.parametrize("state", [{}, {"lambda": -0.1}, {"lambda": math.inf}, {"lambda": "0.1"}, {"lambda": True}])
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"lambda": -0.1}, {"lambda": math.inf}, {"lambda": "0.1"}, {"lambda": True}, {"lambda": 0.1, "correct": 1}],
+)
 def test_damaged_state_is_refused(state):
     with pytest.raises(ValueError, match="saved"):
         ADLP().load_state_dict(state)

@@ -2,42 +2,62 @@
 
 import pytest
 import torch
+from accelerate import Accelerator
 from conftest import parity_reward
+from transformers import TrainerCallback
 
 
 TARGET = 12
 STEPS = 6
 
 
-def expected_dual_steps(micro_batches_of_updates, window):
+class Overflow(TrainerCallback):
+    """Lets gradients overflow at some updates, as mixed precision with float16 does now and then."""
+
+    def __init__(self, trainer, updates):
+        self.updates = updates
+        trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+        trainer.add_callback(self)
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        if state.global_step in self.updates:
+            next(p for p in model.parameters() if p.grad is not None).grad.fill_(torch.inf)
+
+
+def expected_dual_steps(micro_batches_of_updates, window, skipped):
     """Generation batches begin at every `window`-th micro-step; those of one update share one dual step."""
     steps, pending, micro = 0, False, 0
-    for count in micro_batches_of_updates:
+    for update, count in enumerate(micro_batches_of_updates):
         for _ in range(count):
             pending |= micro % window == 0
             micro += 1
-        steps += pending
-        pending = False
+        if update not in skipped:
+            steps += pending
+            pending = False
     return steps
 
 
 @pytest.mark.parametrize(
-    ("accumulation", "steps_per_generation", "iterations"),
+    ("accumulation", "steps_per_generation", "iterations", "skipped"),
     [
-        (1, 1, 1),
-        (2, 2, 1),
-        (1, 4, 1),
-        (2, 4, 1),
-        (1, 1, 3),
-        (2, 2, 2),
-        (2, 3, 2),
-        (4, 2, 1),
-        (4, 1, 1),
-        (4, 3, 1),
-        (3, 2, 1),
+        (1, 1, 1, ()),
+        (2, 2, 1, ()),
+        (1, 4, 1, ()),
+        (2, 4, 1, ()),
+        (1, 1, 3, ()),
+        (2, 2, 2, ()),
+        (2, 3, 2, ()),
+        (4, 2, 1, ()),
+        (4, 1, 1, ()),
+        (4, 3, 1, ()),
+        (3, 2, 1, ()),
+        (1, 1, 1, (0, 2, 3)),
+        (1, 4, 1, (0, 1)),  # the third update on the first batch is the first that is taken
+        (1, 2, 1, (2, 3)),  # none on the second batch is: it is pooled with the third
+        (2, 1, 1, (1,)),
     ],
 )
-def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_per_generation, iterations):
+def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_per_generation, iterations, skipped):
     batches = []
 
     def reward(completion_ids, **kwargs):
@@ -52,6 +72,7 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         max_steps=STEPS,
         lambda_lr=0.03,
     )
+    Overflow(trainer, skipped)
     controller, events = trainer.length_control, []
     observe, dual_step = controller.observe, controller.step
 
@@ -83,8 +104,35 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
             moves.append(global_step)
     assert batch_index == len(batches)
     assert pool == []  # nothing is pending where a checkpoint could be taken
-    expected = expected_dual_steps([accumulation] * STEPS, steps_per_generation * iterations)
+    expected = expected_dual_steps([accumulation] * STEPS, steps_per_generation * iterations, skipped)
     assert len(moves) == len(set(moves)) == expected
+    assert not {step - 1 for step in moves} & set(skipped)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_torch", "adamw_torch_fused"])
+def test_what_a_skipped_update_observed_is_in_its_checkpoint(make_trainer, tmp_path, optimizer):
+    whole = make_trainer(
+        max_steps=2, save_strategy="steps", save_steps=1, output_dir=str(tmp_path / "whole"), optim=optimizer
+    )
+    before = [p.clone() for p in whole.model.parameters()]
+    Overflow(whole, (0, 1))
+    whole.train()
+    assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), before, strict=True))
+    assert whole.length_control.lam == 0.1
+    first, second = (row["leash/violation"] for row in whole.state.log_history if "leash/violation" in row)
+    resumed = make_trainer(max_steps=2, output_dir=str(tmp_path / "resumed"), optim=optimizer)
+    Overflow(resumed, ())
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
+    assert resumed.length_control.lam == pytest.approx(0.1 + 0.1 * (first + second) / 2, abs=1e-12)
+
+
+@pytest.mark.parametrize("was_skipped", [True, False])
+def test_an_engine_with_a_loss_scale_of_its_own_says_whether_it_skipped(make_trainer, monkeypatch, was_skipped):
+    """As DeepSpeed does, which leaves accelerate without a scaler."""
+    monkeypatch.setattr(Accelerator, "optimizer_step_was_skipped", was_skipped)
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    assert (trainer.length_control.lam == 0.1) == was_skipped
 
 
 def test_lambda_moves_after_the_optimizer(make_trainer):

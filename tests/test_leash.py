@@ -214,6 +214,12 @@ def test_damaged_state_is_an_error(bad):
         leash().load_state_dict(bad)
 
 
+@pytest.mark.parametrize("bad", [7, [[100.0, 4]], [[0, 4, 1]], [[100.0, 4, 0]], [[100.0, 4.5, 1]], [["a", 4, 1]]])
+def test_damaged_observations_are_an_error(bad):
+    with pytest.raises(ValueError, match="observed="):
+        leash().load_state_dict({"lambda": 0.1, "observed": bad})
+
+
 def test_state_outside_the_bounds_is_an_error():
     with pytest.raises(ValueError, match="widen the bounds"):
         leash(maximum=0.5).load_state_dict({"lambda": 0.7})

@@ -84,14 +84,17 @@ class ADLP(LengthControl):
         return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the multiplier."""
-        return {"lambda": self.lam}
+        """What a checkpoint must hold: the multiplier, and what awaits a step, as after a skipped policy update."""
+        return {"lambda": self.lam, "correct": self._correct, "scorable": self._scorable}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved multiplier.
+        """Takes over a saved state.
 
         Raises:
-            `ValueError`: If `lambda` is missing, not a finite number or negative.
+            `ValueError`: If `lambda` is missing, not a finite number or negative, or what awaits a step is damaged.
         """
         self.lam = checked_multiplier(state, "lambda", 0.0, math.inf)
-        self._forget_observations()
+        correct, scorable = state.get("correct", 0), state.get("scorable", 0)
+        if type(correct) is not int or type(scorable) is not int or not 0 <= correct <= scorable:
+            raise ValueError(f"the saved state holds correct={correct!r} of scorable={scorable!r} completions")
+        self._correct, self._scorable = correct, scorable

@@ -58,7 +58,7 @@ class Leash(LengthControl):
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Differs: where several generation batches feed one policy update, they make one dual step on their pooled mean; the
-    paper has one generation batch per update.
+    paper has one generation batch per update. So do those whose policy update mixed precision skipped, and the next.
 
     Args:
         lambda_init (`float`, *optional*, defaults to `0.1`):
@@ -132,17 +132,31 @@ class Leash(LengthControl):
         return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the multiplier. JSON keeps it to the last bit."""
-        return {"lambda": self.lam}
+        """What a checkpoint must hold: the multiplier, which JSON keeps to the last bit, and target, tokens and number
+        of completions that await a dual step, as after a skipped policy update."""
+        observed = [[target, self._observed_lengths[target], n] for target, n in self._observed_counts.items()]
+        return {"lambda": self.lam, "observed": observed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved multiplier.
+        """Takes over a saved state.
 
         Raises:
-            `ValueError`: If `lambda` is missing, not a finite number or outside the configured bounds.
+            `ValueError`: If `lambda` is missing, not a finite number or outside the configured bounds, or `observed`
+                is damaged.
         """
         self.lam = checked_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
         self._forget_observations()
+        observed = state.get("observed", [])
+        try:
+            for target, total, count in observed:
+                if not (target > 0 and type(total) is type(count) is int and count > 0 and total >= 0):
+                    raise ValueError(f"{[target, total, count]} makes no sense")
+                self._observed_lengths[float(target)], self._observed_counts[float(target)] = total, count
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"the saved state holds observed={observed!r}, but it must be rows of a target, tokens and a number "
+                f"of completions ({error})"
+            ) from error
 
 
 @dataclass

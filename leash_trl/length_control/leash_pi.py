@@ -86,7 +86,7 @@ class LeashPI(Leash):
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
-        return {"lambda": self.lam, "integral": self._integral, "violation": self._violation}
+        return {**super().state_dict(), "integral": self._integral, "violation": self._violation}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes over a saved state.

@@ -23,7 +23,8 @@ class LengthControl:
     are what `length_control_kwargs` sets. What changes during training are attributes made in `__post_init__`.
 
     For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
-    `step` after the policy update. With dynamic sampling, `shape` and `advantages` are called for each round and again
+    `step` after the policy update, unless mixed precision skipped that: then what was observed awaits the next one,
+    and a checkpoint must hold it. With dynamic sampling, `shape` and `advantages` are called for each round and again
     `advantages` for what remains, which alone `is_trained_on` sees; `observe` gets all that was generated, replaced
     groups included. `shape`, `base_rewards`, `penalty` and `statistics` are called in evaluation and for the log too.
     All but `observe`, `step`, `monitor` and `load_state_dict` must not change anything. Every process sees the same

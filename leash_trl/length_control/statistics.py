@@ -15,9 +15,9 @@ def length_statistics(scored: ScoredRollouts) -> dict[str, float]:
 
     Returns:
         `dict[str, float]`: Always the same keys. `mean_penalty` is what the paper's figure shows;
-        `mean_effective_penalty` is what the clip left of it. Means leave out what is not known, such as the accuracy of
-        completions that nobody could score; over no completions (none correct, say) they are NaN, and so are
-        `violation`, `satisfaction_rate` and `target_length` without a target.
+        `mean_effective_penalty` is what the clip left of it. Means leave out what is not known, such as whether an
+        unscorable completion is correct; over no completions (none correct, say) they are NaN, and so are `violation`,
+        `satisfaction_rate` and `target_length` without a target.
     """
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()
