@@ -82,7 +82,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         if lengths and is_refused:
             setup_checks.check_refused(prompts, lengths, *known)
         if lengths and self.accelerator.is_main_process:
-            setup_checks.warn_about_context(prompts, lengths, self.args.max_completion_length, *known)
+            setup_checks.warn_about_context(prompts, lengths, self.args.generation_limit, *known)
 
     def _num_tokens(self, prompts: list[Any]) -> list[int]:
         """Tokens of prompts; none where the chat template fails, which generation says if it gets to that prompt."""

@@ -36,7 +36,7 @@ class EndWatch:
         self.is_over = has_end or self.num_seen >= ENOUGH
         return self.is_over and not has_end and self.num_rewarded > 0
 
-    def problem(self, end_tokens: Mapping[str, int], turn_end: tuple[str, int] | None, limit: int) -> str:
+    def problem(self, end_tokens: Mapping[str, int], turn_end: tuple[str, int] | None, limit: float) -> str:
         """What is wrong, and what to do about it.
 
         Args:
@@ -44,7 +44,7 @@ class EndWatch:
                 Tokens that end a completion, with their ids.
             turn_end (`tuple[str, int]`, *optional*):
                 Token that the chat template ends an answer with, and its id, from [`turn_end`].
-            limit (`int`):
+            limit (`float`):
                 Generation limit in tokens.
         """
         known = ", ".join(f"{token}, {number}" for token, number in end_tokens.items())
@@ -62,7 +62,7 @@ class EndWatch:
         )
 
 
-def _limit_remedy(turn_end: tuple[str, int] | None, limit: int) -> str:
+def _limit_remedy(turn_end: tuple[str, int] | None, limit: float) -> str:
     ends = "" if turn_end is None else f" (the chat template ends answers with {turn_end[0]})"
     return (
         f"Raise max_completion_length (now {limit}), or take a model that ends its answers, as base models often do "

@@ -90,7 +90,8 @@ class LeashGRPOConfig(GRPOConfig):
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
         max_completion_length (`int`, *optional*, defaults to `32768`):
-            Maximum number of tokens to generate per completion.
+            Maximum number of tokens to generate per completion. `generation_kwargs` may set another (`max_new_tokens`,
+            with vLLM `max_tokens`), which wins, as in TRL; with vLLM, `None` leaves it to the model's context.
         epsilon_high (`float`, *optional*, defaults to `0.28`):
             Upper clipping range of the importance ratio (DAPO's clip-higher).
         lr_scheduler_type (`str`, *optional*, defaults to `"constant"`):
@@ -188,8 +189,10 @@ class LeashGRPOConfig(GRPOConfig):
         self.length_control_kwargs = _mapping("length_control_kwargs", self.length_control_kwargs)
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
+        self._check_limit(method)
+        self._check_type_of_target()
+        self._check_schedule(method)
         self._check_target(method)
-        self._check_schedule()
         self._check_advantages()
         self._warn_about_legal_mistakes(method)
 
@@ -231,7 +234,9 @@ class LeashGRPOConfig(GRPOConfig):
                 )
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is {value}, but must be a finite number")
-        return method(**{**kwargs, **given})
+        made = method(**{**kwargs, **given})
+        made.generation_limit = self.generation_limit
+        return made
 
     def target_at(self, step: int) -> float | None:
         """The target after `step` policy updates in tokens, or `None` if there is none."""
@@ -240,15 +245,67 @@ class LeashGRPOConfig(GRPOConfig):
         milestones = cast(dict[int, float], self.target_milestones or {})
         return scheduled_target(self.target_schedule, milestones, self.target_length, step)
 
-    def _check_target(self, method: LengthControl) -> None:
-        if self.target_length is None and method.needs_target:
+    def _limit(self) -> tuple[str, int | None]:
+        """Name and value of the generation limit: as in TRL, `generation_kwargs` wins over `max_completion_length`."""
+        kwargs, name = self.generation_kwargs or {}, "max_tokens" if self.use_vllm else "max_new_tokens"
+        if name in kwargs:
+            return f"generation_kwargs.{name}", kwargs[name]
+        return "max_completion_length", self.max_completion_length
+
+    @property
+    def generation_limit(self) -> float:
+        """Most tokens that a completion may have, infinite where only vLLM's context ends it."""
+        limit = self._limit()[1]
+        return math.inf if limit is None else limit
+
+    def _check_limit(self, method: LengthControl) -> None:
+        name, limit = self._limit()
+        without_effect = {"max_length", "max_new_tokens" if self.use_vllm else "max_tokens"}
+        if found := sorted(without_effect & set(self.generation_kwargs or {})):
             raise ValueError(
-                "target_length is required, beside a column of targets too: the mean completion length to aim for, in "
-                "tokens, such as 4096"
+                f"generation_kwargs holds {found[0]}, which does not limit completions here; set max_completion_length"
             )
-        self._check_type_of_target()
-        if self.max_completion_length is not None:
-            method.check(self.target_length, self.max_completion_length, self.num_generations)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise ValueError(f"{name} is {limit!r}, but must be a positive whole number of tokens")
+        remedy = "set it to the most tokens that a completion may have"
+        if limit is None and not self.use_vllm:
+            raise ValueError(f"{name} is None, and transformers then ends completions after 20 tokens; {remedy}")
+        if limit is None and method.needs_limit:
+            raise ValueError(
+                f"{name} is None, but length_control={self.length_control!r} measures by the generation limit; "
+                + remedy
+            )
+        if self.loss_type == "dr_grpo" and self.max_completion_length is None:
+            raise ValueError(f"max_completion_length is None, but loss_type='dr_grpo' divides by it; {remedy}")
+
+    def _check_target(self, method: LengthControl) -> None:
+        if self.target_length is None:
+            if method.needs_target:
+                raise ValueError(
+                    "target_length is required, beside a column of targets too: the mean completion length to aim "
+                    "for, in tokens, such as 4096"
+                )
+            method.check(None, self.generation_limit, self.num_generations)
+            return
+        self.check_target(self.target_length, method)
+
+    def check_target(self, target: int, method: LengthControl) -> None:
+        """Raises `ValueError` if no completion could violate a target in tokens, the configured one or a prompt's own,
+        or if the method cannot use it, now or at a milestone."""
+        limit = self.generation_limit
+        is_out_of_reach = target > limit or (target == limit and not method.may_aim_at_limit)
+        if is_out_of_reach and (method.needs_target or method.uses_target):
+            raise ValueError(
+                f"target_length is {target}, but must {'not be above' if method.may_aim_at_limit else 'be below'} "
+                f"{self._limit()[0]}={limit}: no completion could violate it; lower the target or raise the limit"
+            )
+        method.check(target, limit, self.num_generations)
+        for step, milestone in cast(dict[int, float], self.target_milestones or {}).items():
+            try:
+                moved = min(target * milestone / cast(int, self.target_length), max(target, limit))
+                method.check(math.ceil(moved), limit, self.num_generations)
+            except ValueError as error:
+                raise ValueError(f"target_milestones holds {step}: {milestone:g}, and {error}") from error
 
     def _check_type_of_target(self) -> None:
         if self.target_length is None:
@@ -256,7 +313,7 @@ class LeashGRPOConfig(GRPOConfig):
         if isinstance(self.target_length, bool) or not isinstance(self.target_length, int) or self.target_length < 1:
             raise ValueError(f"target_length is {self.target_length!r}, but must be a positive whole number of tokens")
 
-    def _check_schedule(self) -> None:
+    def _check_schedule(self, method: LengthControl) -> None:
         if self.target_schedule not in ("constant", "linear", "staged"):
             raise ValueError(
                 f"target_schedule is {self.target_schedule!r}, but must be 'constant', 'linear' or 'staged'"
@@ -280,10 +337,11 @@ class LeashGRPOConfig(GRPOConfig):
                 "{0: 8192, 100: 4096}"
             ) from error
         for step, target in milestones.items():
-            if step < 0 or not 0 < target <= (self.max_completion_length or math.inf):
+            most = self.generation_limit if method.needs_target or method.uses_target else math.inf
+            if step < 0 or not 0 < target <= most:
                 raise ValueError(
                     f"target_milestones holds {step}: {target}, but steps start at 0, and targets lie above it and "
-                    f"within max_completion_length={self.max_completion_length}"
+                    f"within {self._limit()[0]}={self.generation_limit}"
                 )
         if (last := milestones[max(milestones)]) != self.target_length:
             raise ValueError(

@@ -4,7 +4,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -78,6 +78,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
     _name = "LEASH"
     _paper = Leash.paper()
 
+    max_completion_length: int | None
+
     def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
         if not isinstance(args, LeashGRPOConfig):
             raise TypeError(
@@ -103,7 +105,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self._targets: list[float] = []
         self._lengths: list[int] = []
         self._is_truncated: list[bool] = []
-        self._generation_limit = cast(int, args.max_completion_length)
+        self._generation_limit = args.generation_limit
         self._scored: ScoredRollouts
         self._advantages = torch.empty(0)
         self._check_correctness_func()
@@ -138,24 +140,35 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self.model.train(was_training)
         return output
 
-    def _limit_generation(self, limit: int) -> None:
-        # TRL: GRPOTrainer.__init__ hands max_completion_length to its generation backend once
-        self.max_completion_length = limit
+    @contextlib.contextmanager
+    def _generation_cut_at(self, limit: int):
+        # TRL: GRPOTrainer.__init__ hands its limit to the generation backend once; tools and rollout functions read
+        # max_completion_length, and so does the dr_grpo loss, later
+        value: Any = limit
         if self.use_vllm:
-            self.vllm_generation.max_completion_length = limit
+            owner, name = self.vllm_generation, "generation_kwargs"
+            value = {**self.vllm_generation.generation_kwargs, "max_tokens": limit}
         else:
-            self.generation_config.max_new_tokens = limit
+            owner, name = self.generation_config, "max_new_tokens"
+        usual, usual_length = getattr(owner, name), self.max_completion_length
+        setattr(owner, name, value)
+        self.max_completion_length = limit
+        try:
+            yield
+        finally:
+            setattr(owner, name, usual)
+            self.max_completion_length = usual_length
 
     def _generate(self, prompts):
         """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
-        usual = cast(int, self.args.max_completion_length)
+        self._generation_limit = self.args.generation_limit
         cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
-        self._generation_limit = usual if cap is None or self._mode == "eval" else min(cap, usual)
-        self._limit_generation(self._generation_limit)
-        try:
+        if cap is None or cap >= self._generation_limit or self._mode == "eval":
             output = super()._generate(prompts)
-        finally:
-            self._limit_generation(usual)  # the dr_grpo loss divides by it
+        else:
+            self._generation_limit = cap
+            with self._generation_cut_at(cap):
+                output = super()._generate(prompts)
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         completion_ids, tool_mask = output[1], output[2]
         self._lengths = (

@@ -122,7 +122,8 @@ def check_own_targets(dataset: Any, method: LengthControl, args: "LeashGRPOConfi
     """Holds targets of single prompts to the rule that `target_length` is held to.
 
     Raises:
-        `ValueError`: If one is no length, or one that the method cannot use within the generation limit.
+        `ValueError`: If one is no length, or one that the method cannot use within the generation limit, or at a
+            milestone.
     """
     if not isinstance(dataset, Dataset) or TARGET_COLUMN not in (known_columns(dataset) or []):
         return
@@ -130,11 +131,11 @@ def check_own_targets(dataset: Any, method: LengthControl, args: "LeashGRPOConfi
     for row, value in enumerate(dataset[TARGET_COLUMN]):
         try:
             target = own_target({TARGET_COLUMN: value})
-            if target is None or target in checked or args.max_completion_length is None:
+            if target is None or target in checked:
                 continue
             checked.add(target)
             # a fraction of a token more than the limit is more than the limit
-            method.check(math.ceil(target), args.max_completion_length, args.num_generations)
+            args.check_target(math.ceil(target), method)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
 
@@ -287,7 +288,7 @@ def long_prompts(
             Tokens that the chat template adds, or more.
     """
     columns = [name for name in ("prompt", TARGET_COLUMN) if name in dataset.column_names]
-    limit = args.max_completion_length or 0
+    limit = args.generation_limit if math.isfinite(args.generation_limit) else 0
     found: list[tuple[int, PlacedPrompt]] = []
     start = 0
     for chunk in dataset.select_columns(columns).iter(CHUNK):
@@ -333,7 +334,7 @@ def check_refused(prompts: Sequence[PlacedPrompt], lengths: Sequence[int], conte
 def warn_about_context(
     prompts: Sequence[PlacedPrompt],
     lengths: Sequence[int],
-    max_completion_length: int | None,
+    limit: float,
     context: int,
     name: str,
 ) -> None:
@@ -344,8 +345,8 @@ def warn_about_context(
             Prompts, at least one.
         lengths (`Sequence[int]`):
             Their tokens.
-        max_completion_length (`int`, *optional*):
-            Generation limit in tokens.
+        limit (`float`):
+            Generation limit in tokens, infinite for none.
         context (`int`):
             Tokens of prompt and completion together that fit.
         name (`str`):
@@ -356,9 +357,9 @@ def warn_about_context(
     longest = max(range(len(prompts)), key=lengths.__getitem__)
     if lengths[worst] + targets[worst] > context:
         problem = _no_room(prompts[worst], lengths[worst], targets[worst], context, name)
-    elif max_completion_length is not None and lengths[longest] + max_completion_length > context:
+    elif math.isfinite(limit) and lengths[longest] + limit > context:
         problem = (
-            f"max_completion_length is {max_completion_length}, but beside the prompt of row {prompts[longest].row}, "
+            f"max_completion_length is {limit}, but beside the prompt of row {prompts[longest].row}, "
             f"{lengths[longest]} tokens, the context of {context} tokens ({name}) holds "
             f"{context - lengths[longest]}: longer completions run past it or are cut; lower max_completion_length "
             "to that, or drop long prompts"

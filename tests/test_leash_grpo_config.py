@@ -1,6 +1,7 @@
 """The configuration: the paper's recipe by default, and early errors that name field, value and remedy."""
 
 import dataclasses
+import math
 import re
 import warnings
 
@@ -98,6 +99,14 @@ def test_defaults_are_the_papers_recipe(config):
         ({"length_control": "gfpo", "length_control_kwargs": {"num_kept": 50}}, "must not exceed num_generations=8"),
         ({"length_control": "laser_d", "target_length": 20000}, "upper_bound is 16384"),
         (
+            {
+                "length_control": "laser_d",
+                "target_schedule": "linear",
+                "target_milestones": {0: 20000, 100: 4096},
+            },
+            "target_milestones holds 0: 20000, and upper_bound is 16384",
+        ),
+        (
             {"length_control": "l1_max", "target_length": None, "length_control_kwargs": {"budget_range": None}},
             "no length to request",
         ),
@@ -120,6 +129,34 @@ def test_defaults_are_the_papers_recipe(config):
             "needs target_length",
         ),
         ({"dynamic_sampling_rounds": -1}, "dynamic_sampling_rounds is -1"),
+        ({"max_completion_length": None}, "max_completion_length is None"),  # transformers would stop at 20 tokens
+        ({"generation_kwargs": {"max_new_tokens": None}}, "generation_kwargs.max_new_tokens is None"),
+        ({"generation_kwargs": {"max_new_tokens": 4096}}, "below generation_kwargs.max_new_tokens=4096"),
+        ({"generation_kwargs": {"max_new_tokens": 0}}, "generation_kwargs.max_new_tokens is 0"),
+        ({"generation_kwargs": '{"max_new_tokens": 9.5}'}, "generation_kwargs.max_new_tokens is 9.5"),
+        ({"generation_kwargs": {"max_length": 9000}}, "generation_kwargs holds max_length"),
+        ({"generation_kwargs": {"max_tokens": 9000}}, "generation_kwargs holds max_tokens"),
+        ({"generation_kwargs": {"max_new_tokens": 9000}, "use_vllm": True}, "generation_kwargs holds max_new_tokens"),
+        (
+            {"max_completion_length": None, "loss_type": "dr_grpo", "generation_kwargs": {"max_new_tokens": 9000}},
+            "max_completion_length is None, but loss_type='dr_grpo' divides by it",
+        ),
+        *(
+            (
+                {"length_control": name, "max_completion_length": None, "use_vllm": True, "length_control_kwargs": of},
+                f"length_control={name!r} measures by the generation limit",
+            )
+            for name, of in (("cosine", None), ("dapo_overlong", None), ("prime_rl", {"variant": "june"}))
+        ),
+        (
+            {
+                "length_control": "gfpo",
+                "max_completion_length": None,
+                "use_vllm": True,
+                "length_control_kwargs": {"num_kept": 50},
+            },
+            "must not exceed num_generations=8",
+        ),
     ],
 )
 def test_what_would_break_the_method_is_an_error(config, fields, message):
@@ -152,6 +189,30 @@ def test_a_method_without_a_target_needs_none(config):
     assert config(length_control="kimi", target_length=None).make_length_control().name == "kimi"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"length_control": "dler"},
+        {"length_control": "thinkprune"},
+        {"length_control": "cosine", "length_control_kwargs": {"max_length": 9000}},
+        {"length_control": "dapo_overlong", "length_control_kwargs": {"max_length": 9000}},
+        {"length_control": "prime_rl"},
+        {"length_control": "l1_max"},
+    ],
+    ids=str,
+)
+def test_with_vllm_its_context_may_be_the_only_limit(config, fields):
+    assert config(max_completion_length=None, use_vllm=True, **fields).generation_limit == math.inf
+
+
+def test_the_limit_is_what_the_engine_is_told(config):
+    assert config().generation_limit == 32768
+    assert config(generation_kwargs={"max_new_tokens": 9000}).generation_limit == 9000
+    assert config(generation_kwargs={"max_tokens": 50000}, use_vllm=True).generation_limit == 50000
+    assert config(generation_kwargs={"max_new_tokens": 9000}, max_completion_length=None).generation_limit == 9000
+
+
 def test_milestones_of_a_command_line_become_numbers(config):
     for text in ('{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"):
         made = config(target_schedule="staged", target_milestones=text)
@@ -162,6 +223,29 @@ def test_milestones_of_a_command_line_become_numbers(config):
 
 def test_the_target_of_dler_may_be_the_generation_limit(config):
     assert config(length_control="dler", target_length=4000, max_completion_length=4000).target_length == 4000
+
+
+def test_a_target_that_a_method_has_no_use_for_may_be_any(config):
+    for name in ("none", "alp", "gfpo", "thinkprune"):
+        config(length_control=name, target_length=512, max_completion_length=512)
+        config(
+            length_control=name,
+            target_length=512,
+            max_completion_length=512,
+            target_schedule="staged",
+            target_milestones={0: 9000, 100: 512},
+        )
+
+
+def test_thinkprune_never_promises_more_than_the_generation_limit(config):
+    fields = {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 4000, 1: 1000}}}
+    method = config(
+        max_completion_length=4096, generation_kwargs={"max_new_tokens": 2048}, **fields
+    ).make_length_control()
+    for limit in (2048, 1000):
+        assert method.prompt_suffix(None) == f" The output should be within {limit} tokens."
+        assert method.generation_cap(None) == method.statistics()["generation_cap"] == limit
+        method.step()
 
 
 def test_every_call_makes_a_new_controller(config):

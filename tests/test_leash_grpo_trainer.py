@@ -4,6 +4,7 @@ import asyncio
 import math
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -332,3 +333,47 @@ def test_eos_bias_gives_lengths_worth_testing(make_trainer, tokenizer):
 def test_a_path_is_taken_for_a_model_s_folder(make_args, tiny_model_path, problems):
     trainer = LeashGRPOTrainer(Path(tiny_model_path), parity_reward, make_args(), train_dataset=problems)
     assert trainer.model.config._name_or_path == tiny_model_path
+
+
+@pytest.mark.parametrize(
+    ("fields", "in_training"),
+    [({}, 10), ({"length_control": "dler", "target_length": 6}, 6), ({"length_control": "thinkprune"}, 10)],
+    ids=str,
+)
+def test_generation_kwargs_set_the_limit_as_in_trl_and_methods_lower_it_in_training(
+    make_trainer, problems, fields, in_training
+):
+    batches = []
+    trainer = make_trainer(
+        generation_kwargs={"max_new_tokens": 10},
+        max_steps=1,
+        eval_dataset=problems.select(range(8)),
+        **{"target_length": 8, "lambda_lr": None, **fields},
+    )
+    shape = trainer.length_control.shape
+    trainer.length_control.shape = lambda rollouts: (batches.append(rollouts), shape(rollouts))[1]
+    trainer.train()
+    trainer.evaluate()
+    trained, evaluated = batches[0], batches[-1]
+    assert (trained.lengths.max(), trained.max_completion_length) == (in_training, in_training)
+    assert (evaluated.lengths.max(), evaluated.max_completion_length) == (10, 10)
+    assert trainer.max_completion_length == 24  # the dr_grpo loss divides by it
+
+
+def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trainer, monkeypatch):
+    engine = SimpleNamespace(max_completion_length=24, generation_kwargs={"max_tokens": 10, "seed": 1})
+    seen = []
+
+    def generate(trainer, prompts):
+        seen.append((dict(engine.generation_kwargs), trainer.max_completion_length))
+        return [[1]] * len(prompts), [[1, 2]] * len(prompts), None
+
+    monkeypatch.setattr(GRPOTrainer, "_generate", generate)
+    trainer = make_trainer(length_control="dler", lambda_lr=None, target_length=6)
+    trainer.use_vllm, trainer.vllm_generation = True, engine
+    trainer._generate(["2 + 2 = ?"])
+    with monkeypatch.context() as evaluation:
+        evaluation.setattr(trainer, "_is_evaluating", True)
+        trainer._generate(["2 + 2 = ?"])
+    assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
+    assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)

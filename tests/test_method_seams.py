@@ -12,6 +12,7 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import question_number
+from leash_trl.setup_checks import check_own_targets
 
 
 @dataclass
@@ -209,6 +210,38 @@ def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems)
         assert rollouts.target_lengths.tolist() == expected
     logged = [row["leash/target_length"] for row in trainer.state.log_history if "loss" in row]
     assert logged == pytest.approx([r.target_lengths.mean().item() for r in seen])
+
+
+def test_only_methods_that_use_targets_hold_those_of_rows_to_the_limit(make_args, make_trainer, problems):
+    dataset, refusing = problems.add_column("target_length", [999] * len(problems)), set()
+    for name in METHODS:
+        kwargs = {"budget_range": [4, 8]} if name.startswith("l1") else {}
+        kwargs |= {"cache_length": 4} if name == "dapo_overlong" else {}
+        args = make_args(length_control=name, length_control_kwargs=kwargs, lambda_lr=None, advantage_epsilon=0.1)
+        try:
+            check_own_targets(dataset, args.make_length_control(), args)
+        except ValueError:
+            refusing.add(name)
+    leash, laser = {"leash", "leash_c", "leash_pi", "laconic"}, {"laser", "laser_d", "laser_de"}
+    assert refusing == {*leash, *laser, "dler", "l1_exact", "l1_max"}
+    trainer = make_trainer(length_control="none", lambda_lr=None, target_length=None, dataset=dataset, max_steps=1)
+    trainer.train()
+    assert trainer.state.log_history[0]["leash/target_length"] == 999
+
+
+def test_targets_of_rows_are_held_to_the_method_at_every_milestone(make_args, problems):
+    args = make_args(
+        length_control="laser_d",
+        lambda_lr=None,
+        length_control_kwargs={"upper_bound": 20},
+        target_schedule="linear",
+        target_milestones={0: 18, 9: 12},
+    )
+    fits = problems.add_column("target_length", [13] * len(problems))  # 13 * 18 / 12 = 19.5
+    check_own_targets(fits, args.make_length_control(), args)
+    dataset = problems.add_column("target_length", [13, 14] * (len(problems) // 2))
+    with pytest.raises(ValueError, match=r"row 1 of .* target_milestones holds 0: 18, and upper_bound is 20, .*=21"):
+        check_own_targets(dataset, args.make_length_control(), args)
 
 
 def test_a_bad_target_in_the_data_is_an_error(make_trainer, problems):

@@ -2,7 +2,14 @@
 
 import pytest
 
-from leash_trl.length_control.targets import own_target, question_number, scheduled_target, with_suffix
+from leash_trl.length_control.l1 import L1Max
+from leash_trl.length_control.targets import (
+    own_target,
+    question_number,
+    rows_with_targets,
+    scheduled_target,
+    with_suffix,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +49,15 @@ def test_a_question_has_one_number_whatever_the_order_of_its_keys():
     assert one == question_number([{"content": "2 + 2?", "role": "user"}])
     assert one != question_number([{"role": "user", "content": "2 + 3?"}])
     assert 0 <= one < 2**63
+
+
+def test_a_schedule_stretches_targets_up_to_the_generation_limit():
+    method = L1Max(budget_range=None, suffix=" {n}")
+    method.generation_limit = 300
+    rows = [{"prompt": "a", "target_length": own} for own in (None, 50, 80, 400)]
+    seen, _, targets = rows_with_targets(rows, method, current_target=400.0, target_length=100.0)
+    assert targets == [300, 200, 300, 400]
+    assert [row["prompt"] for row in seen] == ["a 300", "a 200", "a 300", "a 400"]
 
 
 def test_suffix_leaves_the_original_alone():

@@ -14,7 +14,7 @@ from leash_trl.length_control.rollouts import Rollouts
 
 
 def cosine_rewards(
-    lengths: torch.Tensor, at_zero: torch.Tensor | float, at_maximum: torch.Tensor | float, max_length: int
+    lengths: torch.Tensor, at_zero: torch.Tensor | float, at_maximum: torch.Tensor | float, max_length: float
 ) -> torch.Tensor:
     r"""Rewards on half a cosine wave from length 0 to `max_length`, in reward units.
 
@@ -29,7 +29,7 @@ def cosine_rewards(
             Completion lengths in tokens.
         at_zero (`torch.Tensor` of shape `(N,)` or `float`), at_maximum (`torch.Tensor` of shape `(N,)` or `float`):
             Reward $r_0$ at length 0 and $r_L$ at `max_length`.
-        max_length (`int`):
+        max_length (`float`):
             $L_{\max}$ in tokens.
 
     Returns:
@@ -89,6 +89,11 @@ class Cosine(LengthControl):
             raise ValueError(
                 f"max_length is {self.max_length}, but must be positive, or None for the generation limit"
             )
+
+    @property
+    def needs_limit(self) -> bool:
+        """Whether the greatest length is the generation limit."""
+        return self.max_length is None
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Reward at length 0; NaN where unscorable."""

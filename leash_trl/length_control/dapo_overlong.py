@@ -12,7 +12,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def soft_overlong_punishment(lengths: torch.Tensor, max_length: int, cache_length: int) -> torch.Tensor:
+def soft_overlong_punishment(lengths: torch.Tensor, max_length: float, cache_length: int) -> torch.Tensor:
     r"""Punishment of every completion, in reward units, in [-1, 0].
 
     $$ R_{\text{length}}(y) = \begin{cases}
@@ -26,7 +26,7 @@ def soft_overlong_punishment(lengths: torch.Tensor, max_length: int, cache_lengt
     Args:
         lengths (`torch.Tensor` of shape `(N,)`):
             Completion lengths in tokens.
-        max_length (`int`):
+        max_length (`float`):
             $L_{\max}$ in tokens.
         cache_length (`int`):
             $L_{\text{cache}}$, the stretch below it over which the punishment grows, in tokens.
@@ -75,14 +75,18 @@ class DapoOverlong(LengthControl):
         if self.max_length is not None:
             self._cache_below(self.max_length)
 
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if `cache_length` is not below the maximum."""
-        super().check(target_length, max_completion_length, num_generations)
         self._cache_below(self.max_length or max_completion_length)
 
-    def _cache_below(self, max_length: int) -> int:
+    @property
+    def needs_limit(self) -> bool:
+        """Whether the maximum is the generation limit."""
+        return self.max_length is None
+
+    def _cache_below(self, max_length: float) -> int:
         if self.cache_length is None:
-            return max(1, max_length // 5)
+            return max(1, int(max_length // 5))
         if self.cache_length >= max_length:
             raise ValueError(
                 f"cache_length is {self.cache_length}, but must be below the maximum of {max_length} tokens; lower it "

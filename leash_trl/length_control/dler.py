@@ -102,6 +102,7 @@ class DLER(LengthControl):
 
     name: ClassVar[str] = "dler"
     needs_target: ClassVar[bool] = True
+    may_aim_at_limit: ClassVar[bool] = True
     needs_truncated: ClassVar[bool] = True
 
     variant: Literal["paper", "release"] = "paper"
@@ -150,14 +151,6 @@ class DLER(LengthControl):
             return standardised(centred, torch.ones_like(centred), 0, epsilon).nan_to_num(nan=0.0)
         boosts = torch.where(shaped_rewards >= 1.0 - 1e-5, 0.1, 0.0)
         return (standardised(centred, rollouts.lengths, 1, epsilon) + boosts).nan_to_num(nan=0.0)
-
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
-        """Raises `ValueError` if the target is above the generation limit; it may be the limit itself."""
-        if target_length is not None and target_length > max_completion_length:
-            raise ValueError(
-                f"target_length is {target_length}, but must not be above max_completion_length="
-                f"{max_completion_length}; lower the target or raise the limit"
-            )
 
     def generation_cap(self, target_length: float | None) -> int | None:
         """The target, where generation is cut at it."""

@@ -163,9 +163,8 @@ class GFPO(LengthControl):
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
         return rollouts.task_rewards
 
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if `num_kept` is more than there are completions of a prompt."""
-        super().check(target_length, max_completion_length, num_generations)
         if self.num_kept is not None and self.num_kept > num_generations:
             raise ValueError(
                 f"num_kept is {self.num_kept}, but must not exceed num_generations={num_generations}; lower it"

@@ -90,6 +90,7 @@ class L1Exact(LengthControl):
     """
 
     name: ClassVar[str] = "l1_exact"
+    uses_target: ClassVar[bool] = True
 
     alpha: float = 0.0003
     budget_range: tuple[int, int] | list[int] | None = (100, 4000)
@@ -106,15 +107,14 @@ class L1Exact(LengthControl):
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` without any length to request, or if the limit cuts what is requested."""
-        super().check(target_length, max_completion_length, num_generations)
         self.target_for(0, target_length)
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
-                f"budget_range is {self.budget_range!r}, but must not go beyond max_completion_length="
-                f"{max_completion_length}; lower it, raise the limit, or set it to null in length_control_kwargs to "
-                "request target_length"
+                f"budget_range is {self.budget_range!r}, but must not go beyond the generation limit of "
+                f"{max_completion_length} tokens; lower it, raise the limit, or set it to null in "
+                "length_control_kwargs to request target_length"
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

@@ -96,9 +96,8 @@ class LaserD(Laser):
         self._longest = self.upper_bound
         self._clear_window()
 
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
-        super().check(target_length, max_completion_length, num_generations)
         if target_length is not None and target_length > self.upper_bound:
             raise ValueError(
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "

@@ -4,6 +4,7 @@ A method of your own is one file with a subclass of `LengthControl`, wherever it
 path, `length_control: my_lib.methods.Mine`.
 """
 
+import math
 import re
 import sys
 from dataclasses import dataclass
@@ -44,20 +45,36 @@ class LengthControl:
     name: ClassVar[str]
     authors: ClassVar[str] = ""  # of the paper, as BibTeX has them
     needs_target: ClassVar[bool] = False
+    # True: a prompt's own target plays a part, though none is needed
+    uses_target: ClassVar[bool] = False
+    # True: a target at the generation limit, which no completion could violate, makes sense
+    may_aim_at_limit: ClassVar[bool] = False
     # False: task rewards are taken as they are, so what is correct plays no part
     owns_scale: ClassVar[bool] = True
     # how advantages are divided, where the method says so itself and the configured `scale_rewards` has no say
     own_scaling: ClassVar[Literal["group", "batch", "none"] | None] = None
     # True: truncated completions are what teaches, or what the state counts, so they must not be masked
     needs_truncated: ClassVar[bool] = False
+    # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
+    generation_limit = math.inf
 
-    def check(self, target_length: int | None, max_completion_length: int, num_generations: int) -> None:
-        """Raises `ValueError` where the method and the rest of the configuration cannot go together."""
-        if target_length is not None and target_length >= max_completion_length:
-            raise ValueError(
-                f"target_length is {target_length}, but must be below max_completion_length={max_completion_length}: "
-                "no completion could violate it; lower the target or raise the limit"
-            )
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` where the method and the rest of the configuration cannot go together.
+
+        Args:
+            target_length (`int`, *optional*):
+                The configured target, one of a prompt's own, or what a schedule makes of them at a milestone, in
+                tokens; each is checked.
+            max_completion_length (`float`):
+                Generation limit in tokens, infinite for none.
+            num_generations (`int`):
+                Completions per prompt.
+        """
+
+    @property
+    def needs_limit(self) -> bool:
+        """Whether rewards are measured by the generation limit, so that there must be one."""
+        return False
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""

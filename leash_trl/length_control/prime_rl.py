@@ -129,6 +129,11 @@ class PrimeRL(LengthControl):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
 
+    @property
+    def needs_limit(self) -> bool:
+        """Whether the penalty is a share of the generation limit."""
+        return self.variant == "june"
+
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness less the penalty, or plus the bonus; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))

@@ -22,8 +22,8 @@ class Rollouts:
             A number that stands for the prompt, int64: the same prompt has the same number in every run.
         num_generations (`int`):
             G, the number of completions per prompt.
-        max_completion_length (`int`):
-            Generation limit of this batch in tokens.
+        max_completion_length (`float`):
+            Generation limit of this batch in tokens, infinite for none.
         correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
             The reward that decides what is correct, NaN where it could not score, and then nobody knows, whatever the
             other rewards say; by default the task reward.
@@ -38,7 +38,7 @@ class Rollouts:
     is_truncated: torch.Tensor
     questions: torch.Tensor
     num_generations: int
-    max_completion_length: int
+    max_completion_length: float
     correctness_rewards: torch.Tensor | None = None
 
     def __post_init__(self) -> None:

@@ -109,7 +109,8 @@ def rows_with_targets(
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
     """Data set rows as the model is to see them, the numbers of their questions, and their targets in tokens.
 
-    A row's own target wins over the method's `target_for`; both move with the schedule in proportion.
+    A row's own target wins over the method's `target_for`; both move with the schedule in proportion, but not beyond
+    the generation limit.
 
     Args:
         rows (`Sequence[dict]`):
@@ -131,7 +132,7 @@ def rows_with_targets(
         if target is None:
             target = method.target_for(question, target_length)
         if target is not None and current_target is not None and target_length is not None:
-            target *= current_target / target_length
+            target = min(target * current_target / target_length, max(target, method.generation_limit))
         suffix = method.prompt_suffix(target)
         seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
         questions.append(question)

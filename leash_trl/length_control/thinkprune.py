@@ -49,7 +49,7 @@ class ThinkPrune(CountsSteps):
     Args:
         stages (`dict[int, int]`, *optional*, defaults to `{0: 4000, 180: 3000}`):
             Generation limit in tokens by the number of policy updates from which on it holds. `{0: 4000}` is
-            ThinkPrune in one stage. A limit above `max_completion_length` has no effect.
+            ThinkPrune in one stage. Above the run's generation limit, that is the limit, in prompts too.
         suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
             What is appended to each prompt, `{limit}` standing for the limit; `""` appends nothing.
 
@@ -82,7 +82,7 @@ class ThinkPrune(CountsSteps):
 
     def generation_cap(self, target_length: float | None) -> int:
         """Generation limit of the current stage in tokens; the target plays no part."""
-        return limit_at(self.stages, self.steps_done)
+        return int(min(limit_at(self.stages, self.steps_done), self.generation_limit))
 
     def prompt_suffix(self, target_length: float | None) -> str:
         """The limit of the current stage in words; the target plays no part."""
@@ -90,4 +90,4 @@ class ThinkPrune(CountsSteps):
 
     def statistics(self) -> dict[str, float]:
         """The limit of the coming batch, in tokens."""
-        return {"generation_cap": float(limit_at(self.stages, self.steps_done))}
+        return {"generation_cap": float(self.generation_cap(None))}
