@@ -1,6 +1,10 @@
 """Where targets come from: schedule, data set, method."""
 
+import io
+
+import numpy as np
 import pytest
+from PIL import Image
 
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.targets import (
@@ -49,6 +53,58 @@ def test_a_question_has_one_number_whatever_the_order_of_its_keys():
     assert one == question_number([{"content": "2 + 2?", "role": "user"}])
     assert one != question_number([{"role": "user", "content": "2 + 3?"}])
     assert 0 <= one < 2**63
+
+
+def picture(colour: tuple[int, int, int], palette: bool = False) -> Image.Image:
+    made = Image.new("RGB", (2, 3), colour)
+    return made.quantize(4) if palette else made
+
+
+def png(made: Image.Image) -> dict:
+    buffer = io.BytesIO()
+    made.save(buffer, "PNG")
+    return {"bytes": buffer.getvalue(), "path": None}
+
+
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+@pytest.mark.parametrize(
+    "row_with",
+    [
+        lambda colour: {"images": [picture(colour)]},
+        lambda colour: {"image": picture(colour, palette=True)},
+        lambda colour: {"image": png(picture(colour))},
+        lambda colour: {"image": np.full((40, 40, 3), colour)},
+        lambda colour: {"images": [f"{colour[0]}.png"]},
+        lambda colour: {
+            "prompt": [
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "image", "image": picture(colour)},
+                        {"type": "text", "text": "Which colour?"},
+                    ],
+                }
+            ]
+        },
+    ],
+)
+def test_a_question_is_its_text_and_its_pictures(row_with):
+    text = {"prompt": [{"role": "user", "content": "Which colour?"}]}
+    rows = [{**text, **row_with(colour)} for colour in (RED, BLUE, RED)]
+    seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None)
+    bare = question_number(text["prompt"])
+    assert red == again
+    assert len({red, blue, bare}) == 3
+    assert "In " in str(seen[0]["prompt"])
+
+
+@pytest.mark.parametrize("none", [{}, {"image": None}, {"images": []}, {"images": None}])
+def test_without_pictures_a_question_is_its_text(none):
+    prompt = [{"role": "user", "content": "2 + 2?"}]
+    _, (number,), _ = rows_with_targets([{"prompt": prompt, **none}], L1Max(), None, None)
+    assert number == question_number(prompt) == 1131603105239393652  # saved histories count on it
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():

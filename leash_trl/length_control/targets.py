@@ -6,6 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
+
 from leash_trl.length_control.method import LengthControl
 
 
@@ -70,22 +74,36 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     return target
 
 
-def question_number(prompt: Any) -> int:
-    """A number in [0, 2**63) that stands for a prompt, the same in every process and every run.
+def question_number(prompt: Any, images: Any = None) -> int:
+    """A number in [0, 2**63) that stands for a prompt and its pictures, the same in every process and every run.
 
     Args:
         prompt (`str` or `list[dict]`):
             Prompt as the data set has it.
+        images (*optional*):
+            Picture or pictures that the data set has beside it: decoded, encoded or by path.
     """
-    text = json.dumps(prompt, sort_keys=True, default=repr)
+    pictures = images if isinstance(images, list) or images is None else [images]
+    asked = [prompt, pictures] if pictures else prompt
+    text = json.dumps(asked, sort_keys=True, default=_content)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _content(value: Any) -> Any:
+    """What stands for a value that JSON cannot write. A picture's `repr` is its address in memory."""
+    if isinstance(value, Image.Image):
+        return value.mode, value.size, value.getpalette(), _content(value.tobytes())
+    if isinstance(value, np.ndarray | torch.Tensor):
+        array = np.asarray(value)
+        return str(array.dtype), array.shape, _content(array.tobytes())
+    return hashlib.blake2b(value).hexdigest() if isinstance(value, bytes) else repr(value)
 
 
 def with_suffix(prompt: Any, suffix: str) -> Any:
     """The prompt with `suffix` at its end, or at the end of its last message; a copy, the original is left alone.
 
     Raises:
-        `ValueError`: If the last message is not text.
+        `ValueError`: If the last message holds no text.
 
     Example:
         >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
@@ -96,9 +114,14 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     if isinstance(prompt, str):
         return prompt + suffix
     *before, last = prompt
-    if not isinstance(last["content"], str):
-        raise ValueError("this length control writes the target into the prompt, whose last message must be text")
-    return [*before, {**last, "content": last["content"] + suffix}]
+    content = last["content"]
+    if isinstance(content, str):
+        return [*before, {**last, "content": content + suffix}]
+    if not any(part["type"] == "text" for part in content):
+        raise ValueError(
+            "this length control writes the target into the prompt, whose last message must be text or hold some"
+        )
+    return [*before, {**last, "content": [*content, {"type": "text", "text": suffix}]}]
 
 
 def rows_with_targets(
@@ -127,7 +150,8 @@ def rows_with_targets(
     """
     seen, questions, targets = [], [], []
     for row in rows:
-        question = question_number(row.get("prompt", row))
+        # TRL: GRPOTrainer._generate_and_score_completions takes pictures from these columns
+        question = question_number(row.get("prompt", row), row.get("images", row.get("image")))
         target = own_target(row)
         if target is None:
             target = method.target_for(question, target_length)
