@@ -10,6 +10,19 @@ def close(actual, expected):
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-9)
 
 
+def test_the_release_s_constants_are_exact(make_rollouts):
+    method = DLER(variant="release")
+    rollouts = make_rollouts([1, 1, 0], [10, 10, 10], target=20.0, truncated=[False, True, False])
+    shaped = method.shape(rollouts)
+    assert shaped.tolist() == [1.0, 0.1, 0.0]
+    boosted = method.advantages(shaped, rollouts, "group", 1e-8)
+    assert (boosted - standardised(shaped - shaped.mean(), rollouts.lengths, 1, 1e-8)).tolist() == [
+        pytest.approx(0.1, abs=1e-15),
+        0,
+        0,
+    ]
+
+
 def test_golden_paper_reward(golden, make_rollouts):
     vector = golden("dler_reward_paper")
     correct, lengths = vector["inputs"]["correct"], vector["inputs"]["length"]

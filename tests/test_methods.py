@@ -62,8 +62,7 @@ FACTS = {
     "laser_d": Facts((1, -0.5), (-1, 1.5), "unmoved", LASER_D, sees_unscorable=True),
     # a bonus for long wrong answers
     "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
-    # range of all lengths of the prompt
-    "kimi": Facts((1, 0), (-0.2, 1.2), "pays", sees_unscorable=True),
+    "kimi": Facts((1, 0), (-0.2, 1.2), "pays"),
     "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
     "efficient": Facts((1, 0), (0, 1), "unmoved"),
     "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
@@ -212,6 +211,22 @@ def test_rewards_and_advantages_are_float64_finite_and_bounded_and_unscorable_co
         assert (advantages[~scorable] == 0).all()
         if FACTS[name].zero_mean:
             same(batch.by_group(advantages).sum(dim=1), torch.zeros(len(shaped) // batch.num_generations).double())
+
+
+@for_every_method
+@given(batch=batches())
+def test_no_constant_passes_through_float32(name, batch):
+    method, exact = warm(method_named(name)), torch.float64
+    shaped = method.shape(batch)
+    advantages = method.advantages(shaped, batch, "group", EPSILON)
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(exact)
+    try:
+        again = method.shape(batch)
+        assert torch.equal(again.nan_to_num(7.0), shaped.nan_to_num(7.0))
+        assert torch.equal(method.advantages(again, batch, "group", EPSILON), advantages)
+    finally:
+        torch.set_default_dtype(usual)
 
 
 @for_every_method

@@ -25,7 +25,7 @@ def truncation_rewards(correctness: torch.Tensor, is_finished: torch.Tensor, fac
         >>> truncation_rewards(torch.tensor([1.0, 1.0, 0.0]), torch.tensor([True, False, True])).tolist()
         [1.0, 0.0, 0.0]
     """
-    return correctness * torch.where(is_finished, 1.0, factor)
+    return correctness.where(is_finished, factor * correctness)
 
 
 def difficulty_limits(
@@ -149,7 +149,7 @@ class DLER(LengthControl):
         centred = centred.masked_fill(torch.isnan(shaped_rewards), torch.nan)
         if self.variant == "paper":
             return standardised(centred, torch.ones_like(centred), 0, epsilon).nan_to_num(nan=0.0)
-        boosts = torch.where(shaped_rewards >= 1.0 - 1e-5, 0.1, 0.0)
+        boosts = 0.1 * (shaped_rewards >= 1.0 - 1e-5).double()
         return (standardised(centred, rollouts.lengths, 1, epsilon) + boosts).nan_to_num(nan=0.0)
 
     def generation_cap(self, target_length: float | None) -> int | None:

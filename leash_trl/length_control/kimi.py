@@ -22,21 +22,24 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
 
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599).
 
+    Differs: the report knows no completions that nobody could score; here they are not in the range.
+
     Args:
         is_correct (`torch.Tensor` of shape `(P, G)`):
             Whether each completion is right, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
+            Completion lengths in tokens; NaN where a completion is left out of its group.
 
     Returns:
-        `torch.Tensor` of shape `(P, G)`: Length rewards in float64.
+        `torch.Tensor` of shape `(P, G)`: Length rewards in float64; for those left out they mean nothing.
 
     Example:
         >>> length_reward(torch.tensor([[True, True, False]]), torch.tensor([[100, 300, 200]])).tolist()
         [[0.5, -0.5, 0.0]]
     """
     lengths = lengths.double()
-    shortest, longest = lengths.amin(dim=1, keepdim=True), lengths.amax(dim=1, keepdim=True)
+    shortest = lengths.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    longest = lengths.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
     lam = 0.5 - (lengths - shortest) / (longest - shortest).clamp(min=1.0)
     rewards = torch.where(is_correct, lam, lam.clamp(max=0.0))
     return rewards.where(longest > shortest, 0.0)
@@ -54,7 +57,7 @@ class Kimi(CountsSteps):
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
 
     Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no
-    warm-up unless asked for.
+    warm-up unless asked for. Completions that nobody could score do not set the range.
 
     Args:
         weight (`float`, *optional*, defaults to `0.4`):
@@ -77,6 +80,6 @@ class Kimi(CountsSteps):
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
-        by_group = rollouts.by_group
-        rewards_PG = length_reward(by_group(rollouts.is_correct), by_group(rollouts.lengths))
+        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
+        rewards_PG = length_reward(rollouts.by_group(rollouts.is_correct), rollouts.by_group(lengths))
         return self.base_rewards(rollouts) + self.weight * rewards_PG.flatten()

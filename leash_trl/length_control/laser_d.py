@@ -51,7 +51,8 @@ class LaserD(Laser):
 
     Differs: the paper chooses targets from 500 training prompts sampled for it; `refresh_from="window"` uses the
     training batches since the last choice, which costs nothing. Before the first choice a batch is shaped by targets
-    of its own. The lower bound of the candidates is the smallest target among the prompts.
+    of its own. The lower bound of the candidates is the smallest target among the prompts. A response that nobody
+    could score counts by its length, as the others of its prompt do, if one of them was scored.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
