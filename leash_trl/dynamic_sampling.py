@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from leash_trl import batch_fields
-from leash_trl.length_control.targets import question_number
+from leash_trl.length_control.targets import question_of
 
 
 class PromptStream:
@@ -58,13 +58,13 @@ class PromptStream:
             count (`int`):
                 Number of rows.
             without (`Collection[int]`):
-                Questions to pass over, as `question_number` gives them.
+                Questions to pass over, as `question_of` gives them.
         """
         rows: list[dict[str, Any]] = []
         used, num_passed_over = {*without}, 0
         while len(rows) < count:
             row = self._next()
-            question = question_number(row.get("prompt", row))
+            question = question_of(row)
             if question in used and num_passed_over < len(self._dataset):
                 num_passed_over += 1
                 continue

@@ -89,6 +89,11 @@ def question_number(prompt: Any, images: Any = None) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
+def question_of(row: Mapping[str, Any]) -> int:
+    """[`question_number`] of a data set row; a row without a prompt stands for itself."""
+    return question_number(row.get("prompt", row), row.get("images", row.get("image")))
+
+
 def _content(value: Any) -> Any:
     """What stands for a value that JSON cannot write. A picture's `repr` is its address in memory."""
     if isinstance(value, Image.Image):
@@ -151,7 +156,7 @@ def rows_with_targets(
     seen, questions, targets = [], [], []
     for row in rows:
         # TRL: GRPOTrainer._generate_and_score_completions takes pictures from these columns
-        question = question_number(row.get("prompt", row), row.get("images", row.get("image")))
+        question = question_of(row)
         target = own_target(row)
         if target is None:
             target = method.target_for(question, target_length)
