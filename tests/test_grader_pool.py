@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -13,6 +12,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import psutil
 import pytest
 
 from leash_trl.rewards import grader_pool
@@ -22,7 +22,8 @@ from leash_trl.rewards.grader_worker import MEMORY_LIMIT_BYTES
 
 HANG = r"\boxed{\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}}"  # Math-Verify issue 65
 EASY, RIGHT = (r"\boxed{1/2}", r"\boxed{0.5}"), Verdict(True)
-OUT_OF_TIME, KILLED = Verdict(False, "ran out of time"), Verdict(False, "killed its worker")
+HARD = (r"\boxed{x+x}", r"\boxed{2x}")
+OUT_OF_TIME = Verdict(False, "ran out of time")
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 
@@ -48,6 +49,33 @@ def only_worker(pool):
     return worker
 
 
+def comparing(pool):
+    """The process that compares for a pool of one."""
+    worker = psutil.Process(only_worker(pool)._process.pid)
+    return (worker.children() or [worker])[0]
+
+
+def has_ended(process):
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def is_unscorable(verdict):
+    return verdict.is_equal is None and verdict.failure is not None
+
+
+@pytest.fixture
+def python(tmp_path, monkeypatch):
+    """Makes later workers start with a shell script instead of Python; `$PYTHON` is the real one."""
+
+    def make(script):
+        path = tmp_path / "python"
+        path.write_text(f"#!/bin/sh\nPYTHON={sys.executable}\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(path))
+
+    return make
+
+
 def test_verdicts_come_in_the_order_of_the_cases(make_pool):
     cases = [(rf"\boxed{{{i}}}", r"\boxed{2}") for i in range(5)]
     assert [verdict.is_equal for verdict in make_pool(size=2).verdicts(cases)] == [False, False, True, False, False]
@@ -67,48 +95,11 @@ def test_no_cases_start_no_worker(make_pool):
 
 
 def test_a_hanging_comparison_costs_one_case(make_pool, caplog):
-    pool = make_pool(size=1, seconds_per_case=2.0)
-    assert pool.verdicts([EASY]) == [RIGHT]  # the worker is up
-    start = time.monotonic()
+    pool = make_pool(size=1, seconds_per_case=1.0)
     with caplog.at_level(logging.WARNING):
         verdicts = pool.verdicts([(HANG, r"\boxed{42}"), (r"\boxed{x+x}", r"\boxed{2x}")])
     assert verdicts == [OUT_OF_TIME, RIGHT]
-    assert time.monotonic() - start < 60
     assert "ran out of time" in caplog.text
-
-
-def test_every_hang_costs_the_limit_and_no_more(make_pool):
-    pool = make_pool(size=1, seconds_per_case=1.0)
-    pool.verdicts([EASY])
-    seconds = []
-    for i in range(2):
-        start = time.monotonic()
-        assert pool.verdicts([(HANG, rf"\boxed{{{i}}}")]) == [OUT_OF_TIME]
-        seconds.append(time.monotonic() - start)
-        assert pool.verdicts([(EASY[0], rf"\boxed{{1 - {i} / 2}}")]) == [Verdict(i == 1)]  # a new worker, not timed
-    assert max(seconds) < 6
-
-
-def test_a_killed_worker_costs_one_case(make_pool, caplog):
-    pool = make_pool(size=1)
-    pool.verdicts([EASY])
-    only_worker(pool)._process.kill()
-    only_worker(pool)._process.wait()
-    cases = [(r"\boxed{x+x}", r"\boxed{2x}"), (r"\boxed{y+y}", r"\boxed{2y}")]
-    assert pool.verdicts(cases) == [KILLED, RIGHT]
-    assert "killed its worker" in caplog.text
-
-
-def test_a_failure_is_not_remembered_and_a_verdict_is(make_pool):
-    pool = make_pool(size=1)
-    pool.verdicts([EASY])
-    only_worker(pool)._process.kill()
-    only_worker(pool)._process.wait()
-    case = (r"\boxed{x+x}", r"\boxed{2x}")
-    assert pool.verdicts([case, EASY]) == [KILLED, RIGHT]  # EASY needs no worker any more
-    assert pool.verdicts([case]) == [RIGHT]
-    only_worker(pool)._process.kill()
-    assert pool.verdicts([case]) == [RIGHT]
 
 
 def test_equal_cases_of_one_call_are_compared_once(make_pool):
@@ -124,41 +115,7 @@ def test_what_is_remembered_is_bounded(make_pool, monkeypatch):
     for i in range(3):
         pool._remember({(str(i), "0"): RIGHT, (str(i), "1"): RIGHT})
         assert len(pool._known) <= 3
-    assert ("2", "1") in pool._known
-    pool._remember({("3" * 1_001, ""): RIGHT})
-    assert len(pool._known) == 2
-
-
-def test_a_late_answer_is_never_the_next_cases_verdict(make_pool):
-    pool = make_pool(size=1, seconds_per_case=30.0)
-    pool.verdicts([EASY])
-    slow = only_worker(pool)
-    slow._seconds = 0.001
-    os.kill(slow._process.pid, signal.SIGSTOP)
-    assert pool.verdicts([(r"\boxed{3+x}", r"\boxed{x+3}")]) == [OUT_OF_TIME]
-    assert slow._process.poll() is not None
-    assert pool.verdicts([(r"\boxed{4+x}", r"\boxed{x+3}")]) == [Verdict(False)]
-
-
-def test_a_worker_that_talks_nonsense_is_an_error_and_is_ended(make_pool):
-    pool = make_pool(size=1)
-    pool.verdicts([EASY])
-    talker = only_worker(pool)
-    talker._answers.put("nonsense\n")
-    with pytest.raises(json.JSONDecodeError):
-        pool.verdicts([(r"\boxed{3+x}", r"\boxed{x+3}")])
-    assert talker._process.poll() is not None
-    assert pool.verdicts([(r"\boxed{4+x}", r"\boxed{x+3}")]) == [Verdict(False)]
-
-
-def test_a_worn_worker_is_replaced_and_its_verdict_counts(make_pool, monkeypatch):
-    pool = make_pool(size=1)
-    pool.verdicts([EASY])
-    worn = only_worker(pool)
-    worn._answers.put(json.dumps({"is_equal": True, "failure": None, "is_worn": True}))
-    assert pool.verdicts([(r"\boxed{3+x}", r"\boxed{x+3}")]) == [RIGHT]
-    assert worn._process.poll() is not None
-    assert only_worker(pool) is None
+    assert pool._recalled(("2", "1")) == RIGHT
 
 
 @needs_proc
@@ -303,17 +260,6 @@ def test_a_forked_process_leaves_the_workers_to_their_parent(make_pool):
     assert pool.verdicts([(r"\boxed{x+9}", r"\boxed{9+x}")]) == [RIGHT]
 
 
-def test_a_worker_outlives_a_killed_parent_only_until_its_own_alarm():
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "leash_trl.rewards.grader_worker", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    worker.stdout.readline()
-    worker.stdin.write(json.dumps({"answer": HANG, "gold": r"\boxed{42}"}).encode() + b"\n")
-    worker.stdin.close()
-    assert worker.wait(timeout=30) == -signal.SIGALRM
-    worker.stdout.close()
-
-
 @pytest.mark.skipif(not hasattr(os, "getpgid"), reason="needs process groups")
 def test_ctrl_c_does_not_reach_the_workers(make_pool):
     pool = make_pool(size=1)
@@ -348,3 +294,156 @@ def test_after_ctrl_c_verdicts_are_right_and_python_ends_at_once():
     assert time.monotonic() - start < 60
     assert result.stdout.splitlines() == ["interrupted", "[True, False] [None, None]"]
     assert "Traceback" not in result.stderr
+
+
+def test_an_answer_whose_worker_is_killed_is_compared_again(make_pool):
+    pool = make_pool(size=1)
+    pool.verdicts([EASY])
+    process = comparing(pool)
+    process.suspend()  # in the middle of the comparison, however quick it is
+    with ThreadPoolExecutor(1) as thread:
+        verdicts = thread.submit(pool.verdicts, [HARD])
+        time.sleep(0.3)
+        process.kill()
+        assert verdicts.result(timeout=60) == [RIGHT]
+
+
+def test_an_answer_whose_workers_are_all_killed_is_unscorable_for_now(make_pool, python, monkeypatch, caplog):
+    pool = make_pool(size=1)
+    with monkeypatch.context():
+        python("echo ready; read request; kill -9 $$")
+        (verdict,) = pool.verdicts([HARD])
+    assert is_unscorable(verdict)
+    assert "unscorable" in caplog.text
+    monkeypatch.undo()
+    assert pool.verdicts([HARD]) == [RIGHT]
+
+
+def test_a_worker_that_is_killed_while_starting_is_started_again(make_pool, python, tmp_path):
+    python(f'[ -e {tmp_path}/second ] && exec "$PYTHON" "$@"; touch {tmp_path}/second; kill -9 $$')
+    assert make_pool(size=1).verdicts([EASY]) == [RIGHT]
+
+
+@pytest.mark.parametrize("script", ["kill -9 $$", "exec sleep 60"])
+def test_workers_that_never_come_up_leave_a_batch_unscorable_and_are_said_once(
+    make_pool, python, monkeypatch, caplog, script
+):
+    monkeypatch.setattr(grader_pool, "STARTUP_SECONDS", 1.0)
+    pool = make_pool(size=2)
+    python(f"echo no room >&2; {script}")
+    start = time.monotonic()
+    for _ in range(2):
+        assert all(map(is_unscorable, pool.verdicts([(rf"\boxed{{x+{i}}}", r"\boxed{x}") for i in range(20)])))
+    assert time.monotonic() - start < 10
+    (warning,) = (record.getMessage() for record in caplog.records if "start" in record.getMessage())
+    assert "no room" in warning
+
+
+def test_an_installation_that_breaks_during_a_run_makes_answers_unscorable(make_pool, python):
+    pool = make_pool(size=1)
+    pool.verdicts([EASY])
+    python("exit 1")
+    comparing(pool).kill()
+    assert is_unscorable(pool.verdicts([HARD])[0])
+
+
+def test_a_starved_worker_is_waited_for(make_pool):
+    pool = make_pool(size=1, seconds_per_case=0.5)
+    pool.verdicts([EASY])
+    process = comparing(pool)
+    process.suspend()
+    threading.Timer(2.0, process.resume).start()
+    assert pool.verdicts([HARD]) == [RIGHT]
+
+
+def test_an_answer_whose_worker_gets_no_processor_at_all_is_unscorable(make_pool):
+    pool = make_pool(size=1, max_wait_seconds=1.0)
+    pool.verdicts([EASY])
+    process = comparing(pool)
+    process.suspend()
+    start = time.monotonic()
+    assert all(map(is_unscorable, pool.verdicts([(rf"\boxed{{x+{i}}}", r"\boxed{x}") for i in range(20)])))
+    assert time.monotonic() - start < 10  # the batch is given up, not every case waited for
+    assert has_ended(process)
+    assert pool.verdicts([HARD]) == [RIGHT]
+
+
+def test_what_is_the_answers_own_is_remembered(make_pool):
+    pool = make_pool(size=1, seconds_per_case=1.0)
+    cases = [HARD, (HANG + " " * 2_000, r"\boxed{42}")]
+    assert pool.verdicts(cases) == [RIGHT, OUT_OF_TIME]
+    pool.close()
+    assert pool.verdicts(cases) == [RIGHT, OUT_OF_TIME]
+    assert only_worker(pool) is None
+
+
+def test_a_gold_that_hangs_is_not_the_answers_fault(make_pool):
+    pool = make_pool(size=1, seconds_per_case=0.5)
+    assert all(map(is_unscorable, pool.verdicts([(r"\boxed{x}", HANG), (r"\boxed{y}", HANG)])))
+    pool.close()
+    assert is_unscorable(pool.verdicts([(r"\boxed{z}", HANG)])[0])
+    assert only_worker(pool) is None
+
+
+def test_many_hanging_answers_cost_a_batch_a_bounded_time_and_the_others_nothing(make_pool):
+    pool = make_pool(size=2, seconds_per_case=1.0)
+    *hanging, quick = pool.verdicts([*((HANG, rf"\boxed{{{i}}}") for i in range(12)), (EASY[0], r"\boxed{0.25}")])
+    used = [psutil.Process(worker._process.pid).cpu_times() for worker in pool._free.queue]
+    assert sum(times.children_user + times.children_system for times in used) < 8.5  # two turns of two workers
+    wrong = hanging.count(OUT_OF_TIME)
+    assert 4 <= wrong <= 5  # two a worker
+    assert sum(map(is_unscorable, hanging)) == 12 - wrong
+    assert quick == Verdict(False)
+
+
+def test_what_a_worker_never_said_is_not_taken_for_a_verdict(make_pool, python):
+    python("echo ready; read request; echo nonsense")
+    assert is_unscorable(make_pool(size=1).verdicts([HARD])[0])
+
+
+@needs_proc
+def test_a_worn_process_is_replaced_without_a_trace():
+    code = "from leash_trl.rewards import grader_worker as w; w.WORN_BYTES = 0; w.main()"
+    request = json.dumps({"answer": HARD[0], "gold": HARD[1], "seconds": 10})
+    with psutil.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout.readline() == "ready\n"
+        processes = set()
+        for _ in range(3):
+            print(request, file=worker.stdin, flush=True)
+            processes |= {child.pid for child in worker.children()}
+            assert json.loads(worker.stdout.readline()) == {"is_equal": True, "failure": None}
+        worker.stdin.close()
+        assert worker.wait(timeout=10) == 0
+    assert len(processes) > 1
+
+
+@needs_proc
+def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on(tmp_path):
+    code = f"""
+        import os, time
+        from leash_trl.rewards.grader_pool import GraderPool
+        pool = GraderPool(size=2, seconds_per_case=100.0)
+        pool.verdicts([({EASY[0]!r}, {EASY[1]!r})])
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        print(flush=True)
+        pool.verdicts([({HANG!r}, "1")])
+    """
+    parent = psutil.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
+    parent.stdout.readline()
+    time.sleep(0.5)
+    others = parent.children(recursive=True)
+    workers = [process for process in others if "leash_trl.rewards.grader_worker" in process.cmdline()]
+    parent.kill()
+    parent.wait()
+    psutil.wait_procs(workers, timeout=10)
+    are_left = [not has_ended(process) for process in workers]
+    for process in others:
+        if not has_ended(process):
+            process.kill()
+    parent.stdout.close()
+    assert len(workers) >= 2
+    assert not any(are_left)

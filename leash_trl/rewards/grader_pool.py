@@ -1,28 +1,41 @@
-"""Killable workers for math-verify: a hard wall-clock limit per case, in any thread and under any launcher."""
+"""Killable workers for math-verify: a hard limit of processor time per case, in any thread, under any launcher."""
 
 import atexit
 import contextlib
+import hashlib
 import json
 import logging
 import os
-import queue
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from queue import LifoQueue
 from typing import IO, cast
 
-from leash_trl.rewards.grader_worker import READY
+from leash_trl.rewards.grader_worker import OUT_OF_TIME, READY
 
 
 logger = logging.getLogger(__name__)
 
+Case = tuple[str | None, str]
+
 STARTUP_SECONDS = 120.0  # importing math-verify on a busy machine
-MAX_KNOWN = 65_536
-MAX_KNOWN_LENGTH = 1_000  # characters of a remembered pair: 65,536 of them stay under 100 MB
+START_ATTEMPTS = 3
+TURNS = (0.05, 1.0)  # shares of a case's limit; hardly a comparison that ends needs more than the first
+LOST_LIMITS = 2  # of a case, that each worker may lose to hanging cases in each turn
+PROBE = r"\boxed{\sqrt{2}}"  # an answer that no reader stumbles over: where it fails too, the gold is to blame
+MAX_KNOWN = 65_536  # verdicts; about 12 MB
+
+KILLED = "lost its worker process twice (the system ends processes mostly for want of memory)"
+STARVED = "got no processor time (the machine is overloaded)"
+CROWDED_OUT = "came in one batch with too many that ran out of time"
+NO_WORKER = "found no worker process"
 
 
 @dataclass(frozen=True)
@@ -31,93 +44,141 @@ class Verdict:
 
     Args:
         is_equal (`bool`, *optional*):
-            Whether the answer equals the gold; `None` where the gold cannot be read.
+            Whether the answer equals the gold; `None` where that cannot be known.
         failure (`str`, *optional*):
-            Why the comparison did not end, if it did not; then `is_equal` is False.
+            Why the comparison did not end, if it did not. Then `is_equal` is False where the answer is to blame, and
+            `None` where it is not.
     """
 
     is_equal: bool | None
     failure: str | None = None
 
+    @property
+    def is_blamed(self) -> bool:
+        """Whether the comparison did not end by the fault of what was compared."""
+        return self.failure is not None and self.is_equal is False
+
+
+class _NotStarted(Exception):
+    """A worker that did not come up, and why; `is_broken` if it gave up by itself, as where a package is missing."""
+
+    def __init__(self, cause: str, is_broken: bool):
+        super().__init__(cause)
+        self.is_broken = is_broken
+
 
 class _Worker:
-    """One worker process and the thread that reads its answers.
+    """One worker process.
 
     Raises:
-        `RuntimeError`: If the process cannot start, with what it said.
+        `_NotStarted`: If it does not come up.
     """
 
-    def __init__(self, seconds_per_case: float) -> None:
-        self._seconds = seconds_per_case
+    def __init__(self) -> None:
+        self.is_late = False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 as long-lived as the process that writes to it
-        self._process = subprocess.Popen(
-            # -P: a file of the working directory must not stand in for a module. Its own alarm comes after our clock.
-            [sys.executable, "-P", "-m", "leash_trl.rewards.grader_worker", str(int(seconds_per_case) + 5)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            encoding="utf-8",
-            # One thread each, no GPU memory, as the trainer needs both, and the modules that this process would load.
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
-            process_group=0,  # Ctrl-C is for the parent, which then ends its workers
-        )
-        self._requests = cast(IO[str], self._process.stdin)
-        self._answers: queue.Queue[str] = queue.Queue()
-        self.is_worn = False
-        threading.Thread(target=self._read, daemon=True).start()
-        self._wait_until_ready()
-
-    def _read(self) -> None:
-        with cast(IO[str], self._process.stdout) as answers:
-            for line in answers:
-                self._answers.put(line)
-        self._answers.put("")  # the process has ended
-
-    def _wait_until_ready(self) -> None:
         try:
-            is_ready = self._answers.get(timeout=STARTUP_SECONDS).strip() == READY
-        except queue.Empty:
-            is_ready = False
-        if not is_ready:
-            self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace").strip()[-2000:]
-            self.kill()
-            raise RuntimeError(
-                f"the grader's worker process did not start, so no answer can be graded; it said: {said}"
+            self._process = subprocess.Popen(
+                # -P: a file of the working directory must not stand in for a module
+                [sys.executable, "-P", "-m", "leash_trl.rewards.grader_worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                encoding="utf-8",
+                # One thread each, no GPU memory, as the trainer needs both; the modules that this process would load.
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "CUDA_VISIBLE_DEVICES": "",
+                    "PYTHONPATH": os.pathsep.join(sys.path),
+                },
+                process_group=0,  # Ctrl-C is for the parent, which then ends its workers
             )
+        except OSError as error:
+            self._errors.close()
+            raise _NotStarted(str(error), isinstance(error, FileNotFoundError | PermissionError)) from error
+        self._requests, self._answers = cast(IO[str], self._process.stdin), cast(IO[str], self._process.stdout)
+        if self._next_line(STARTUP_SECONDS).strip() != READY:
+            raise self._not_started()
 
-    def ask(self, answer: str | None, gold: str) -> Verdict:
-        """The verdict; raises `TimeoutError` past the limit and `ChildProcessError` if the worker died.
+    def _not_started(self) -> _NotStarted:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it may have closed its output only
+            self._process.wait(timeout=5)
+        self._errors.seek(0)
+        said = self._errors.read().decode(errors="replace").strip()[-2000:]
+        self.kill()
+        code = self._process.returncode
+        ending = f"not ready within {STARTUP_SECONDS:g} s" if self.is_late else f"exit code {code}"
+        return _NotStarted(f"{ending}; it said: {said}", is_broken=code > 0)
 
-        After either the worker is of no use: what it says later would be read as another case's verdict.
-        """
+    def _next_line(self, seconds: float, request: str = "") -> str:
+        """What it says next, to a request; `""` if it has ended, or is ended because the wait is over."""
+        timer = threading.Timer(seconds, self._end_late)
+        timer.daemon = True
+        timer.start()
         try:
-            self._requests.write(json.dumps({"answer": answer, "gold": gold}) + "\n")
+            self._requests.write(request)
             self._requests.flush()
-            line = self._answers.get(timeout=self._seconds)
-        except queue.Empty as error:
-            raise TimeoutError from error
-        except BrokenPipeError as error:
-            raise ChildProcessError from error
-        if not line:
-            raise ChildProcessError
-        said = json.loads(line)
-        self.is_worn = said["is_worn"]
-        return Verdict(said["is_equal"], said["failure"])
+            return self._answers.readline()
+        except OSError:  # a broken pipe
+            return ""
+        finally:
+            timer.cancel()
+
+    def _end_late(self) -> None:
+        self.is_late = True
+        self.end()
+
+    def ask(self, case: Case, seconds: float, max_wait_seconds: float) -> Verdict | None:
+        """The verdict; `None` if there is none, and then the worker is of no use any more."""
+        request = json.dumps({"answer": case[0], "gold": case[1], "seconds": seconds})
+        line = self._next_line(max_wait_seconds, request + "\n")
+        try:
+            said = json.loads(line)
+            return Verdict(said["is_equal"], said["failure"])
+        except (ValueError, TypeError, KeyError):  # cut short, or another's words
+            return None
+
+    def end(self) -> None:
+        """Ends the process and the one that it forked, whatever they are doing; from any thread."""
+        if self._process.returncode is not None:
+            return
+        if not hasattr(os, "killpg"):
+            self._process.kill()
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # they have ended; macOS says it the second way
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def kill(self) -> None:
-        """Ends the process, whatever it is doing."""
-        self._process.kill()
+        """Ends the process and clears up after it."""
+        self.end()
         self._process.wait()
         self._errors.close()
-        with contextlib.suppress(BrokenPipeError):  # a request that it never took
+        self._answers.close()
+        with contextlib.suppress(OSError):  # a request that it never took
             self._requests.close()
+
+
+@dataclass
+class _Turn:
+    """What the comparisons have in common that run side by side under one limit.
+
+    Args:
+        seconds (`float`):
+            Processor time of each.
+        timeouts_left (`float`):
+            How many more may run over it.
+        given_up (`str`, *optional*):
+            Why the rest is not compared, if it is not.
+        busy (`set[_Worker]`):
+            Workers that are comparing.
+    """
+
+    seconds: float
+    timeouts_left: float
+    given_up: str | None = None
+    busy: set[_Worker] = field(default_factory=set)
 
 
 def default_size() -> int:
@@ -127,31 +188,49 @@ def default_size() -> int:
 
 
 class GraderPool:
-    """A few worker processes that compare answers; a case that runs over its limits costs one worker, not the run.
+    """A few worker processes that compare answers; a case that runs over its limits costs itself, not the run.
 
-    A pair that was compared before is not compared again: completions of one problem mostly give the same few answers.
-    A comparison that failed is not remembered, as a busy machine may have been the reason.
+    What a comparison may take is processor time of its own, so that a busy machine makes no answer wrong. An answer
+    that runs over it, or out of memory, is wrong, unless its gold does so with another answer too. What says nothing
+    about the answer makes it unscorable: a worker that is killed twice, does not start, or gets no processor.
+
+    A call compares in two turns: all cases with a twentieth of the limit, which nearly all that end can do with, and
+    what ran over it with the whole. So quick cases do not wait for hanging ones. In each turn every worker may lose
+    two limits to hanging cases, 40 s in a call; then the rest of the turn is unscorable. Workers compare side by side.
+    Under torchrun each process has a pool and a bound of its own, and its share of the cores.
+
+    A pair that was compared before is not compared again, nor is one that ran over its limits: completions of one
+    problem mostly give the same few answers. What is unscorable is tried again in the next call.
 
     Args:
         size (`int`, *optional*):
             Number of worker processes, started when first needed; defaults to [`default_size`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
-            Wall-clock limit for one comparison, in seconds: math-verify's own for reading and comparing together.
+            Limit of processor time for one comparison, in seconds: math-verify's own for reading and comparing
+            together. Windows has no such limit; there only the next one holds.
+        max_wait_seconds (`float`, *optional*, defaults to `120.0`):
+            Time on the clock after which a worker counts as starved and its call is given up. With a start of the same
+            length it stays under the ten minutes after which other ranks would give up waiting.
     """
 
-    def __init__(self, size: int | None = None, seconds_per_case: float = 10.0):
+    def __init__(
+        self, size: int | None = None, seconds_per_case: float = 10.0, max_wait_seconds: float = 120.0
+    ) -> None:
         self._seconds = seconds_per_case
-        size = default_size() if size is None else size
+        self._max_wait = max_wait_seconds
+        self._size = default_size() if size is None else size
         # None stands for a worker that is not running
-        self._free: queue.LifoQueue[_Worker | None] = queue.LifoQueue()
-        for _ in range(size):
+        self._free: LifoQueue[_Worker | None] = LifoQueue()
+        for _ in range(self._size):
             self._free.put(None)
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="grader")
-        self._known: dict[tuple[str | None, str], Verdict] = {}  # replaced, never changed: threads may be reading it
+        self._threads = ThreadPoolExecutor(self._size, thread_name_prefix="grader")
+        self._known: dict[bytes, Verdict] = {}  # replaced, never changed: threads may be reading it
+        self._has_started = False
+        self._said: set[str] = set()
         self._owner = os.getpid()
         atexit.register(self.close)
 
-    def verdicts(self, cases: Sequence[tuple[str | None, str]]) -> list[Verdict]:
+    def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
         """Whether each answer equals its gold.
 
         Args:
@@ -160,47 +239,125 @@ class GraderPool:
                 answer, the verdict tells whether the gold can be read.
 
         Returns:
-            `list[Verdict]`: A comparison that ran out of time or memory is False, has a `failure`, and is logged.
+            `list[Verdict]`: A comparison that did not end has a `failure`. Each kind of failure is a warning the first
+            time, and logged at the level debug after that.
 
         Raises:
-            `RuntimeError`: If no worker can start.
+            `RuntimeError`: If no worker has ever started and those that try give up by themselves.
         """
-        known = self._known
-        futures = {
-            case: self._threads.submit(self._verdict, *case) for case in dict.fromkeys(cases) if case not in known
-        }
-        try:
-            new = {case: future.result() for case, future in futures.items()}
-        finally:
-            for future in futures.values():
-                future.cancel()  # after Ctrl-C the rest of the batch would be compared before Python could end
+        verdicts = {case: self._recalled(case) for case in dict.fromkeys(cases)}
+        new = self._compared([case for case, verdict in verdicts.items() if verdict is None])
+        blamed = [case for case, verdict in new.items() if verdict.is_blamed and case[0] not in (None, PROBE)]
+        probes = self.verdicts([(PROBE, gold) for _, gold in blamed]) if blamed else []
+        for case, probe in zip(blamed, probes, strict=True):
+            if probe.is_equal is None or probe.failure:
+                new[case] = Verdict(None, f"have a gold that {probe.failure or 'cannot be read'}")
         self._remember(new)
-        return [new[case] if case in new else known[case] for case in cases]
+        self._say_failures(new)
+        return [new.get(case) or cast(Verdict, verdicts[case]) for case in cases]
 
-    def _remember(self, new: dict[tuple[str | None, str], Verdict]) -> None:
-        short = {
-            (answer, gold): verdict
-            for (answer, gold), verdict in new.items()
-            if verdict.failure is None and len(answer or "") + len(gold) <= MAX_KNOWN_LENGTH
+    def _recalled(self, case: Case) -> Verdict | None:
+        """The verdict as far as it is known; a gold that is to blame for one answer is for all."""
+        answer, gold = case
+        probe = self._known.get(_digest((PROBE, gold)))
+        if probe and probe.failure and answer not in (None, PROBE):
+            return Verdict(None, f"have a gold that {probe.failure}")
+        return self._known.get(_digest(case))
+
+    def _remember(self, new: dict[Case, Verdict]) -> None:
+        lasting = {
+            _digest(case): verdict for case, verdict in new.items() if verdict.failure is None or verdict.is_blamed
         }
-        self._known = self._known | short if len(self._known) + len(short) <= MAX_KNOWN else short
+        self._known = self._known | lasting if len(self._known) + len(lasting) <= MAX_KNOWN else lasting
 
-    def _verdict(self, answer: str | None, gold: str) -> Verdict:
-        worker = self._free.get()
-        is_usable = False
-        try:
-            worker = worker or _Worker(self._seconds)
-            verdict = worker.ask(answer, gold)
-            is_usable = not worker.is_worn
-        except (TimeoutError, ChildProcessError) as error:
-            verdict = Verdict(False, "ran out of time" if isinstance(error, TimeoutError) else "killed its worker")
-        finally:
-            if worker and not is_usable:
-                worker.kill()
-            self._free.put(worker if is_usable else None)
-        if verdict.failure:
-            logger.warning("comparing %.80r with %.80r %s and counts as wrong", answer, gold, verdict.failure)
+    def _say_failures(self, new: dict[Case, Verdict]) -> None:
+        for verdict in dict.fromkeys(new.values()):
+            if verdict.failure:
+                cases = [case for case, other in new.items() if other == verdict]
+                self._log_once(
+                    verdict.failure,
+                    "%d of %d comparisons %s; the answers are %s; the first is %.80r against %.80r",
+                    len(cases),
+                    len(new),
+                    verdict.failure,
+                    "unscorable" if verdict.is_equal is None else "wrong",
+                    *cases[0],
+                )
+
+    def _log_once(self, kind: str, message: str, *values: object) -> None:
+        """A warning the first time; later ones of the kind are for `grader/unscorable_share` to show."""
+        logger.log(logging.DEBUG if kind in self._said else logging.WARNING, message, *values)
+        self._said.add(kind)
+
+    def _compared(self, cases: list[Case]) -> dict[Case, Verdict]:
+        verdicts: dict[Case, Verdict] = {}
+        for share in TURNS:
+            turn = _Turn(share * self._seconds, timeouts_left=LOST_LIMITS * self._size / share)
+            futures = {case: self._threads.submit(self._verdict, case, turn) for case in cases}
+            try:
+                verdicts |= {case: future.result() for case, future in futures.items()}
+            finally:  # after Ctrl-C the rest of the batch would be compared before Python could end
+                turn.given_up = "was interrupted"
+                for future in futures.values():
+                    future.cancel()
+                for worker in list(turn.busy):
+                    worker.end()
+            cases = [case for case in cases if verdicts[case].failure == OUT_OF_TIME]
+        return verdicts
+
+    def _verdict(self, case: Case, turn: _Turn) -> Verdict:
+        verdict = self._attempt(case, turn) or self._attempt(case, turn) or Verdict(None, KILLED)
+        if verdict.failure == OUT_OF_TIME:
+            turn.timeouts_left -= 1
+            if turn.timeouts_left < 1:
+                turn.given_up = turn.given_up or CROWDED_OUT
         return verdict
+
+    def _attempt(self, case: Case, turn: _Turn) -> Verdict | None:
+        """The verdict, or that there will be none; `None` if the worker ended in the middle."""
+        worker, is_usable = self._free.get(), True
+        try:
+            if turn.given_up:
+                return Verdict(None, turn.given_up)
+            is_usable = False
+            worker = worker or self._started()
+            turn.busy.add(worker)
+            verdict = worker.ask(case, turn.seconds, self._max_wait)
+            is_usable = verdict is not None
+            if worker.is_late:
+                turn.given_up = STARVED
+            return verdict
+        except _NotStarted:
+            turn.given_up = NO_WORKER
+            return Verdict(None, NO_WORKER)
+        finally:
+            if worker:
+                turn.busy.discard(worker)
+                if not is_usable:
+                    worker.kill()
+            self._free.put(worker if is_usable else None)
+
+    def _started(self) -> _Worker:
+        """A new worker; raises as [`verdicts`] where none can be hoped for, and `_NotStarted` where none comes up."""
+        deadline = time.monotonic() + STARTUP_SECONDS
+        for _ in range(START_ATTEMPTS):
+            try:
+                worker = _Worker()
+                self._has_started = True
+                return worker
+            except _NotStarted as error:
+                fault = error
+            if time.monotonic() > deadline:
+                break
+        if fault.is_broken and not self._has_started:
+            raise RuntimeError(f"the grader's worker process did not start, so no answer can be graded: {fault}")
+        self._log_once(
+            "no worker",
+            "the grader's worker processes do not start (%s); answers that need one are unscorable until they do; "
+            "free memory, or raise the limit on processes (ulimit -u)",
+            fault,
+        )
+        raise fault
 
     def close(self) -> None:
         """Ends all idle workers; later comparisons start new ones. Does nothing in a forked process: not its own."""
@@ -211,3 +368,7 @@ class GraderPool:
             if worker is not None:
                 worker.kill()
             self._free.put(None)
+
+
+def _digest(case: Case) -> bytes:
+    return hashlib.blake2b(ascii(case).encode(), digest_size=16).digest()

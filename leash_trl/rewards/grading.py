@@ -23,9 +23,10 @@ class Grade:
         answer (`str`, *optional*):
             The answer it commits to; `None` if it gives none.
         is_correct (`bool`, *optional*):
-            Whether the answer is equivalent to the gold; `None` where the gold cannot be read.
+            Whether the answer is equivalent to the gold; `None` where that cannot be known.
         failure (`str`, *optional*):
-            Why the comparison did not end, if it did not; then `is_correct` is False.
+            Why the comparison did not end, if it did not. Then `is_correct` is False where the answer is to blame, and
+            `None` where it is not. Without one, `None` says that the gold cannot be read.
     """
 
     answer: str | None
@@ -83,7 +84,8 @@ def grade(
         `list[Grade]`: A completion without an answer is wrong, even if its gold cannot be read.
 
     Raises:
-        `RuntimeError`: If the grader's worker processes cannot start.
+        `RuntimeError`: If no worker process of the grader has ever started and those that try give up by themselves,
+            as where math-verify is not installed.
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
