@@ -69,14 +69,19 @@ def test_lenient_takes_bare_answers_and_tags():
     assert lenient_math_reward.__name__ != math_reward.__name__  # TRL logs rewards under these
 
 
-def test_the_share_of_failed_comparisons_is_logged(monkeypatch):
-    verdicts = {"a": Verdict(False, "ran out of time"), "b": Verdict(False), "c": Verdict(True)}
+def test_a_failed_comparison_is_wrong_or_unscorable_and_both_shares_are_logged(monkeypatch):
+    verdicts = {
+        "a": Verdict(False, "ran out of time"),
+        "b": Verdict(False),
+        "c": Verdict(True),
+        "d": Verdict(None, "lost its worker process twice"),
+    }
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [verdicts[answer[7]] for answer, _ in cases])
     logged = {}
-    completions = [r"\boxed{a + 1}", r"\boxed{b + 1}", r"\boxed{c + 1}", "none"]
-    rewards = math_reward(completions, ["x + 1"] * 4, log_metric=logged.__setitem__)
-    assert rewards == [-1.0, -1.0, 1.0, -1.0]
-    assert logged == {"grader/failed_share": 0.25}
+    completions = [*(rf"\boxed{{{name} + 1}}" for name in "abcd"), "none"]
+    rewards = math_reward(completions, ["x + 1"] * 5, log_metric=logged.__setitem__)
+    assert rewards == [-1.0, -1.0, 1.0, None, -1.0]
+    assert logged == {"grader/failed_share": 0.2, "grader/unscorable_share": 0.2}
 
 
 def test_works_off_the_main_thread():

@@ -35,7 +35,8 @@ def math_reward(
     $$ r(x, y) = +1 \text{ if is\_equivalent}(y, y^*) \text{ else } -1 $$
 
     Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). Equivalence is math-verify's, run in worker
-    processes with a hard time and memory limit, so it cannot hang and works in any thread.
+    processes with a hard limit of processor time and memory, so it cannot hang and works in any thread;
+    [`~leash_trl.rewards.grader_pool.GraderPool`] says what one comparison and one batch may take.
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`):
@@ -44,8 +45,10 @@ def math_reward(
         solution (`list[str]`):
             Gold answers, with or without dollar signs or a box.
         log_metric (`callable`, *optional*):
-            The trainer's; logs `grader/failed_share`, the share of comparisons that ran over their limits or lost
-            their worker and count as wrong.
+            The trainer's; logs two shares of the completions. `grader/failed_share`: wrong because comparing the
+            answer ran out of time or memory. `grader/unscorable_share`: left out with the reward `None`, because the
+            gold cannot be read, the worker was killed twice, does not start or gets no processor, or too many others
+            of the batch ran out of time; a warning says which.
         lenient (`bool`, *optional*, defaults to `False`):
             Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
             [`lenient_math_reward`] is this function with it.
@@ -57,11 +60,11 @@ def math_reward(
             Other dataset columns; unused.
 
     Returns:
-        `list[float | None]`: Rewards; `None` where an answer meets a gold that cannot be read, so that the sample is
-        left out.
+        `list[float | None]`: Rewards; `None` where an answer cannot be scored, so that the sample is left out.
 
     Raises:
-        `RuntimeError`: If the grader's worker processes cannot start.
+        `RuntimeError`: If no worker process of the grader has ever started and those that try give up by themselves,
+            as where math-verify is not installed. Later failures leave samples out.
 
     Example:
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
@@ -69,7 +72,10 @@ def math_reward(
     """
     grades = grade([_text(completion) for completion in completions], solution, lenient, opens_thinking)
     if log_metric is not None and grades:
-        log_metric("grader/failed_share", sum(grade.failure is not None for grade in grades) / len(grades))
+        num_unscorable = sum(grade.is_correct is None for grade in grades)
+        num_failed = sum(grade.failure is not None and grade.is_correct is not None for grade in grades)
+        log_metric("grader/failed_share", num_failed / len(grades))
+        log_metric("grader/unscorable_share", num_unscorable / len(grades))
     return [_reward(grade.is_correct) for grade in grades]
 
 
