@@ -6,7 +6,7 @@ from pathlib import Path
 from leash_trl.evaluation.samples import RUN_FILE, SAMPLES_FOLDER, ProblemSamples, SampledCompletion
 
 
-def completion(answer: str | None, num_tokens: int, is_correct: bool, limit: int = 64) -> SampledCompletion:
+def completion(answer: str | None, num_tokens: int, is_correct: bool | None, limit: int = 64) -> SampledCompletion:
     """A completion that is cut off where it is as long as the limit, and took ten tokens of trials."""
     finish_reason = "length" if num_tokens == limit else "eos"
     return SampledCompletion(0, "text", num_tokens, num_tokens + 10, finish_reason, answer, is_correct)

@@ -62,3 +62,17 @@ def test_bounds_that_keep_nothing_are_refused_early(bounds, message):
     with pytest.raises(ValueError, match=message):
         check_bounds(4, *bounds)
     check_bounds(4, 1, 3, 0.5)
+
+
+def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_are():
+    outcomes = [(True, True, None, False), (True, True, True, None), (None, None, True, False), (None,) * 4]
+    samples = [
+        problem(index, *(completion("1", 10 * (number + 1), right) for number, right in enumerate(row)))
+        for index, row in enumerate(outcomes)
+    ]
+    kept = list(filtered_rows(rows(4), samples, min_passes=1, max_passes=3))
+    assert [(row["id"], row["pass_rate"], row["num_samples"]) for row in kept] == [
+        ("p0", 2 / 3, 3),
+        ("p2", 1 / 2, 2),
+    ]
+    assert list(filtered_rows(rows(4), samples, min_passes=0, max_passes=4))[-1]["id"] == "p2"

@@ -268,3 +268,23 @@ def test_results_know_what_the_run_says(tmp_path):
     run = load_results(folder)
     assert run.label == "leash"
     assert run.run == json.loads((folder / "run.json").read_text())
+
+
+def test_unscorable_completions_are_left_out_of_accuracy_and_said(tmp_path, caplog):
+    # 2 of 3 that could be graded are right, and the unscorable one is as long as the others together
+    mixed = problem(
+        0, completion("1", 10, True), completion("1", 20, True), completion("9", 30, False), completion("1", 60, None)
+    )
+    lost = problem(1, *(completion("1", 10, None) for _ in range(4)))
+    results = load_results(write_run(tmp_path / "run", {"aime": [mixed, lost]}))
+    row = results.benchmarks[0]
+    assert (row.num_problems, row.num_expected, results.problems["aime"].ids) == (1, 2, ("p0",))
+    found = values(row)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["pass_at_2"] == 1.0  # of 3 pairs
+    assert found["pass_at_4"] == 1.0
+    assert found["majority"] == 1.0
+    assert found["accuracy_within_16"] == pytest.approx(1 / 3)
+    assert found["tokens"] == 30.0
+    assert (row.statistics["right_tokens"], row.statistics["wrong_tokens"]) == (15.0, 30.0)
+    assert "5 of 8" in caplog.text

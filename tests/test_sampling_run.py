@@ -101,13 +101,12 @@ def test_a_bare_answer_counts_on_request_only(tokenizer, sums, tmp_path):
         assert not any("<|end|>" in c.text for c in completions)
 
 
-def test_a_comparison_that_does_not_end_is_on_record(tokenizer, sums, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sampling_run, "grade", lambda texts, *rest: [Grade("1", False, "ran out of time")] * len(texts)
-    )
+@pytest.mark.parametrize(("is_correct", "failure"), [(False, "ran out of time"), (None, "lost its worker")])
+def test_a_comparison_that_does_not_end_is_on_record(tokenizer, sums, tmp_path, monkeypatch, is_correct, failure):
+    monkeypatch.setattr(sampling_run, "grade", lambda texts, *rest: [Grade("1", is_correct, failure)] * len(texts))
     run(SumEngine(tokenizer), sums, tmp_path, plan())
     completions = [c for problem in read_samples(samples_path(tmp_path, "sums")) for c in problem.completions]
-    assert {c.grader_failure for c in completions} == {"ran out of time"}
+    assert {(c.is_correct, c.grader_failure) for c in completions} == {(is_correct, failure)}
 
 
 def test_tokens_of_trials_are_counted_apart(tokenizer, sums, tmp_path):

@@ -72,6 +72,14 @@ def main(argv: list[str]) -> None:
 
 def _summary(samples: list, num_samples: int, num_kept: int) -> str:
     """How many problems were solved how often, and what was kept."""
-    passes = [sum(completion.is_correct for completion in problem.completions) for problem in samples]
+    from leash_trl.evaluation.pass_rate_filter import correct_lengths, num_ungraded
+
+    passes = [len(correct_lengths(problem)) for problem in samples]
+    ungraded = sum(map(num_ungraded, samples))
     counts = ", ".join(f"{passes.count(number)} with {number}" for number in range(num_samples + 1))
-    return f"Of {len(samples)} problems, by right completions out of {num_samples}: {counts}. Kept {num_kept}."
+    return f"Of {len(samples)} problems, by right completions out of {num_samples}: {counts}. Kept {num_kept}." + (
+        f" {ungraded} completions could not be graded and count as neither right nor wrong (grader_failure in the "
+        "samples says why); problems that they could decide are left out."
+        if ungraded
+        else ""
+    )

@@ -367,15 +367,18 @@ def _sample_with_bar(engine: "Engine", name: str, rows: "Dataset", plan: "Sampli
 
     from leash_trl.evaluation.sampling_run import num_done, sample_problems
 
-    count, right, tokens, failures = 0, 0, 0, 0
+    count, graded, right, tokens, failures = 0, 0, 0, 0, 0
     with tqdm(total=len(rows), initial=num_done(folder, name, rows, plan), desc=name, unit="problem") as bar:
         for unit in sample_problems(engine, name, rows, plan, folder):
             completions = [completion for problem in unit for completion in problem.completions]
             count += len(completions)
-            right += sum(completion.is_correct for completion in completions)
+            graded += sum(completion.is_correct is not None for completion in completions)
+            right += sum(completion.is_correct is True for completion in completions)
             tokens += sum(completion.num_tokens for completion in completions)
-            failures += sum(completion.grader_failure is not None for completion in completions)
-            bar.set_postfix(accuracy=f"{right / count:.3f}", tokens=f"{tokens / count:.0f}")
+            failures += sum(
+                completion.is_correct is False and completion.grader_failure is not None for completion in completions
+            )
+            bar.set_postfix(accuracy=f"{right / max(1, graded):.3f}", tokens=f"{tokens / count:.0f}")
             bar.update(len(unit))
     if failures:
         print(

@@ -38,7 +38,7 @@ def evaluate(
             Label of the progress bar.
 
     Raises:
-        `ValueError`: If a solution cannot be parsed.
+        `ValueError`: If a completion cannot be graded.
     """
     samples = sample(
         model,
@@ -55,7 +55,10 @@ def evaluate(
         for completions, solution in zip(samples, problems["solution"], strict=True)
     ]
     if any(reward is None for row in rewards for reward in row):
-        raise ValueError("a solution of the data set cannot be parsed by math-verify; drop or mend its row")
+        raise ValueError(
+            "a completion cannot be graded: its solution cannot be read by math-verify, so drop or mend it; or the "
+            "grader failed, as its warnings say"
+        )
     return GradedSamples(
         is_correct=np.array(rewards, dtype=float) > 0,
         lengths=np.array([[completion.length for completion in completions] for completions in samples]),

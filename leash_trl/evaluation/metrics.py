@@ -1,6 +1,7 @@
 """What sampled completions of P problems, k each, amount to: arrays in, one value per problem out.
 
-The mean of what a function returns is the metric; intervals over problems are `bootstrap`'s.
+The mean of what a function returns is the metric; intervals over problems are `bootstrap`'s. Correctness is True or
+False, or else 1, 0 or NaN: a completion that could not be graded is left out of shares and has no vote.
 """
 
 from collections import Counter
@@ -32,7 +33,7 @@ def avg_at_k(is_correct: np.ndarray) -> np.ndarray:
         >>> avg_at_k(np.array([[True, True], [True, False]])).tolist()
         [1.0, 0.5]
     """
-    return is_correct.mean(axis=1)
+    return np.nanmean(is_correct, axis=1)
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
@@ -40,7 +41,7 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
 
     $$ 1 - \binom{n-c}{k} \Big/ \binom{n}{k} $$
 
-    with c right completions among n: unbiased where `1 - (1 - c/n)^k` is not.
+    with c right completions among n graded ones: unbiased where `1 - (1 - c/n)^k` is not; n below k draws all.
 
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 
@@ -60,11 +61,12 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
         >>> pass_at_k(np.array([[True, False, False, False]]), k=2).tolist()  # 1 - 3/6
         [0.5]
     """
-    num_samples = is_correct.shape[1]
-    _check_at_most(k, num_samples, "k")
+    _check_at_most(k, is_correct.shape[1], "k")
+    graded, right = (~np.isnan(is_correct)).sum(axis=1), (is_correct == 1).sum(axis=1)
     # whole numbers of any size: no product of floats to lose digits in
-    by_num_right = [1 - comb(num_samples - right, k) / comb(num_samples, k) for right in range(num_samples + 1)]
-    return np.array(by_num_right)[is_correct.sum(axis=1)]
+    return np.array(
+        [1 - comb(n - c, min(k, n)) / comb(n, min(k, n)) for n, c in zip(graded.tolist(), right.tolist(), strict=True)]
+    )
 
 
 def _check_at_most(value: int, num_samples: int, name: str) -> None:
@@ -89,7 +91,7 @@ def votes(answers: Sequence[str | None], is_correct: Sequence[bool] | np.ndarray
         [True, True, '3', '3', None]
     """
     return [
-        None if answer is None else RIGHT if right else "".join(answer.replace("$", "").split())
+        None if answer is None or np.isnan(right) else RIGHT if right else "".join(answer.replace("$", "").split())
         for answer, right in zip(answers, is_correct, strict=True)
     ]
 
@@ -247,7 +249,8 @@ def accuracy_within_budgets(is_correct: np.ndarray, lengths: np.ndarray, budgets
         [[0.0, 0.5, 1.0]]
     """
     fits = lengths[:, :, None] <= np.asarray(budgets)
-    return (fits & is_correct[:, :, None]).mean(axis=1)
+    num_graded_P1 = (~np.isnan(is_correct)).sum(axis=1, keepdims=True)
+    return (fits & (is_correct == 1)[:, :, None]).sum(axis=1) / num_graded_P1
 
 
 def mean_tokens_where(lengths: np.ndarray, mask: np.ndarray) -> float | None:

@@ -14,6 +14,11 @@ def correct_lengths(problem: ProblemSamples) -> list[int]:
     return [completion.num_tokens for completion in problem.completions if completion.is_correct]
 
 
+def num_ungraded(problem: ProblemSamples) -> int:
+    """How many of a problem's completions could not be graded."""
+    return sum(completion.is_correct is None for completion in problem.completions)
+
+
 def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quantile: float | None = None) -> None:
     """Sees to it that a filter keeps something, before anything is sampled.
 
@@ -41,7 +46,8 @@ def filtered_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of the problems whose number of right completions lies within bounds.
 
-    The paper keeps what is neither always nor never solved: 0 < passes < k, with k = 4.
+    The paper keeps what is neither always nor never solved: 0 < passes < k, with k = 4. Completions that could not be
+    graded count as neither: a problem is kept if it would be whatever they are.
 
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 
@@ -57,8 +63,8 @@ def filtered_rows(
             the longer. 0 is the shortest right completion, 0.5 the median.
 
     Yields:
-        `dict`: The problem's columns, and `pass_rate` in [0, 1], `num_samples`, `mean_length` and `correct_lengths` in
-        tokens.
+        `dict`: The problem's columns, and `pass_rate` in [0, 1] and `num_samples` of graded completions,
+        `mean_length` of all and `correct_lengths` in tokens.
 
     Raises:
         `ValueError`: If the samples are not those of the problems.
@@ -67,14 +73,15 @@ def filtered_rows(
         if row["id"] != problem.id:
             raise ValueError(f"problem {row['id']} has the samples of {problem.id}")
         k, lengths = len(problem.completions), correct_lengths(problem)
-        if not min_passes <= len(lengths) <= max_passes:
+        num_graded = k - num_ungraded(problem)
+        if num_graded == 0 or len(lengths) < min_passes or len(lengths) + k - num_graded > max_passes:
             continue
         target = {} if target_quantile is None else {"target_length": _upper_quantile(lengths, target_quantile)}
         yield {
             **row,
             **target,
-            "pass_rate": len(lengths) / k,
-            "num_samples": k,
+            "pass_rate": len(lengths) / num_graded,
+            "num_samples": num_graded,
             "mean_length": sum(completion.num_tokens for completion in problem.completions) / k,
             "correct_lengths": lengths,
         }

@@ -1,5 +1,6 @@
 """Metrics of a run's folder: one row per benchmark and an overall row; and the change against a baseline."""
 
+import logging
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from leash_trl.evaluation.metrics import (
 )
 from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, read_run, read_samples, sample_files
 
+
+logger = logging.getLogger(__name__)
 
 OVERALL = "overall"
 # the paper of short-m@k recommends these two
@@ -213,6 +216,7 @@ def load_samples(
         _check_samples(f"{folder}, {name}", problems, run["benchmarks"][name]["num_problems"], run["num_samples"])
     if not allow_partial:
         _check_complete(folder, run, samples)
+    samples = {name: _gradable(f"{folder}, {name}", problems) for name, problems in samples.items() if problems}
     samples = {name: problems for name, problems in samples.items() if problems}
     if not samples:
         raise ValueError(f"{folder} holds no samples yet; let leash eval sample at least one problem")
@@ -231,6 +235,29 @@ def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int
                 f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
                 f"num_samples is {num_samples}; sample it again into a new folder"
             )
+
+
+def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples]:
+    """The problems without those of which nothing could be graded; says what could not."""
+    failures = [
+        completion.grader_failure
+        for problem in problems
+        for completion in problem.completions
+        if completion.is_correct is None
+    ]
+    if not failures:
+        return problems
+    kept = [problem for problem in problems if any(c.is_correct is not None for c in problem.completions)]
+    logger.warning(
+        "%s: %d of %d completions could not be graded (the first %s) and count as neither right nor wrong; so %d "
+        "problems are left out; sample into a new folder to have them",
+        place,
+        len(failures),
+        sum(len(problem.completions) for problem in problems),
+        failures[0],
+        len(problems) - len(kept),
+    )
+    return kept
 
 
 def _check_complete(folder: str | Path, run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> None:
@@ -319,7 +346,8 @@ def _table(problems: Sequence[ProblemSamples], field: Callable[[SampledCompletio
 
 
 def _correctness_and_lengths(problems: Sequence[ProblemSamples]) -> tuple[np.ndarray, np.ndarray]:
-    return _table(problems, attrgetter("is_correct")), _table(problems, attrgetter("num_tokens"))
+    """Two `np.ndarray` of shape `(P, k)`: 1, 0 or, where it could not be graded, NaN; and tokens."""
+    return _table(problems, attrgetter("is_correct")).astype(float), _table(problems, attrgetter("num_tokens"))
 
 
 def _problem_values(problems: Sequence[ProblemSamples], budgets: Sequence[int]) -> dict[str, np.ndarray]:
@@ -353,8 +381,8 @@ def _statistics(problems: Sequence[ProblemSamples]) -> dict[str, float | None]:
     return {
         "median_tokens": float(np.median(lengths)),
         "p95_tokens": float(np.quantile(lengths, 0.95)),
-        "right_tokens": mean_tokens_where(lengths, is_correct),
-        "wrong_tokens": mean_tokens_where(lengths, ~is_correct),
+        "right_tokens": mean_tokens_where(lengths, is_correct == 1),
+        "wrong_tokens": mean_tokens_where(lengths, is_correct == 0),
     }
 
 

@@ -28,10 +28,12 @@ class SampledCompletion:
             `"eos"`, or `"length"` where the limit cut it off.
         answer (`str`, *optional*):
             The answer it commits to; `None` if it gives none.
-        is_correct (`bool`):
-            Whether the answer is equivalent to the solution.
+        is_correct (`bool`, *optional*):
+            Whether the answer is equivalent to the solution; `None` if it could not be graded, and then it counts as
+            neither right nor wrong.
         grader_failure (`str`, *optional*):
-            Why the comparison did not end, if it did not; then the answer counts as wrong.
+            Why the comparison did not end, if it did not; then the answer is wrong or, where that is not its fault,
+            not graded.
     """
 
     seed: int
@@ -40,7 +42,7 @@ class SampledCompletion:
     num_generated_tokens: int
     finish_reason: str
     answer: str | None
-    is_correct: bool
+    is_correct: bool | None
     grader_failure: str | None = None
 
 

@@ -237,7 +237,7 @@ def _graded(
     completions = []
     verdicts = grade(texts, solutions, lenient, in_thinking)
     for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True):
-        if verdict.is_correct is None:
+        if verdict.is_correct is None and verdict.failure is None:
             raise ValueError(
                 "a solution cannot be read by math-verify; rewards.grading.unreadable_solutions finds them"
             )
