@@ -33,9 +33,9 @@ PROBE = r"\boxed{\sqrt{2}}"  # an answer that no reader stumbles over: where it 
 MAX_KNOWN = 65_536  # verdicts; about 12 MB
 
 KILLED = "lost its worker process twice (the system ends processes mostly for want of memory)"
-STARVED = "got no processor time (the machine is overloaded)"
+STARVED = "got too little processor time (the machine is overloaded)"
 CROWDED_OUT = "came in one batch with too many that ran out of time"
-NO_WORKER = "found no worker process"
+NO_WORKER = "found no worker that starts ({}; free memory, or raise the limit on processes, ulimit -u)"
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):  # it may have closed its output only
             self._process.wait(timeout=5)
         self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip()[-2000:]
+        said = self._errors.read().decode(errors="replace").strip()[-500:]
         self.kill()
         code = self._process.returncode
         ending = f"not ready within {STARTUP_SECONDS:g} s" if self.is_late else f"exit code {code}"
@@ -208,13 +208,13 @@ class GraderPool:
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
             Limit of processor time for one comparison, in seconds: math-verify's own for reading and comparing
             together. Windows has no such limit; there only the next one holds.
-        max_wait_seconds (`float`, *optional*, defaults to `120.0`):
-            Time on the clock after which a worker counts as starved and its call is given up. With a start of the same
-            length it stays under the ten minutes after which other ranks would give up waiting.
+        max_wait_seconds (`float`, *optional*, defaults to `60.0`):
+            Time on the clock after which a comparison counts as starved, and the rest of its turn with it. Other ranks
+            wait ten minutes for this one before they end the run.
     """
 
     def __init__(
-        self, size: int | None = None, seconds_per_case: float = 10.0, max_wait_seconds: float = 120.0
+        self, size: int | None = None, seconds_per_case: float = 10.0, max_wait_seconds: float = 60.0
     ) -> None:
         self._seconds = seconds_per_case
         self._max_wait = max_wait_seconds
@@ -271,11 +271,13 @@ class GraderPool:
         self._known = self._known | lasting if len(self._known) + len(lasting) <= MAX_KNOWN else lasting
 
     def _say_failures(self, new: dict[Case, Verdict]) -> None:
+        """A warning of each kind the first time; later ones are for `grader/unscorable_share` to show."""
         for verdict in dict.fromkeys(new.values()):
             if verdict.failure:
                 cases = [case for case, other in new.items() if other == verdict]
-                self._log_once(
-                    verdict.failure,
+                kind = verdict.failure.partition(" (")[0]
+                logger.log(
+                    logging.DEBUG if kind in self._said else logging.WARNING,
                     "%d of %d comparisons %s; the answers are %s; the first is %.80r against %.80r",
                     len(cases),
                     len(new),
@@ -283,11 +285,7 @@ class GraderPool:
                     "unscorable" if verdict.is_equal is None else "wrong",
                     *cases[0],
                 )
-
-    def _log_once(self, kind: str, message: str, *values: object) -> None:
-        """A warning the first time; later ones of the kind are for `grader/unscorable_share` to show."""
-        logger.log(logging.DEBUG if kind in self._said else logging.WARNING, message, *values)
-        self._said.add(kind)
+                self._said.add(kind)
 
     def _compared(self, cases: list[Case]) -> dict[Case, Verdict]:
         verdicts: dict[Case, Verdict] = {}
@@ -324,12 +322,12 @@ class GraderPool:
             turn.busy.add(worker)
             verdict = worker.ask(case, turn.seconds, self._max_wait)
             is_usable = verdict is not None
-            if worker.is_late:
+            if worker.is_late and not is_usable:
                 turn.given_up = STARVED
             return verdict
-        except _NotStarted:
-            turn.given_up = NO_WORKER
-            return Verdict(None, NO_WORKER)
+        except _NotStarted as error:
+            turn.given_up = turn.given_up or NO_WORKER.format(error)
+            return Verdict(None, turn.given_up)
         finally:
             if worker:
                 turn.busy.discard(worker)
@@ -351,12 +349,6 @@ class GraderPool:
                 break
         if fault.is_broken and not self._has_started:
             raise RuntimeError(f"the grader's worker process did not start, so no answer can be graded: {fault}")
-        self._log_once(
-            "no worker",
-            "the grader's worker processes do not start (%s); answers that need one are unscorable until they do; "
-            "free memory, or raise the limit on processes (ulimit -u)",
-            fault,
-        )
         raise fault
 
     def close(self) -> None:
