@@ -259,7 +259,7 @@ class PlacedPrompt:
         prompt (`str` or `list[dict]`):
             The prompt, the method's suffix included.
         target (`float`):
-            Its target in tokens, NaN for none.
+            Its target in tokens, at most the generation limit, NaN for none.
     """
 
     row: int
@@ -297,8 +297,9 @@ def long_prompts(
         for index, (row, target) in enumerate(zip(seen, targets, strict=True), start):
             # JSON writes a character as one byte, or as six for the up to four that UTF-8 makes of it
             bound = len(json.dumps(row["prompt"], default=repr)) + overhead
-            if bound + max(limit, 0 if math.isnan(target) else target) > context:
-                found.append((bound, PlacedPrompt(index, row["prompt"], target)))
+            most = target if math.isnan(target) else min(target, args.generation_limit)
+            if bound + max(limit, 0 if math.isnan(most) else most) > context:
+                found.append((bound, PlacedPrompt(index, row["prompt"], most)))
         start += len(rows)
     return [placed for _, placed in heapq.nlargest(MOST_MEASURED, found, key=lambda pair: pair[0])]
 

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -213,7 +214,7 @@ def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems)
 
 
 def test_only_methods_that_use_targets_hold_those_of_rows_to_the_limit(make_args, make_trainer, problems):
-    dataset, refusing = problems.add_column("target_length", [999] * len(problems)), set()
+    dataset, refusing = problems.add_column("target_length", [9999] * len(problems)), set()
     for name in METHODS:
         kwargs = {"budget_range": [4, 8]} if name.startswith("l1") else {}
         kwargs |= {"cache_length": 4} if name == "dapo_overlong" else {}
@@ -224,9 +225,11 @@ def test_only_methods_that_use_targets_hold_those_of_rows_to_the_limit(make_args
             refusing.add(name)
     leash, laser = {"leash", "leash_c", "leash_pi", "laconic"}, {"laser", "laser_d", "laser_de"}
     assert refusing == {*leash, *laser, "dler", "l1_exact", "l1_max"}
-    trainer = make_trainer(length_control="none", lambda_lr=None, target_length=None, dataset=dataset, max_steps=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        trainer = make_trainer(length_control="none", lambda_lr=None, target_length=None, dataset=dataset, max_steps=1)
     trainer.train()
-    assert trainer.state.log_history[0]["leash/target_length"] == 999
+    assert trainer.state.log_history[0]["leash/target_length"] == 9999
 
 
 def test_targets_of_rows_are_held_to_the_method_at_every_milestone(make_args, problems):

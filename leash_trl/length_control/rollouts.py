@@ -19,7 +19,7 @@ class Rollouts:
         is_truncated (`torch.Tensor` of shape `(N,)`):
             True where the completion ended without EOS.
         questions (`torch.Tensor` of shape `(N,)`):
-            A number that stands for the prompt and its pictures, int64: the same ones have the same in every run.
+            A number that stands for the prompt and its pictures, int64, the same in every run.
         num_generations (`int`):
             G, the number of completions per prompt.
         max_completion_length (`float`):
