@@ -14,6 +14,7 @@ from leash_trl import setup_checks
 from leash_trl.advice import advise, space_problem
 from leash_trl.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
@@ -51,19 +52,25 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         columns = setup_checks.known_columns(train_dataset)
         setup_checks.check_columns(columns, reward_funcs, *elsewhere)
         setup_checks.check_own_targets(train_dataset, method, args)
+        has_own_prompts = elsewhere[0] not in (None, shrinking_rollout) or elsewhere[1] is not None
+        if not has_own_prompts:
+            setup_checks.check_asks(train_dataset)
         with advise("starting", args):
             super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         setup_checks.check_end_token(self._tokenizer)
+        if self.rollout_func is shrinking_rollout:
+            check_samples_plainly(self)
         if self.accelerator.is_main_process:
             setup_checks.warn_about_misspelt_target(columns)
-        if isinstance(train_dataset, Dataset) and columns is not None and len(train_dataset) > 0:
+            if not has_own_prompts:
+                setup_checks.warn_about_strings(train_dataset, self._tokenizer)
+        is_readable = isinstance(train_dataset, Dataset) and columns is not None and len(train_dataset) > 0
+        # an image is more tokens than its place in text
+        if is_readable and not has_own_prompts and not self._is_vlm:
             self._check_prompts(train_dataset, method)
         self._end_watch = EndWatch()
 
     def _check_prompts(self, dataset: Dataset, method: LengthControl) -> None:
-        # environments and functions of the user's make other prompts; an image is more tokens than its place in text
-        if self.environment_factories is not None or self.rollout_func is not None or self._is_vlm:
-            return
         prompt = dataset[0]["prompt"]
         setup_checks.check_messages(prompt, self.processing_class.chat_template)
         if self.accelerator.is_main_process:

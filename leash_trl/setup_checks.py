@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, IterableDataset, Value
 from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
+from leash_trl.blank_prompts import check_not_blank
 from leash_trl.endings import TEMPLATE_FAULTS
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
@@ -156,7 +157,44 @@ def check_messages(prompt: Any, chat_template: Any) -> None:
     if is_conversational({"prompt": prompt}) and chat_template is None:
         raise ValueError(
             "the data set's prompts are messages, but the tokenizer has no chat_template to write them with; take an "
-            "instruction-tuned model, set tokenizer.chat_template, or use prompts that are plain text"
+            "instruction-tuned model, set tokenizer.chat_template and save it with the model, or give "
+            "LeashGRPOTrainer prompts that are plain text"
+        )
+
+
+def check_asks(dataset: Any) -> None:
+    """Sees to it that every prompt of a data set with rows by index asks something.
+
+    Raises:
+        `ValueError`: If one is missing or empty; it names the row.
+    """
+    if isinstance(dataset, Dataset) and "prompt" in (known_columns(dataset) or []):
+        check_not_blank(dataset["prompt"])
+
+
+def warn_about_strings(dataset: Any, tokenizer: "PreTrainedTokenizerBase") -> None:
+    """Warns of prompts that are plain text where the tokenizer has a chat template, which is not applied then.
+
+    Text with a token that was added to the tokenizer, such as `<|im_start|>`, was written by a template already.
+
+    Args:
+        dataset (`Dataset` or `IterableDataset`):
+            Training data.
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer.
+    """
+    if tokenizer.chat_template is None or "prompt" not in (known_columns(dataset) or []):
+        return
+    if not isinstance(dataset.features["prompt"], Value):
+        return
+    first = dataset[0]["prompt"] if isinstance(dataset, Dataset) and len(dataset) > 0 else ""
+    if not any(token in first for token in tokenizer.get_added_vocab()):
+        warnings.warn(
+            "the data set's prompts are strings, which go to the model without the tokenizer's chat_template and "
+            "without an instruction; leash_trl.data.as_conversation makes messages of them: train_dataset.map("
+            "as_conversation)",
+            UserWarning,
+            stacklevel=2,
         )
 
 

@@ -44,11 +44,6 @@ def test_templates_come_off_whatever_they_are_put_around(question, head):
     assert bare_question(as_conversation({"prompt": question})["prompt"][0]["content"]) == question
 
 
-def test_a_conversation_cannot_be_made_twice():
-    with pytest.raises(ValueError, match="prompt is a list"):
-        as_conversation(as_conversation({"prompt": QUESTION}))
-
-
 def test_choices_are_lettered_in_their_order():
     lines = multiple_choice_question("Which?", [str(number) for number in range(10)]).splitlines()
     assert lines[:3] == ["Which?", "", "A. 0"]

@@ -90,10 +90,9 @@ def test_training_with_it(make_trainer):
     assert rows[-1]["leash/mean_length"] > 1
 
 
-def test_settings_it_cannot_follow_are_an_error(make_trainer):
-    trainer = make_trainer(parity_reward, rollout_func=shrinking_rollout)  # the fixture biases the end token
+def test_settings_it_cannot_follow_are_an_error_before_anything_is_generated(make_trainer):
     with pytest.raises(ValueError, match="no effect on shrinking_rollout"):
-        trainer.train()
+        make_trainer(parity_reward, rollout_func=shrinking_rollout)  # the fixture biases the end token
 
 
 def test_vllm_beside_it_is_an_error(make_trainer):

@@ -272,7 +272,7 @@ def test_a_gated_data_set_that_is_not_in_the_table_is_told_apart(monkeypatch):
 def test_the_hub_is_asked_for_the_source_s_id_configuration_and_split(monkeypatch):
     asked = []
 
-    def answer(*arguments):
+    def answer(*arguments, **options):
         asked.append(arguments)
         rows = {"question": ["How many?"], "answer": ["#### 9"]}
         return DatasetDict(

@@ -7,11 +7,10 @@ import json
 import os
 import sys
 import warnings
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from datasets import DatasetDict, load_dataset
 from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
@@ -30,7 +29,7 @@ from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
-from leash_trl.data import BOXED_SUFFIX, as_conversation
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.leash_grpo_config import LeashGRPOConfig
@@ -62,9 +61,8 @@ class LeashScriptArguments(ScriptArguments):
             `reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as
             `my_lib.rewards.custom_reward`.
         prompt_suffix (`str`, *optional*):
-            Appended to string prompts, which then become user messages so that the chat template applies; without it
-            prompts are used as they are, and those of named data sets and files get the release's instruction.
-            Conversations stay as they are.
+            Appended to string prompts, which become user messages so that the chat template applies, defaults to the
+            instruction of the LEASH authors' release; `""` appends nothing. Messages stay as they are.
         rollout_func (`str`, *optional*):
             Dotted import path of a function that generates in TRL's place, such as
             `leash_trl.engines.shrinking_batch.shrinking_rollout`.
@@ -84,7 +82,8 @@ class LeashScriptArguments(ScriptArguments):
     prompt_suffix: str | None = field(
         default=None,
         metadata={
-            "help": "Appended to string prompts, which then become user messages so that the chat template applies."
+            "help": "Appended to string prompts, which become user messages so that the chat template applies, "
+            'defaults to the instruction of the LEASH authors\' release; `""` appends nothing.'
         },
     )
     rollout_func: str | None = field(
@@ -181,40 +180,31 @@ def _imported(name: str):
 
 
 def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig):
-    """The data set that a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id."""
-    from leash_trl import gym
-    from leash_trl.data.references import FILE_BUILDERS, SOURCES
-    from leash_trl.data.sources import load_problems
-    from leash_trl.gym.dataset import load_gym
+    """Splits of what a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id.
 
+    Prompts are read by the rule of [`~leash_trl.data.as_conversation`].
+    """
+    from leash_trl import gym
+    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import load_problems, load_splits, named_files, training_rows
+
+    suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
+    name, train_split = script_args.dataset_name, script_args.dataset_train_split
     if dataset_args.datasets:
-        return _with_suffix(get_dataset(dataset_args), script_args)
-    name = script_args.dataset_name
+        paths = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
+        with named_files(f"datasets ({paths})"):
+            splits = get_dataset(dataset_args)
+        return {split: training_rows(rows, "datasets", suffix) for split, rows in splits.items()}
     if name is None:
         raise ValueError("a recipe needs dataset_name (a Hub id, a file, a folder or gym) or datasets (a mixture)")
-    if name == gym.NAME:
-        return _with_suffix(load_gym(), script_args)
-    if Path(name).suffix in FILE_BUILDERS and Path(name).is_file():
-        # all columns, for reward functions may want them
-        files = load_dataset(FILE_BUILDERS[Path(name).suffix], data_files={script_args.dataset_train_split: name})
-        if {"prompt", "solution"} <= {*files[script_args.dataset_train_split].column_names}:
-            return _with_suffix(files, script_args)
-    if name.partition("=")[0] in SOURCES or Path(name).suffix in FILE_BUILDERS:
-        suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
-        return DatasetDict({script_args.dataset_train_split: load_problems(name, suffix=suffix)})
-    dataset = load_dataset(name, name=script_args.dataset_config, streaming=script_args.dataset_streaming)
-    return _with_suffix(dataset, script_args)
-
-
-def _with_suffix(dataset, script_args: LeashScriptArguments):
-    """The data with the suffix behind string prompts; conversations, as `leash filter` writes them, have theirs."""
-    if script_args.prompt_suffix is None:
-        return dataset
-    return dataset.map(_suffixed, fn_kwargs={"suffix": script_args.prompt_suffix})
-
-
-def _suffixed(row: dict, suffix: str) -> dict:
-    return as_conversation(row, suffix) if isinstance(row["prompt"], str) else {}
+    reference = parse_reference(name)
+    if reference.source is not None and name != gym.NAME:
+        return {train_split: load_problems(name, suffix=suffix)}
+    options = {"streaming": True} if script_args.dataset_streaming else {}
+    splits = load_splits(replace(reference, config=script_args.dataset_config or reference.config), **options)
+    if reference.path is not None and reference.path.is_file():
+        splits = {train_split: splits["train"]}
+    return {split: training_rows(rows, reference.name, suffix) for split, rows in splits.items()}
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:

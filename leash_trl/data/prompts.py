@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from leash_trl.blank_prompts import blank_problem, is_blank
+
 
 # The authors' release appends this to every question.
 BOXED_SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."
@@ -21,28 +23,42 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str, Any]:
-    """A row whose string prompt has become one user message; for `Dataset.map`.
+    r"""A row whose prompt is a conversation; for `Dataset.map`. The one rule for prompts.
+
+    1. Messages stay as they are.
+    2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
+       the suffix, unless the string ends with it.
+    3. Of published data (`leash_trl.data.schemas`), the question is the string; of those that write a template of
+       their own around it (verl, slime), it is the question inside.
+
+    `leash train`, `leash filter` and `leash eval` read all data by it, with the option `prompt_suffix` for the suffix;
+    all three refuse a tokenizer without chat template. `LeashGRPOTrainer` takes a data set as it comes, as TRL does: a
+    string goes to the model without chat template and suffix, which it warns about where the tokenizer has a template.
+    Data for it goes through `Dataset.map(as_conversation)`.
 
     Args:
         row (`dict`):
-            Row with a string in column `prompt`.
+            Row with messages or a string in column `prompt`.
         suffix (`str`, *optional*):
-            Appended to the prompt, defaults to the instruction of the LEASH authors' release.
+            Appended to strings, defaults to the instruction of the LEASH authors' release.
 
     Returns:
         `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.
 
     Raises:
-        `ValueError`: If the prompt is a conversation already.
+        `ValueError`: If there is nothing to ask: no prompt, an empty one, or an empty last message.
 
     Example:
         >>> as_conversation({"prompt": "What is 2 + 2?"}, suffix=" Be brief.")
         {'prompt': [{'role': 'user', 'content': 'What is 2 + 2? Be brief.'}]}
     """
     prompt = row["prompt"]
+    if is_blank(prompt):
+        raise ValueError(blank_problem(prompt))
     if not isinstance(prompt, str):
-        raise ValueError(f"prompt is a {type(prompt).__name__}, but as_conversation and prompt_suffix are for strings")
-    return {"prompt": [{"role": "user", "content": prompt + suffix}]}
+        return {"prompt": prompt}
+    text = prompt.strip()
+    return {"prompt": [{"role": "user", "content": text if text.endswith(suffix.strip()) else text + suffix}]}
 
 
 def bare_question(text: str) -> str:

@@ -102,10 +102,6 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
     return question, _text(row, "solution")
 
 
-def _read_dapo_processed(row: Row) -> tuple[str | Messages, str]:
-    return _question_of_messages(row), _text(row, "solution")
-
-
 def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
     return _text(row, "question"), _text(row, "final_answer")
 
@@ -162,7 +158,7 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
 
 # In this order: the first whose columns are all there.
 SCHEMAS = (
-    Schema("dapo_processed", ("prompt", "solution", "source_prompt"), _read_dapo_processed, ("extra_info", "prompt")),
+    Schema("dapo_processed", ("prompt", "solution", "source_prompt"), _read_trl, ("extra_info", "prompt")),
     Schema("verl", ("prompt", "reward_model"), _read_verl, ("extra_info", "prompt")),
     Schema("slime", ("prompt", "label"), _read_slime),
     Schema("trl", ("prompt", "solution"), _read_trl),
@@ -176,6 +172,12 @@ SCHEMAS = (
     Schema("problem_answer", ("problem", "answer"), _read_problem_answer),
     Schema("question_answer", ("question", "answer"), _read_question_answer),
 )
+
+
+def find_schema(columns: Iterable[str]) -> Schema | None:
+    """The first of `SCHEMAS` whose columns are all there, or `None`."""
+    found = set(columns)
+    return next((schema for schema in SCHEMAS if set(schema.columns) <= found), None)
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
@@ -193,9 +195,8 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         'question_answer'
     """
     found = list(columns)
-    for schema in SCHEMAS:
-        if set(schema.columns) <= set(found):
-            return schema
+    if schema := find_schema(found):
+        return schema
     known = "; ".join(f"{schema.name}: {', '.join(schema.columns)}" for schema in SCHEMAS)
     raise ValueError(f"no known schema has the columns {', '.join(found)}; rename them to those of one of {known}")
 
@@ -210,6 +211,24 @@ def _row_id(row: Row) -> str | None:
     extra_info = row.get("extra_info") or {}
     values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
     return next((str(value) for value in values if value is not None and str(value)), None)
+
+
+def read_target(value: Any) -> Any:
+    """A target in tokens, which CSV has as text; `None` for none.
+
+    Raises:
+        `ValueError`: If it is text that is no whole number.
+
+    Example:
+        >>> read_target("512"), read_target(" "), read_target(512)
+        (512, None, 512)
+    """
+    if not isinstance(value, str):
+        return value
+    try:
+        return int(value) if value.strip() else None
+    except ValueError as error:
+        raise ValueError(f"column 'target_length' is {value!r}, must be a whole number of tokens") from error
 
 
 def read_row(schema: Schema, row: Row) -> dict[str, Any]:
@@ -234,6 +253,6 @@ def read_row(schema: Schema, row: Row) -> dict[str, Any]:
     """
     prompt, solution = schema.read(row)
     kept = {name: row[column] for column, name in KEPT_COLUMNS.items() if column in row}
-    if isinstance(kept.get("target_length"), str):  # as CSV has it
-        kept["target_length"] = int(kept["target_length"])
+    if "target_length" in kept:
+        kept["target_length"] = read_target(kept["target_length"])
     return {"id": _row_id(row), "prompt": prompt, "solution": solution, **kept}

@@ -4,23 +4,34 @@ import csv
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, DatasetDict, Features, Value, load_dataset, load_from_disk
+from datasets import Dataset, Features, IterableDataset, Value, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import HfHubHTTPError
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
 from leash_trl.data.references import FILE_BUILDERS, Kind, Reference, parse_reference
 from leash_trl.data.repeats import contradictory_prompts, digests, first_of_each
-from leash_trl.data.schemas import KEPT_COLUMNS, Schema, columns_to_read, detect_schema, read_row
+from leash_trl.data.schemas import (
+    KEPT_COLUMNS,
+    Schema,
+    columns_to_read,
+    detect_schema,
+    find_schema,
+    read_row,
+    read_target,
+)
 from leash_trl.gym.dataset import load_gym
 
 
 logger = logging.getLogger(__name__)
+
+Rows = Dataset | IterableDataset
 
 
 @dataclass(frozen=True)
@@ -71,24 +82,24 @@ def _csv_rows(path: Path) -> Dataset:
         return Dataset.from_list(list(csv.DictReader(file)))
 
 
-def _local_splits(path: Path) -> Mapping[str, Dataset]:
+def _local_splits(path: Path, **options: Any) -> Mapping[str, Rows]:
     """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path))
-        return dataset if isinstance(dataset, DatasetDict) else {"train": dataset}
+        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), **options)
+        return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
     if path.stat().st_size == 0:
         raise ValueError(f"{path} is empty")
     if path.suffix == ".csv":
         return {"train": _csv_rows(path)}
-    return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path))
+    return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
 
 
-def _hub_splits(reference: Reference) -> Mapping[str, Dataset]:
+def _hub_splits(reference: Reference, **options: Any) -> Mapping[str, Rows]:
     try:
-        return load_dataset(reference.hub_id, reference.config)
+        return load_dataset(reference.hub_id, reference.config, **options)
     except (OSError, HfHubHTTPError) as error:
         is_gated = "gated" in str(error) or (reference.source is not None and reference.source.is_gated)
         gate = f"; it is gated: accept its terms on the Hub's page of {reference.hub_id}, then run `hf auth login`"
@@ -99,13 +110,33 @@ def _hub_splits(reference: Reference) -> Mapping[str, Dataset]:
         ) from error
 
 
-def _splits(reference: Reference) -> Mapping[str, Dataset]:
+@contextmanager
+def named_files(name: object) -> Iterator[None]:
+    """Names what `datasets` cannot read, where its own errors do not: `ValueError` for broken and empty files."""
     try:
-        if reference.path is not None:
-            return _local_splits(reference.path)
-        return _hub_splits(reference) if reference.hub_id is not None else load_gym()
+        yield
     except DatasetGenerationError as error:
-        raise ValueError(f"{reference.path or reference.hub_id} cannot be read: {error.__cause__ or error}") from error
+        raise ValueError(f"{name} cannot be read: {error.__cause__ or error}") from error
+    except StopIteration as error:
+        raise ValueError(f"{name} holds an empty file; fill it or take it away") from error
+
+
+def load_splits(reference: Reference, **options: Any) -> Mapping[str, Rows]:
+    """The rows of a data set as they are, by split.
+
+    Args:
+        reference (`Reference`):
+            The data set.
+        options:
+            Further arguments of `datasets.load_dataset`, such as `streaming=True`.
+
+    Raises:
+        `ValueError`: If it cannot be reached or read.
+    """
+    with named_files(reference.path or reference.hub_id):
+        if reference.path is not None:
+            return _local_splits(reference.path, **options)
+        return _hub_splits(reference, **options) if reference.hub_id is not None else load_gym()
 
 
 def _chosen_split(splits: Mapping[str, Dataset], wanted: str | None, reference: Reference) -> Dataset:
@@ -132,8 +163,8 @@ def _read(
     except ValueError as error:
         raise ValueError(f"{name}, row {rows[index]} (counted from 0), read as {schema.name}: {error}") from error
     problem["id"] = problem["id"] or f"{name}-{rows[index]}"
-    if isinstance(prompt := problem["prompt"], str):
-        problem |= as_conversation(problem, suffix="" if prompt.endswith(suffix) else suffix)
+    if isinstance(problem["prompt"], str):
+        problem |= as_conversation(problem, suffix)
     return problem
 
 
@@ -217,17 +248,26 @@ def load_with_report(
     if limit is not None and limit < 1:
         raise ValueError(f"limit is {limit}, must be 1 or more")
     named = parse_reference(reference)
-    raw = _chosen_split(_splits(named), split, named)
+    raw = _chosen_split(load_splits(named), split, named)
     _check_size(len(raw), named)
-    schema = detect_schema(raw.column_names)
     is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    rows = range(len(raw)) if is_benchmark else _distinct_rows(raw, schema)
-    report = LoadReport(named.name, schema.name, num_rows=len(raw), num_copies=len(raw) - len(rows))
-    problems = _read_rows(raw, rows, schema, named.name, suffix)
-    problems, rows, report = _without_repeats(problems, rows, is_benchmark, report)
-    problems = _with_unique_ids(problems, rows, named.name)
-    report = replace(report, num_problems=len(problems))
+    problems, report = _read_problems(raw, named.name, suffix, is_benchmark)
     return problems.select(range(min(limit or len(problems), len(problems)))), report
+
+
+def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool) -> tuple[Dataset, LoadReport]:
+    schema = detect_schema(raw.column_names)
+    rows = range(len(raw)) if is_benchmark else _distinct_rows(raw, schema)
+    report = LoadReport(name, schema.name, num_rows=len(raw), num_copies=len(raw) - len(rows))
+    problems = _read_rows(raw, rows, schema, name, suffix)
+    problems, rows, report = _without_repeats(problems, rows, is_benchmark, report)
+    problems = _with_unique_ids(problems, rows, name)
+    return problems, replace(report, num_problems=len(problems))
+
+
+def _log(report: LoadReport) -> None:
+    found = (report.num_copies, report.num_repeats, report.num_contradictory_prompts)
+    logger.log(logging.WARNING if any(found) else logging.INFO, "%s", report)
 
 
 def load_problems(
@@ -265,9 +305,69 @@ def load_problems(
         `ValueError`: If the data set, split or schema is not known, cannot be reached, or a row lacks what it needs.
     """
     problems, report = load_with_report(reference, split=split, suffix=suffix, limit=limit, kind=kind)
-    found = (report.num_copies, report.num_repeats, report.num_contradictory_prompts)
-    logger.log(logging.WARNING if any(found) else logging.INFO, "%s", report)
+    _log(report)
     return problems
+
+
+def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
+    """One split of training data, its prompts by the rule of [`~leash_trl.data.as_conversation`].
+
+    Rows with prompt and solution, or with a prompt alone, keep all their columns, which reward functions may want, and
+    none is left out. Rows of other schemas become problems, as `load_problems` makes them.
+
+    Args:
+        raw (`Dataset` or `IterableDataset`):
+            Rows as the source has them.
+        name (`str`):
+            Short name of the data set, for messages.
+        suffix (`str`, *optional*):
+            As for `load_problems`.
+
+    Raises:
+        `ValueError`: If there are no rows, no known schema, or a row asks nothing.
+    """
+    columns = raw.column_names or ["prompt"]  # some streams do not say
+    schema = find_schema(columns)
+    keeps_rows = "solution" in schema.columns if schema else "prompt" in columns
+    if isinstance(raw, IterableDataset):
+        if not keeps_rows:
+            raise ValueError(f"{name} has columns {', '.join(columns)}, which are read as a whole; do not stream it")
+        return raw.map(as_conversation, fn_kwargs={"suffix": suffix}, features=_conversational(raw))
+    if len(raw) == 0:
+        raise ValueError(f"{name} has no rows")
+    if not keeps_rows:
+        problems, report = _read_problems(raw, name, suffix, is_benchmark=False)
+        _log(report)
+        return problems
+    return raw.map(
+        _as_training_row,
+        with_indices=True,
+        fn_kwargs={"name": name, "suffix": suffix},
+        features=_conversational(raw),
+        load_from_cache_file=False,  # as in reading problems
+        desc=f"reading {name}",
+    )
+
+
+def _as_training_row(row: dict[str, Any], index: int, name: str, suffix: str) -> dict[str, Any]:
+    try:
+        target = {"target_length": read_target(row["target_length"])} if "target_length" in row else {}
+        return {**target, **as_conversation(row, suffix)}
+    except ValueError as error:
+        raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
+
+
+def _conversational(raw: Rows) -> Features | None:
+    """Types of the columns once string prompts are messages; `None` where a stream does not say."""
+    if raw.features is None:
+        return None
+    text = Value("string")
+    features = Features(raw.features)
+    if "prompt" in features and isinstance(features["prompt"], Value):
+        features["prompt"] = [{"role": text, "content": text}]
+    if "target_length" in features and features["target_length"] == text:
+        features["target_length"] = Value("int64")
+    return features
 
 
 def fingerprint(problems: Dataset) -> str:

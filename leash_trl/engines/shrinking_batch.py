@@ -172,21 +172,11 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
             The trainer that asks.
 
     Raises:
-        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses
-            vLLM.
+        `ValueError`: As [`check_samples_plainly`].
     """
     from trl.models import unwrap_model_for_generation  # evaluation samples with this file and needs no TRL
 
-    if trainer.use_vllm:
-        raise ValueError(
-            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one "
-            "of them"
-        )
-    if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
-        raise ValueError(
-            f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "
-            "have no effect on shrinking_rollout; leave them out, or leave rollout_func out"
-        )
+    check_samples_plainly(trainer)
     # TRL: GRPOTrainer._tokenize_prompts applies the chat template as TRL's own generation does
     prompt_ids = trainer._tokenize_prompts(prompts)[0]
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
@@ -199,3 +189,22 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
             get_warpers(trainer.temperature, trainer.top_p, trainer.top_k, trainer.min_p),
         )
     return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+
+
+def check_samples_plainly(trainer: Any) -> None:
+    """Sees to it that [`shrinking_rollout`] leaves out no setting of a trainer's.
+
+    Raises:
+        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses
+            vLLM.
+    """
+    if trainer.use_vllm:
+        raise ValueError(
+            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one "
+            "of them"
+        )
+    if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
+        raise ValueError(
+            f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "
+            "have no effect on shrinking_rollout; leave them out, or leave rollout_func out"
+        )

@@ -1,0 +1,207 @@
+"""One rule for prompts: the same rows give training, filtering and evaluation the same tokens, whatever the path."""
+
+import json
+import warnings
+from types import SimpleNamespace
+
+import pytest
+from conftest import parity_reward
+from datasets import Dataset, IterableDataset
+from test_schemas import DAPO_PROCESSED, dapo_row
+
+from leash_trl import LeashGRPOTrainer
+from leash_trl.cli.main import main
+from leash_trl.cli.sampling import load_checked
+from leash_trl.cli.train import build_trainer, load_training_data, parse
+from leash_trl.data import BOXED_SUFFIX, as_conversation
+from leash_trl.evaluation.sampling_run import _prompt_ids
+
+
+QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
+ON_GYM = ["--model_name_or_path", "gym", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
+ON_GYM += ["--target_length", "9", "--max_completion_length", "64", "--gradient_checkpointing", "false"]
+SYSTEM = {"role": "system", "content": "Be brief."}
+
+
+def user(text: str) -> list[dict]:
+    return [{"role": "user", "content": text}]
+
+
+ROWS = {
+    "strings": lambda text, gold: {"prompt": text, "solution": gold},
+    "strings with blanks": lambda text, gold: {"prompt": f" {text}\n", "solution": gold},
+    "strings with the suffix": lambda text, gold: {"prompt": text + BOXED_SUFFIX, "solution": gold},
+    "strings with the suffix on its own line": lambda text, gold: {
+        "prompt": f"{text}\n{BOXED_SUFFIX.strip()}\n",
+        "solution": gold,
+    },
+    "messages": lambda text, gold: {"prompt": user(text), "solution": gold},
+    "messages with a system": lambda text, gold: {"prompt": [SYSTEM, *user(text)], "solution": gold},
+    "problem and answer": lambda text, gold: {"problem": text, "answer": gold},
+    "question and answer": lambda text, gold: {"question": text, "answer": f"So it is #### {gold}"},
+    "verl": lambda text, gold: dapo_row(text, gold, index=text),
+    "dapo_processed": lambda text, gold: {**DAPO_PROCESSED, "prompt": text, "solution": gold},
+    "dapo_processed messages": lambda text, gold: {**DAPO_PROCESSED, "prompt": user(text), "solution": gold},
+    "slime": lambda text, gold: {"prompt": user(text), "label": gold},
+}
+
+
+def training_arguments(*words: str):
+    return parse([*ON_GYM, *words])
+
+
+def sampled_ids(path, tokenizer, kind: str, suffix: str | None) -> list[list[int]]:
+    """Prompts as `leash filter` (kind "train") and `leash eval` (kind "benchmark") give them to the model."""
+    arguments = SimpleNamespace(prompt_suffix=suffix, limit=None)
+    problems = load_checked(str(path), arguments, kind, drops_unreadable=kind == "train")
+    return _prompt_ids(
+        SimpleNamespace(tokenizer=tokenizer), problems["prompt"], SimpleNamespace(chat_template_kwargs={})
+    )
+
+
+@pytest.mark.parametrize("suffix", [None, "", " Be brief."])
+@pytest.mark.parametrize("rows", ROWS)
+def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_path, tokenizer):
+    """Of a file, a folder and a mixture of TRL's; what training gets is what its trainer makes of it."""
+    (tmp_path / "folder").mkdir()
+    file, in_folder = tmp_path / "rows.jsonl", tmp_path / "folder" / "train.jsonl"
+    for path in (file, in_folder):
+        path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": str(file)}]}))
+    expected = sampled_ids(file, tokenizer, "benchmark", suffix)
+    assert sampled_ids(file, tokenizer, "train", suffix) == expected
+    assert sampled_ids(tmp_path / "folder", tokenizer, "train", suffix) == expected
+    given = [] if suffix is None else ["--prompt_suffix", suffix]
+    for where in (
+        ["--dataset_name", str(file)],
+        ["--dataset_name", str(tmp_path / "folder")],
+        ["--config", str(mixture)],
+    ):
+        script_args, training_args, model_args, dataset_args = training_arguments(*where, *given)
+        training_args.output_dir = str(tmp_path / "run")
+        trainer = build_trainer(script_args, training_args, model_args, dataset_args)
+        assert trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0] == expected
+    assert len(expected) == len(QUESTIONS)
+
+
+@pytest.mark.parametrize("suffix", ["", " Be brief."])
+def test_a_string_gets_the_suffix_once_and_messages_never(suffix, tmp_path):
+    text = f"1 + 1 = ?{suffix}"
+    assert as_conversation({"prompt": "1 + 1 = ?"}, suffix) == {"prompt": user(text)}
+    assert as_conversation({"prompt": text}, suffix) == {"prompt": user(text)}
+    assert as_conversation({"prompt": user("1 + 1 = ?")}, suffix) == {"prompt": user("1 + 1 = ?")}
+
+
+@pytest.mark.parametrize("prompt", [None, "", " \n", [], [{"role": "user", "content": None}], user(" ")])
+def test_nothing_to_ask_is_an_error(prompt):
+    with pytest.raises(ValueError, match="prompt is "):
+        as_conversation({"prompt": prompt})
+
+
+def test_training_keeps_all_columns_and_rows_of_prompts_with_solutions(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"prompt": "1 + 1 = ?", "solution": "2", "hint": {"level": 1}, "weight": 0.5}] * 2
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(path))
+    loaded = load_training_data(script_args, dataset_args)["train"]
+    assert loaded.remove_columns("prompt").to_list() == [
+        {k: v for k, v in row.items() if k != "prompt"} for row in rows
+    ]
+
+
+def test_prompts_of_other_rewards_need_no_solution(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Say hi.", "style": "kind"}) + "\n")
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.jsonl"))
+    (row,) = load_training_data(script_args, dataset_args)["train"]
+    assert row == {"prompt": user(f"Say hi.{BOXED_SUFFIX}"), "style": "kind"}
+
+
+def test_a_csv_file_trains_on_the_golds_and_targets_it_holds(tmp_path):
+    (tmp_path / "rows.csv").write_text("prompt,solution,target_length\nWhat?,033,7\nWhy?,None,\n")
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.csv"))
+    rows = load_training_data(script_args, dataset_args)["train"]
+    assert (rows["solution"][:], rows["target_length"][:]) == (["033", "None"], [7, None])
+
+
+def test_a_stream_gets_the_same_prompts(tmp_path):
+    (tmp_path / "folder").mkdir()
+    lines = "".join(json.dumps(ROWS["strings"](text, "1")) + "\n" for text in QUESTIONS)
+    (tmp_path / "folder" / "train.jsonl").write_text(lines)
+    where = ["--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", "true"]
+    script_args, _, _, dataset_args = training_arguments(*where)
+    loaded = load_training_data(script_args, dataset_args)["train"]
+    assert isinstance(loaded, IterableDataset)
+    assert loaded.column_names == ["prompt", "solution"]
+    assert [row["prompt"] for row in loaded] == [user(text + BOXED_SUFFIX) for text in QUESTIONS]
+
+
+def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
+    from leash_trl.gym.dataset import load_gym
+
+    gym = load_gym()["train"]
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", "gym", "--prompt_suffix", " Be brief.")
+    assert load_training_data(script_args, dataset_args)["train"]["prompt"][:9] == gym["prompt"][:9]
+    small = ["--model", "gym", "--limit", "6", "--num_samples", "2", "--temperature", "1", "--max_new_tokens", "48"]
+    wide = ["--min_passes", "0", "--max_passes", "2"]
+    assert main(["filter", "--dataset", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))
+    assert load_training_data(script_args, dataset_args)["train"]["prompt"][:] == gym["prompt"][:6]
+
+
+@pytest.fixture
+def strings():
+    return Dataset.from_list([{"prompt": text, "solution": "1"} for text in QUESTIONS])
+
+
+STRINGS = "prompts are strings"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_trainer_warns_once_of_strings_where_the_tokenizer_has_a_chat_template(streams, make_trainer, strings):
+    with pytest.warns(UserWarning, match=f"{STRINGS}.*as_conversation") as record:
+        make_trainer(dataset=strings.to_iterable_dataset() if streams else strings, max_steps=1).train()
+    assert len([warning for warning in record if STRINGS in str(warning.message)]) == 1
+
+
+def test_strings_that_are_meant_are_not_warned_of(make_trainer, make_args, strings, tokenizer, tiny_model_path):
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    written = [
+        {"prompt": tokenizer.apply_chat_template(user(text), tokenize=False, add_generation_prompt=True)}
+        for text in QUESTIONS
+    ]
+    plain = build_tokenizer()
+    plain.chat_template = None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=f".*{STRINGS}")
+        make_trainer()
+        make_trainer(dataset=strings.map(as_conversation))
+        make_trainer(dataset=Dataset.from_list(written))
+        make_trainer(dataset=strings, rollout_func=lambda prompts, trainer: {})
+        LeashGRPOTrainer(tiny_model_path, parity_reward, make_args(), train_dataset=strings, processing_class=plain)
+
+
+def test_our_rollout_function_takes_prompts_as_trl_does(make_trainer, make_args, problems, tiny_model_path):
+    from leash_trl.engines.shrinking_batch import shrinking_rollout
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    plain = build_tokenizer()
+    plain.chat_template = None
+    with pytest.raises(ValueError, match="has no chat_template"):
+        LeashGRPOTrainer(
+            tiny_model_path,
+            parity_reward,
+            make_args(generation_kwargs=None),
+            train_dataset=problems,
+            processing_class=plain,
+            rollout_func=shrinking_rollout,
+        )
+
+
+@pytest.mark.parametrize("blank", [None, [], [{"role": "user", "content": " "}]])
+def test_the_trainer_names_the_row_that_asks_nothing(blank, make_args, problems):
+    rows = problems.to_list()
+    rows[5]["prompt"] = blank
+    with pytest.raises(ValueError, match=r"row 5 .*prompt is"):
+        LeashGRPOTrainer("nowhere/at-all", parity_reward, make_args(), train_dataset=Dataset.from_list(rows))
