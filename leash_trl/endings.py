@@ -1,4 +1,4 @@
-"""Completions that never end though the reward pays for them, and what the chat template ends a turn with."""
+"""Completions that never end though the reward pays for them, and the chat template, which ends a turn."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,6 +69,16 @@ def _limit_remedy(turn_end: tuple[str, int] | None, limit: float) -> str:
         f"not{ends}; let the reward give nothing for an answer without an end, or leave it out of the loss with "
         "mask_truncated_completions: true"
     )
+
+
+def check_chat_template(chat_template: Any) -> None:
+    """Raises `ValueError` if there is no chat template to write messages with."""
+    if chat_template is None:
+        raise ValueError(
+            "prompts are messages, but the tokenizer has no chat_template to write them with; take an "
+            "instruction-tuned model, set tokenizer.chat_template and save it with the model, or give "
+            "LeashGRPOTrainer prompts that are plain text"
+        )
 
 
 def turn_end(

@@ -13,9 +13,26 @@ from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
+from leash_trl.loss_weights import LOSS_TYPES
 
 
+LEAST = {
+    "per_device_train_batch_size": 1,
+    "per_device_eval_batch_size": 1,
+    "gradient_accumulation_steps": 1,
+    "steps_per_generation": 1,
+    "generation_batch_size": 1,
+    "num_generations": 2,
+    "num_generations_eval": 1,
+    "num_iterations": 1,
+}
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
+
+
+def _help_of(name: str) -> str:
+    """What the installed TRL says of a field of its own, which names choices that we do not know yet."""
+    text: str = GRPOConfig.__dataclass_fields__[name].metadata["help"]
+    return text
 
 
 def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
@@ -184,9 +201,11 @@ class LeashGRPOConfig(GRPOConfig):
     )
 
     def __post_init__(self):
+        self._check_ranges()
         super().__post_init__()
+        for field_name in (name for name in self.__dataclass_fields__ if name.endswith("_kwargs")):
+            setattr(self, field_name, _mapping(field_name, getattr(self, field_name)))
         self._check_no_token_elsewhere()
-        self.length_control_kwargs = _mapping("length_control_kwargs", self.length_control_kwargs)
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
         self._check_limit(method)
@@ -195,6 +214,20 @@ class LeashGRPOConfig(GRPOConfig):
         self._check_target(method)
         self._check_advantages()
         self._warn_about_legal_mistakes(method)
+
+    def _check_ranges(self) -> None:
+        """What upstream divides by, or refuses only once training has begun."""
+        for name, least in LEAST.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} is {value}, but must be at least {least}")
+        if not self.learning_rate >= 0:
+            raise ValueError(f"learning_rate is {self.learning_rate}, but must be at least 0")
+        if not self.temperature > 0:
+            raise ValueError(f"temperature is {self.temperature}, but must be above 0, for training samples")
+        if self.loss_type not in LOSS_TYPES and f"'{self.loss_type}'" not in _help_of("loss_type"):
+            raise ValueError(f"loss_type is {self.loss_type!r}, but must be one of {', '.join(sorted(LOSS_TYPES))}")
+        if self.scale_rewards not in (True, False, "group", "batch", "none"):
+            raise ValueError(f"scale_rewards is {self.scale_rewards!r}, but must be 'group', 'batch' or 'none'")
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Whoever sets the Hub token, `set_push_to_hub` too, it stays out of files and logs."""

@@ -19,7 +19,7 @@ from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
 from leash_trl.blank_prompts import check_not_blank
-from leash_trl.endings import TEMPLATE_FAULTS
+from leash_trl.endings import TEMPLATE_FAULTS, check_chat_template
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
 
@@ -154,12 +154,8 @@ def check_end_token(tokenizer: "PreTrainedTokenizerBase") -> None:
 
 def check_messages(prompt: Any, chat_template: Any) -> None:
     """Raises `ValueError` if a prompt is messages and there is no chat template to write them with."""
-    if is_conversational({"prompt": prompt}) and chat_template is None:
-        raise ValueError(
-            "the data set's prompts are messages, but the tokenizer has no chat_template to write them with; take an "
-            "instruction-tuned model, set tokenizer.chat_template and save it with the model, or give "
-            "LeashGRPOTrainer prompts that are plain text"
-        )
+    if is_conversational({"prompt": prompt}):
+        check_chat_template(chat_template)
 
 
 def check_asks(dataset: Any) -> None:

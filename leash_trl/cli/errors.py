@@ -1,9 +1,21 @@
 """Mistakes that a user can mend, told apart from bugs; and failures whose remedy is known."""
 
+import os
+import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+from safetensors import SafetensorError
 
 from leash_trl.advice import advice_in
+from leash_trl.engines.checkpoint_path import missing_folder
+
+
+LONGEST_LINE = 600  # characters of an error that had several lines
+SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
 class UserError(Exception):
@@ -11,15 +23,79 @@ class UserError(Exception):
 
 
 @contextmanager
-def user_errors() -> Iterator[None]:
-    """Turns the errors of checking and loading what the user asked for into `UserError`. Not for the work itself.
+def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
+    """Turns what checking and loading raise into `UserError`, one line each. For set-up, not for the work itself.
 
-    Packages that are not installed, such as vLLM, PEFT's quantizers or liger-kernel, are such an error.
+    Set-up is all that comes before the first training step or the first sample. What goes wrong there is the user's to
+    mend: values, files and folders, packages that are not installed.
+
+    Args:
+        only_loads (`bool`, *optional*, defaults to `False`):
+            Whether the code inside does nothing but load what `read` names, so that every error is about it.
+        read:
+            What the code inside loads, by the option that names it. An error about it that does not name the option
+            gets the option and its value in front.
     """
     try:
         yield
-    except (ValueError, FileNotFoundError, ImportError) as error:
-        raise UserError(failure_line(error) or str(error)) from error
+    except SET_UP_ERRORS as error:
+        raise UserError(failure_line(error) or _set_up_line(error, only_loads, read)) from error
+
+
+def _set_up_line(error: BaseException, only_loads: bool, read: dict[str, Any]) -> str:
+    given = {name: str(value) for name, value in read.items() if value is not None}
+    text = _said(error)
+    blamed = [name for name, value in given.items() if value in text]
+    is_about_files = given and not isinstance(error, ValueError | ImportError)
+    if is_about_files or only_loads:
+        blamed = blamed or list(given)
+    if is_about_files:
+        if (problem := missing_folder(given[blamed[0]])) is not None:
+            return f"{blamed[0]}: {problem}; mend the path"
+        text = f"{text.rstrip('.')}; {_remedy(error)}"
+    unsaid = [f"{name} is {given[name]!r}" for name in blamed if name not in text]
+    return f"{' and '.join(unsaid)}: {text}" if unsaid else text
+
+
+def _remedy(error: BaseException) -> str:
+    if not isinstance(error, OSError):
+        return "see that its files are whole and go together"
+    if error.strerror:
+        return "see that it is there and may be read and written"
+    return "check the name and the connection, or name a folder that holds all its files"
+
+
+def _said(error: BaseException) -> str:
+    """What an error says, in one line: of those about files the first, of others all that fits."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, OSError):
+        place = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{place}" if error.strerror else lines[0]
+    text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
+    return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
+
+
+def refuse(message: str) -> NoReturn:
+    """In place of `argparse`'s `error`, which would write the usage first; raises `ValueError`."""
+    raise ValueError(message)
+
+
+def check_writable(folder: str | Path) -> None:
+    """Sees to it that a command can write into its folder, which need not be there yet.
+
+    Raises:
+        `ValueError`: If it cannot.
+    """
+    path = Path(folder).absolute()
+    there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"output_dir is {str(folder)!r}, where nothing can be written ({error.strerror}: {there}); choose a "
+            "folder that can be made and written to"
+        ) from error
 
 
 def failure_line(error: BaseException) -> str | None:

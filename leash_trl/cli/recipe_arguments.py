@@ -9,14 +9,20 @@ from typing import Any
 
 import yaml
 
+from leash_trl.cli.errors import refuse
+
+
+MERGE_TAG = "tag:yaml.org,2002:merge"
+
 
 def parse_with_recipe(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """Arguments of a parser, of which `--config RECIPE.yaml` may give any; the command line comes before the recipe.
 
     Raises:
-        `ValueError`: If the recipe is not a mapping of the parser's options to values.
+        `ValueError`: If the recipe is not a mapping of the parser's options to values, or an argument is wrong.
         `FileNotFoundError`: If there is no such file.
     """
+    parser.error = refuse  # type: ignore[method-assign]
     parser.add_argument("--config", help="YAML recipe with any of these options; the command line overrides it")
     finder = argparse.ArgumentParser(add_help=False)
     finder.add_argument("--config")
@@ -25,22 +31,54 @@ def parse_with_recipe(parser: argparse.ArgumentParser, argv: Sequence[str]) -> a
     return parser.parse_args([*recipe, *argv])
 
 
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML whose mappings name each key once; PyYAML would take the last and say nothing."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            line = key_node.start_mark.line + 1
+            if (key := self.construct_object(key_node, deep=True)) in seen and key_node.tag != MERGE_TAG:
+                raise ValueError(f"{key!r} stands twice, in lines {seen[key]} and {line}; take one out")
+            seen[key] = line
+        return super().construct_mapping(node, deep)
+
+
 def read_recipe(path: str) -> dict[str, Any]:
     """The mapping of a YAML file.
 
     Raises:
         `FileNotFoundError`: If there is no such file.
-        `ValueError`: If it is not YAML, or no mapping.
+        `ValueError`: If it is not YAML, no mapping, or a key stands twice.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"--config {path}: no such file")
     try:
-        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        recipe = yaml.load(Path(path).read_text(encoding="utf-8"), _UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values")
     return recipe
+
+
+def check_values(parser: argparse.ArgumentParser, recipe: dict[str, Any], path: str) -> None:
+    """Holds the values of a recipe to the types and choices of a parser's options, which argparse does for text only.
+
+    Raises:
+        `ValueError`: If one is of another type, such as 1.5 for a whole number.
+    """
+    for action in parser._actions:
+        value = recipe.get(action.dest)
+        for item in value if isinstance(value, list) else [value]:
+            if not isinstance(item, str | int | float | dict):
+                continue
+            try:
+                parser._check_value(action, parser._get_value(action, str(item)))
+            except argparse.ArgumentError as error:
+                raise ValueError(f"{path}: {action.dest} is {item!r}: {error.message}") from error
 
 
 def _recipe_argv(parser: argparse.ArgumentParser, config: str) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import UserError, check_writable, user_errors
 
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
         `ValueError`: If folder, engine or a value of the plan is wrong.
     """
     _check_output(Path(arguments.output_dir))
+    check_writable(arguments.output_dir)
     _check_engine(arguments)
     return make_plan(arguments)
 
@@ -162,14 +163,16 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
     """Problems of a training set or a benchmark, whose golds the grader has all read.
 
     Raises:
-        `ValueError`: If the data set cannot be loaded, or a gold cannot be read and its row is not to be dropped.
+        `UserError`: If the data set cannot be loaded.
+        `ValueError`: If a gold cannot be read and its row is not to be dropped.
     """
     from leash_trl.data import BOXED_SUFFIX
     from leash_trl.data.sources import load_problems
     from leash_trl.rewards.grading import fault_list, unreadable_solutions
 
     suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix
-    problems = load_problems(reference, suffix=suffix, limit=arguments.limit, kind=kind)
+    with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
+        problems = load_problems(reference, suffix=suffix, limit=arguments.limit, kind=kind)
     faults = unreadable_solutions(problems["solution"])
     if not faults:
         return problems
@@ -232,12 +235,7 @@ def _commit(name: str, revision: str | None) -> str | None:
     """Commit of a model on the Hub, so that a branch that moves is another model."""
     from transformers import AutoConfig
 
-    from leash_trl.engines.checkpoint_path import missing_folder
-
-    try:
-        commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
-    except OSError as error:
-        raise ValueError(missing_folder(name) or f"the model {name!r} cannot be loaded: {error}") from error
+    commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
     return commit
 
 
@@ -253,6 +251,8 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         `ValueError`: If an option is for the other engine, the model is an adapter and the engine vLLM, or there are
             several processes.
     """
+    import torch
+
     is_vllm = resolve_engine(arguments.engine) == "vllm"
     if not is_vllm and (arguments.engine_kwargs or arguments.tensor_parallel_size != 1):
         raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
@@ -260,6 +260,8 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
     if is_vllm and (Path(arguments.model) / "adapter_config.json").is_file():
         raise ValueError(f"{arguments.model} is an adapter; merge it for vLLM (merge_and_unload), or use transformers")
+    if arguments.dtype != "auto" and not isinstance(getattr(torch, arguments.dtype, None), torch.dtype):
+        raise ValueError(f"dtype is {arguments.dtype!r}, but must be auto or a type of torch's, such as bfloat16")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("this command runs as one process; start it without accelerate or torchrun")
 
@@ -297,7 +299,10 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
     """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
     from transformers import AutoTokenizer
 
+    from leash_trl.endings import check_chat_template
+
     tokenizer = AutoTokenizer.from_pretrained(model_path(arguments.model), revision=arguments.revision)
+    check_chat_template(tokenizer.chat_template)
     options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
     prompts = (prompt for rows in problems.values() for prompt in rows["prompt"])
     longest = max(len(tokenizer.apply_chat_template(prompt, **options)) for prompt in prompts)
@@ -339,12 +344,13 @@ def _sample_locked(
 ) -> None:
     from leash_trl.evaluation.sampling_run import check_prompts, check_run, num_done
 
-    with user_errors():
+    with user_errors(model=arguments.model):
         todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
         check_run(folder, describe_run(arguments, plan, problems, references), is_complete=not todo)
         if not todo:
             return
-        engine = load_engine(arguments, plan, problems)
+        with user_errors(only_loads=True, model=arguments.model):
+            engine = load_engine(arguments, plan, problems)
         plan.decoding.check(engine.tokenizer, plan.sampling.max_new_tokens)
         for name, rows in todo.items():
             check_prompts(engine, rows, plan)

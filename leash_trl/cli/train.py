@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+import traceback
 import warnings
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,9 +24,9 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.cli.errors import UserError, failure_line, user_errors
+from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import read_recipe
+from leash_trl.cli.recipe_arguments import check_values, read_recipe
 from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
@@ -103,6 +104,7 @@ def make_parser() -> TrlParser:
     """Parser of YAML recipes and command lines, in TRL's style."""
     parser = TrlParser(DATACLASS_TYPES, prog="leash train")
     parser.set_defaults_with_config(report_to="tensorboard")
+    parser.error = refuse
     return parser
 
 
@@ -113,7 +115,10 @@ def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, Model
     checking = make_parser()
     size_help(checking, {*OUR_FIELDS}, argv)
     check_options(checking, argv)
-    return make_parser().parse_args_and_config(argv)
+    try:
+        return make_parser().parse_args_and_config(argv)
+    except TypeError as error:  # a value of another type than a field's, such as a list for a number
+        raise ValueError(str(error)) from error
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
@@ -132,8 +137,10 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
 
 
 def check_recipe(path: str) -> None:
-    """Names misspelt keys. TrlParser would too, but only after the configuration has missed what they meant."""
+    """Names misspelt keys and values of another type. TrlParser would name keys too, but only after the configuration
+    has missed what they meant."""
     recipe = read_recipe(path)
+    check_values(make_parser(), recipe, path)
     known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}
     for key in recipe.keys() - known:
         similar = difflib.get_close_matches(key, known, n=1)
@@ -147,7 +154,8 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
         `ValueError`: If a name is neither known nor an import path that leads to a function.
     """
     reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    names = script_args.reward_funcs or ([] if reward_funcs else ["math_reward"])
+    names = script_args.reward_funcs  # a recipe may name one without a list
+    names = [names] if isinstance(names, str) else names or ([] if reward_funcs else ["math_reward"])
     return reward_funcs + [_load_reward_func(name) for name in names]
 
 
@@ -191,8 +199,7 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
     suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
     name, train_split = script_args.dataset_name, script_args.dataset_train_split
     if dataset_args.datasets:
-        paths = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets)
-        with named_files(f"datasets ({paths})"):
+        with named_files("a part of the mixture"):
             splits = get_dataset(dataset_args)
         return {split: training_rows(rows, "datasets", suffix) for split, rows in splits.items()}
     if name is None:
@@ -231,7 +238,11 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
 
     check_vllm(training_args)
     reward_funcs = load_reward_funcs(script_args)
-    dataset = load_training_data(script_args, dataset_args)
+    mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
+    with user_errors(
+        only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
+    ):
+        dataset = load_training_data(script_args, dataset_args)
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
     check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)
@@ -285,12 +296,18 @@ def run_training(
 
     `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
     """
-    with user_errors():
+    models = {"model_name_or_path": model_args.model_name_or_path}
+    models["reward_model_name_or_path"] = script_args.reward_model_name_or_path
+    with user_errors(**models):
+        check_writable(training_args.output_dir)
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
         trainer.recipe = recipe
-    trainer.train(resume_from_checkpoint=checkpoint)
+    try:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    except ImportError as error:
+        raise UserError(str(error)) from error
     trainer.save_state()
     if training_args.push_to_hub:
         _push(trainer, script_args.dataset_name)  # saves the model first
@@ -324,7 +341,10 @@ def main(argv: list[str]) -> int:
     try:
         trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:
-        if arguments[1].log_level == "debug" or (line := failure_line(error)) is None:
+        is_debugging = arguments[1].log_level == "debug"
+        if is_debugging and isinstance(error, UserError):
+            traceback.print_exception(error.__cause__)
+        if is_debugging or (line := failure_line(error)) is None:
             raise
         print(f"leash train: {line}", file=sys.stderr)
         return 1

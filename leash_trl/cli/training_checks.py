@@ -41,6 +41,9 @@ def _check_solutions(dataset, reward_funcs: list) -> None:
         return
     if "solution" not in dataset.column_names:  # a rollout function or a transform gives it
         return
+    for row, gold in enumerate(dataset["solution"]):
+        if not isinstance(gold, str):
+            raise ValueError(f"row {row} (counted from 0) of the data set: solution is {gold!r}, but must be text")
     if faults := unreadable_solutions(dataset["solution"]):
         raise ValueError(
             f"{len(faults)} of {len(dataset)} solutions cannot be graded; mend them, or drop their rows, as leash "

@@ -57,7 +57,7 @@ class Schema:
     repeat_columns: tuple[str, ...] = ()
 
 
-def _text(row: Row, column: str) -> str:
+def read_text(row: Row, column: str) -> str:
     """What a column says, without blanks around it; numbers as text, integral floats as integers."""
     value = row[column]
     if isinstance(value, float) and value.is_integer():
@@ -80,42 +80,42 @@ def _messages(row: Row) -> Messages:
 def _question_of_messages(row: Row) -> str | Messages:
     """The bare question where the user's is the only message, so that another template can be put around it."""
     if isinstance(row["prompt"], str):
-        return bare_question(_text(row, "prompt"))
+        return bare_question(read_text(row, "prompt"))
     messages = _messages(row)
     return messages if len(messages) > 1 else bare_question(messages[0]["content"])
 
 
 def _read_verl(row: Row) -> tuple[str | Messages, str]:
     column = "reward_model.ground_truth"
-    gold = _text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
+    gold = read_text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
     # the AMC file of the LEASH release has "142.0" for 142
     integer = INTEGER_AS_FLOAT.fullmatch(gold)
     return _question_of_messages(row), integer[1] if integer else gold
 
 
 def _read_slime(row: Row) -> tuple[str | Messages, str]:
-    return _question_of_messages(row), _text(row, "label")
+    return _question_of_messages(row), read_text(row, "label")
 
 
 def _read_trl(row: Row) -> tuple[str | Messages, str]:
-    question = _text(row, "prompt") if isinstance(row["prompt"], str | None) else _messages(row)
-    return question, _text(row, "solution")
+    question = read_text(row, "prompt") if isinstance(row["prompt"], str | None) else _messages(row)
+    return question, read_text(row, "solution")
 
 
 def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
-    return _text(row, "question"), _text(row, "final_answer")
+    return read_text(row, "question"), read_text(row, "final_answer")
 
 
 def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
-    return _text(row, "problem"), _text(row, "answer")
+    return read_text(row, "problem"), read_text(row, "answer")
 
 
 def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
     """GSM8K's answer is a worked solution with the gold after its mark; elsewhere it is the gold."""
-    gold = _text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
+    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
     if not gold:
         raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
-    return _text(row, "question"), gold
+    return read_text(row, "question"), gold
 
 
 def cleaned_choice(text: str) -> str:
@@ -137,10 +137,10 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
     So it is the same wherever the row stands and whatever is left out. NeMo-Skills starts `random.seed(42)` anew for
     each row, which puts the right choice at C in every one.
     """
-    question = _text(row, "Question")
+    question = read_text(row, "Question")
     columns = ["Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer"]
     random.Random(f"{SHUFFLE_SEED} {question}").shuffle(columns)
-    choices = [cleaned_choice(_text(row, column)) for column in columns]
+    choices = [cleaned_choice(read_text(row, column)) for column in columns]
     return multiple_choice_question(question, choices), LETTERS[columns.index("Correct Answer")]
 
 
@@ -153,7 +153,7 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
         raise ValueError(f"column 'answer' is {row['answer']!r}, but answer_index {right} is {LETTERS[right]!r}")
     kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != PLACEHOLDER_CHOICE]
     choices = [row["options"][i].strip() for i in kept]
-    return multiple_choice_question(_text(row, "question"), choices), LETTERS[kept.index(right)]
+    return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
 
 
 # In this order: the first whose columns are all there.

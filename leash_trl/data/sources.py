@@ -13,6 +13,7 @@ from typing import Any
 from datasets import Dataset, Features, IterableDataset, Value, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import HfHubHTTPError
+from pyarrow import ArrowInvalid
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
 from leash_trl.data.references import FILE_BUILDERS, Kind, Reference, parse_reference
@@ -25,6 +26,7 @@ from leash_trl.data.schemas import (
     find_schema,
     read_row,
     read_target,
+    read_text,
 )
 from leash_trl.gym.dataset import load_gym
 
@@ -91,7 +93,7 @@ def _local_splits(path: Path, **options: Any) -> Mapping[str, Rows]:
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
     if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty")
+        raise ValueError(f"{path} is empty; fill it or name another file")
     if path.suffix == ".csv":
         return {"train": _csv_rows(path)}
     return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
@@ -115,7 +117,7 @@ def named_files(name: object) -> Iterator[None]:
     """Names what `datasets` cannot read, where its own errors do not: `ValueError` for broken and empty files."""
     try:
         yield
-    except DatasetGenerationError as error:
+    except (DatasetGenerationError, ArrowInvalid) as error:
         raise ValueError(f"{name} cannot be read: {error.__cause__ or error}") from error
     except StopIteration as error:
         raise ValueError(f"{name} holds an empty file; fill it or take it away") from error
@@ -329,44 +331,42 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
     columns = raw.column_names or ["prompt"]  # some streams do not say
     schema = find_schema(columns)
     keeps_rows = "solution" in schema.columns if schema else "prompt" in columns
+    how = {"with_indices": True, "fn_kwargs": {"name": name, "suffix": suffix}, "features": _conversational(raw)}
     if isinstance(raw, IterableDataset):
         if not keeps_rows:
             raise ValueError(f"{name} has columns {', '.join(columns)}, which are read as a whole; do not stream it")
-        return raw.map(as_conversation, fn_kwargs={"suffix": suffix}, features=_conversational(raw))
+        return raw.map(_as_training_row, **how)
     if len(raw) == 0:
         raise ValueError(f"{name} has no rows")
     if not keeps_rows:
         problems, report = _read_problems(raw, name, suffix, is_benchmark=False)
         _log(report)
         return problems
-    return raw.map(
-        _as_training_row,
-        with_indices=True,
-        fn_kwargs={"name": name, "suffix": suffix},
-        features=_conversational(raw),
-        load_from_cache_file=False,  # as in reading problems
-        desc=f"reading {name}",
-    )
+    return raw.map(_as_training_row, **how, load_from_cache_file=False, desc=f"reading {name}")  # as _read_rows
 
 
 def _as_training_row(row: dict[str, Any], index: int, name: str, suffix: str) -> dict[str, Any]:
     try:
         target = {"target_length": read_target(row["target_length"])} if "target_length" in row else {}
-        return {**target, **as_conversation(row, suffix)}
+        gold = {"solution": read_text(row, "solution")} if isinstance(row.get("solution"), int | float) else {}
+        return {**target, **gold, **as_conversation(row, suffix)}
     except ValueError as error:
         raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
 
 
 def _conversational(raw: Rows) -> Features | None:
-    """Types of the columns once string prompts are messages; `None` where a stream does not say."""
+    """Types of the columns once string prompts are messages and golds and targets are what they are in problems;
+    `None` where a stream does not say."""
     if raw.features is None:
         return None
     text = Value("string")
     features = Features(raw.features)
     if "prompt" in features and isinstance(features["prompt"], Value):
         features["prompt"] = [{"role": text, "content": text}]
-    if "target_length" in features and features["target_length"] == text:
+    if features.get("target_length") == text:
         features["target_length"] = Value("int64")
+    if isinstance(gold := features.get("solution"), Value) and gold.dtype.startswith(("int", "float")):
+        features["solution"] = text
     return features
 
 

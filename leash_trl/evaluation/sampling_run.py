@@ -11,6 +11,7 @@ from typing import Any
 
 from datasets import Dataset
 
+from leash_trl.endings import check_chat_template
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
 from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
 from leash_trl.evaluation.samples import (
@@ -149,8 +150,9 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
     """Sees to it, before anything is sampled, that every prompt leaves room for its completion.
 
     Raises:
-        `ValueError`: If one does not.
+        `ValueError`: If one does not, or the tokenizer has no chat template.
     """
+    check_chat_template(engine.tokenizer.chat_template)
     for start in range(0, len(problems), 1000):
         rows = problems[start : start + 1000]
         for problem_id, ids in zip(rows["id"], _prompt_ids(engine, rows["prompt"], plan), strict=True):
