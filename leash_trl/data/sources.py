@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from datasets import Dataset, Features, IterableDataset, Value, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from huggingface_hub.errors import HfHubHTTPError
-from pyarrow import ArrowInvalid
+from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
 from leash_trl.data.references import FILE_BUILDERS, Kind, Reference, parse_reference
@@ -33,7 +33,7 @@ from leash_trl.gym.dataset import load_gym
 
 logger = logging.getLogger(__name__)
 
-Rows = Dataset | IterableDataset
+Rows: TypeAlias = Dataset | IterableDataset
 
 
 @dataclass(frozen=True)
