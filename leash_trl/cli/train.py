@@ -237,8 +237,6 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
-    from leash_trl import gym
-
     check_vllm(training_args)
     reward_funcs = load_reward_funcs(script_args)
     dataset = load_training_data(script_args, dataset_args)
@@ -250,10 +248,9 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
     }
-    is_gym = model_args.model_name_or_path == gym.NAME
     training_args.model_init_kwargs = {**model_init_kwargs, **(training_args.model_init_kwargs or {})}
     trainer = LeashGRPOTrainer(
-        model=str(gym.CHECKPOINT) if is_gym else model_args.model_name_or_path,
+        model=model_args.model_name_or_path,
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
