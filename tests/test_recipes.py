@@ -72,7 +72,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     if "gym" not in path.parts:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
-    names = [arguments.dataset] if command is filter_command else arguments.benchmarks
+    names = [arguments.dataset_name] if command is filter_command else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
 
 

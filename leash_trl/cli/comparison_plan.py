@@ -7,6 +7,7 @@ from typing import Any
 
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import read_recipe
+from leash_trl.cli.command_parser import recipe_with_trl_names
 
 
 DEFAULT_SEEDS = 3
@@ -69,6 +70,9 @@ def _arm(name: str, fields: Any, base: dict[str, Any], config: str) -> Arm:
         raise UserError(f"{config}: arm {name!r} has no fields; write what differs from base, as {{lambda_lr: 0.02}}")
     own = {key: value for key, value in fields.items() if key not in ("seeds", "label")}
     num_seeds = fields.get("seeds", DEFAULT_SEEDS)
+    with user_errors():
+        base = recipe_with_trl_names(base, f"{config}: base")
+        fields = recipe_with_trl_names(fields, f"{config}: arm {name!r}")
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 1:
         raise UserError(f"{config}: arm {name!r}: seeds is {num_seeds!r}, but must be how many there are, 1 or more")
     return Arm(name, str(fields.get("label", name)), num_seeds, {**base, **own})

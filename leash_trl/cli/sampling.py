@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
 
     parser.epilog = "Parameters of the decoding strategies: " + "; ".join(strategy_parameters().splitlines())
     model = parser.add_argument_group("model and engine")
-    model.add_argument("--model", required=True, help="checkpoint folder, Hub id, or gym (the embedded base model)")
+    model.add_argument(
+        "--model_name_or_path", required=True, help="checkpoint folder, Hub id, or gym (the embedded base model)"
+    )
     model.add_argument("--revision", help="branch, tag or commit of a model on the Hub")
     model.add_argument("--label", help="name of the run in tables (default: the model's name)")
     model.add_argument(
@@ -45,8 +48,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
         help="what generates (default: vLLM where it is installed and there is a GPU, else transformers)",
     )
     model.add_argument("--dtype", default="auto", help="type of the weights, such as bfloat16 (default: the model's)")
-    model.add_argument("--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model")
-    model.add_argument("--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory")
+    model.add_argument(
+        "--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model (default: 1)"
+    )
+    model.add_argument(
+        "--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory (default: 0.9)"
+    )
     model.add_argument(
         "--engine_kwargs",
         type=_mapping,
@@ -54,7 +61,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
         help="vLLM: further options, as JSON: '{\"enforce_eager\": true}'",
     )
     sampling = parser.add_argument_group("sampling (defaults: the paper's)")
-    sampling.add_argument("--num_samples", type=int, default=num_samples, help=f"k (default: {num_samples})")
+    sampling.add_argument(
+        "--num_samples",
+        type=int,
+        default=num_samples,
+        help=f"completions of every problem, the k of avg@k (default: {num_samples})",
+    )
     sampling.add_argument("--temperature", type=float, default=0.6, help="0 takes the likeliest token (default: 0.6)")
     sampling.add_argument("--top_p", type=float, default=0.95, help="1 samples from all tokens (default: 0.95)")
     sampling.add_argument("--top_k", type=int, default=0, help="0 samples from all tokens (default: 0)")
@@ -129,13 +141,6 @@ def resolve_engine(name: str) -> str:
     return "vllm" if importlib.util.find_spec("vllm") and torch.cuda.is_available() else "transformers"
 
 
-def model_path(name: str) -> str:
-    """Folder or Hub id of a model by its name on the command line."""
-    from leash_trl import gym
-
-    return str(gym.CHECKPOINT) if name == gym.NAME else name
-
-
 def make_plan(arguments: argparse.Namespace) -> "SamplingPlan":
     """How the arguments want completions to be made.
 
@@ -187,10 +192,10 @@ def describe_run(
     from leash_trl.data.sources import fingerprint
     from leash_trl.evaluation.sampling_run import package_versions
 
-    path = model_path(arguments.model)
+    path = checkpoint_path(arguments.model_name_or_path)
     return {
-        "label": arguments.label or Path(arguments.model.rstrip("/")).name,
-        "model": arguments.model,
+        "label": arguments.label or Path(arguments.model_name_or_path.rstrip("/")).name,
+        "model": arguments.model_name_or_path,
         "weights": _weights_fingerprint(Path(path)) or _commit(path, arguments.revision),
         "step": _training_step(Path(path)),
         "engine": resolve_engine(arguments.engine),
@@ -232,8 +237,6 @@ def _commit(name: str, revision: str | None) -> str | None:
     """Commit of a model on the Hub, so that a branch that moves is another model."""
     from transformers import AutoConfig
 
-    from leash_trl.engines.checkpoint_path import missing_folder
-
     try:
         commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
     except OSError as error:
@@ -258,8 +261,10 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
     if is_vllm and arguments.engine_batch_size is not None:
         raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
-    if is_vllm and (Path(arguments.model) / "adapter_config.json").is_file():
-        raise ValueError(f"{arguments.model} is an adapter; merge it for vLLM (merge_and_unload), or use transformers")
+    if is_vllm and (Path(arguments.model_name_or_path) / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{arguments.model_name_or_path} is an adapter; merge it for vLLM (merge_and_unload), or use transformers"
+        )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("this command runs as one process; start it without accelerate or torchrun")
 
@@ -270,7 +275,7 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
     Raises:
         `ValueError`: If the model cannot be loaded or vLLM is not installed.
     """
-    path = model_path(arguments.model)
+    path = arguments.model_name_or_path
     if resolve_engine(arguments.engine) == "vllm":
         from leash_trl.engines.vllm_engine import VllmEngine
 
@@ -297,7 +302,9 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
     """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(model_path(arguments.model), revision=arguments.revision)
+    tokenizer = AutoTokenizer.from_pretrained(
+        checkpoint_path(arguments.model_name_or_path), revision=arguments.revision
+    )
     options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
     prompts = (prompt for rows in problems.values() for prompt in rows["prompt"])
     longest = max(len(tokenizer.apply_chat_template(prompt, **options)) for prompt in prompts)

@@ -24,9 +24,10 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
 from leash_trl.cli.errors import UserError, failure_line, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import read_recipe
+from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, read_recipe, recipe_path
 from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
@@ -100,9 +101,28 @@ DATACLASS_TYPES = (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMi
 OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__)
 
 
-def make_parser() -> TrlParser:
+class RecipeParser(CommandParser, TrlParser):
+    """`TrlParser` that finds the package's recipes by their names, and reads the short names of options."""
+
+    def __init__(self, dataclass_types=DATACLASS_TYPES, **kwargs):
+        TrlParser.__init__(self, dataclass_types, **kwargs)
+
+    def parse_args_and_config(self, args):
+        """As `TrlParser`'s, which opens the recipe itself."""
+        words = list(args)
+        if "--config" in words:
+            where = words.index("--config") + 1
+            words[where] = str(recipe_path(words[where]))
+        return super().parse_args_and_config(words)
+
+    def set_defaults_with_config(self, **recipe):
+        """As `TrlParser`'s, which hands the recipe's fields to it."""
+        return super().set_defaults_with_config(**recipe_with_trl_names(recipe, "the recipe"))
+
+
+def make_parser() -> RecipeParser:
     """Parser of YAML recipes and command lines, in TRL's style."""
-    parser = TrlParser(DATACLASS_TYPES, prog="leash train")
+    parser = RecipeParser(prog="leash train")
     parser.set_defaults_with_config(report_to="tensorboard")
     return parser
 
@@ -124,7 +144,7 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
         argv (`list[str]`):
             A command line that [`parse`] takes.
     """
-    parser = TrlParser(DATACLASS_TYPES, argument_default=argparse.SUPPRESS)
+    parser = RecipeParser(argument_default=argparse.SUPPRESS)
     for action in parser._actions:
         action.default = argparse.SUPPRESS
     given = vars(parser.parse_known_args(argv)[0])
@@ -135,7 +155,11 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
 def check_recipe(path: str) -> None:
     """Names misspelt keys. TrlParser would too, but only after the configuration has missed what they meant."""
     recipe = read_recipe(path)
-    known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}
+    known = {
+        "env",
+        *TRL_NAMES,
+        *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type)),
+    }
     for key in recipe.keys() - known:
         similar = difflib.get_close_matches(key, known, n=1)
         raise ValueError(f"{path}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
@@ -314,6 +338,7 @@ def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
         if failure_line(error) is not None:  # it was saving that failed
             raise
         folder, repo = trainer.args.output_dir, trainer.hub_model_id
+    trainer.accelerator.print(training_args.batches())
         raise UserError(
             f"training is done and the model is in {folder}, but pushing it to {repo} failed "
             f"({what_went_wrong(error, trainer.args.hub_token)}); try again with leash push {folder} --repo {repo}"
