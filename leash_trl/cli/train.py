@@ -129,12 +129,17 @@ def make_parser() -> RecipeParser:
 
 def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
+    _check_names(argv)
+    return make_parser().parse_args_and_config(argv)
+
+
+def _check_names(argv: list[str]) -> None:
+    """Names what neither recipe nor parser knows, and prints the help if it is asked for."""
     if "--config" in argv:
         check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
     checking = make_parser()
-    size_help(checking, {*OUR_FIELDS}, argv)
+    size_help(checking, OUR_FIELDS, argv)
     check_options(checking, argv)
-    return make_parser().parse_args_and_config(argv)
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
@@ -150,6 +155,18 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
     given = vars(parser.parse_known_args(argv)[0])
     recipe = read_recipe(argv[argv.index("--config") + 1]) if "--config" in argv else {}
     return {**recipe, **given}
+
+
+def _check_given(fields: dict[str, Any]) -> None:
+    """Raises `ValueError` without a model or data; to be called before the configuration asks for a GPU."""
+    missing = [] if fields.get("model_name_or_path") else ["no --model_name_or_path"]
+    if not fields.get("dataset_name") and not fields.get("datasets"):
+        missing.append("no --dataset_name")
+    if missing:
+        raise ValueError(
+            f"there is {' and '.join(missing)}; give what is missing, or with --config a recipe that has it, such as "
+            f"{DEFAULT_RECIPE}"
+        )
 
 
 def check_recipe(path: str) -> None:
@@ -338,7 +355,6 @@ def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
         if failure_line(error) is not None:  # it was saving that failed
             raise
         folder, repo = trainer.args.output_dir, trainer.hub_model_id
-    trainer.accelerator.print(training_args.batches())
         raise UserError(
             f"training is done and the model is in {folder}, but pushing it to {repo} failed "
             f"({what_went_wrong(error, trainer.args.hub_token)}); try again with leash push {folder} --repo {repo}"
@@ -351,8 +367,10 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with user_errors():
-        arguments = parse(argv)
+        _check_names(argv)
         recipe = given_fields(argv)
+        _check_given(recipe)
+        arguments = parse(argv)
     try:
         trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:
