@@ -338,6 +338,7 @@ def run_training(
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
         trainer.recipe = recipe
+    trainer.accelerator.print(training_args.batches())
     trainer.train(resume_from_checkpoint=checkpoint)
     trainer.save_state()
     if training_args.push_to_hub:
