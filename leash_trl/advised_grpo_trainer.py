@@ -13,6 +13,7 @@ from trl import GRPOTrainer
 from leash_trl import setup_checks
 from leash_trl.advice import advise, space_problem
 from leash_trl.endings import TEMPLATE_FAULTS, EndWatch, turn_end
+from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.leash_grpo_config import LeashGRPOConfig
@@ -44,7 +45,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         **kwargs: Any,
     ) -> None:
         setup_checks.check_vllm(args)
-        model = str(model) if isinstance(model, Path) else model
+        model = checkpoint_path(str(model)) if isinstance(model, str | Path) else model
         method = args.make_length_control()
         # TRL: GRPOTrainer.__init__ takes these by position too
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)

@@ -58,7 +58,7 @@ class LeashGRPOConfig(GRPOConfig):
         > Parameters that control the length constraint
 
         length_control (`str`, *optional*, defaults to `"leash"`):
-            Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS` or an import path.
+            Method that shapes the rewards, a name that `leash methods` lists or an import path.
         length_control_kwargs (`dict` or `str`, *optional*):
             Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value.
         target_length (`int`, *optional*):
@@ -90,6 +90,9 @@ class LeashGRPOConfig(GRPOConfig):
         dynamic_sampling_rounds (`int`, *optional*, defaults to `0`):
             Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
             LEASH leaves it out, DLER needs it.
+        update_batch_size (`int`, *optional*):
+            Completions over all processes that a policy update is meant to have; where it has another number, a
+            warning says what to set. It sets nothing itself.
 
         > Parameters that control the speed of the training step
 
@@ -124,8 +127,7 @@ class LeashGRPOConfig(GRPOConfig):
     length_control: str = field(
         default="leash",
         metadata={
-            "help": "Method that shapes the rewards, a name of `leash_trl.length_control.methods.METHODS` or an "
-            "import path.",
+            "help": "Method that shapes the rewards, a name that `leash methods` lists or an import path.",
         },
     )
     length_control_kwargs: dict[str, Any] | str | None = field(
@@ -174,6 +176,13 @@ class LeashGRPOConfig(GRPOConfig):
             "is off."
         },
     )
+    update_batch_size: int | None = field(
+        default=None,
+        metadata={
+            "help": "Completions over all processes that a policy update is meant to have; where it has another "
+            "number, a warning says what to set."
+        },
+    )
     length_grouped_microbatches: bool = field(
         default=True,
         metadata={
@@ -202,6 +211,7 @@ class LeashGRPOConfig(GRPOConfig):
 
     def __post_init__(self):
         self._check_ranges()
+        is_generation_batch_given = self.generation_batch_size is not None
         super().__post_init__()
         for field_name in (name for name in self.__dataclass_fields__ if name.endswith("_kwargs")):
             setattr(self, field_name, _mapping(field_name, getattr(self, field_name)))
@@ -214,6 +224,7 @@ class LeashGRPOConfig(GRPOConfig):
         self._check_target(method)
         self._check_advantages()
         self._warn_about_legal_mistakes(method)
+        self._check_update_batch(is_generation_batch_given)
 
     def _check_ranges(self) -> None:
         """What upstream divides by, or refuses only once training has begun."""
@@ -405,6 +416,48 @@ class LeashGRPOConfig(GRPOConfig):
     def generation_batch_share(self) -> int:
         """Completions that one process generates at a time."""
         return self.per_device_train_batch_size * self.steps_per_generation
+
+    @property
+    def _completions_per_accumulation_step(self) -> int:
+        return self.world_size * self.per_device_train_batch_size
+
+    def batches(self) -> str:
+        """What a generation batch and a policy update are in this run, in one line."""
+        update = self._completions_per_accumulation_step * self.gradient_accumulation_steps
+        updates = self.generation_batch_size * self.num_iterations / update
+        return (
+            f"generation batch: {self.generation_batch_size} completions "
+            f"({self.generation_batch_size // self.num_generations} prompts x {self.num_generations}); policy update: "
+            f"{update} completions (processes {self.world_size} x per_device_train_batch_size "
+            f"{self.per_device_train_batch_size} x gradient_accumulation_steps {self.gradient_accumulation_steps}); "
+            + (f"updates a generation batch: {updates:g}" if updates >= 1 else f"batches an update: {1 / updates:g}")
+        )
+
+    def _check_update_batch(self, is_generation_batch_given: bool) -> None:
+        meant, at_once = self.update_batch_size, self._completions_per_accumulation_step
+        if meant is None:
+            return
+        if isinstance(meant, bool) or not isinstance(meant, int) or meant < 1:
+            raise ValueError(f"update_batch_size is {meant!r}, but must be a positive number of completions")
+        if meant == at_once * self.gradient_accumulation_steps or self.process_index != 0:
+            return
+        accumulation, rest = divmod(meant, at_once)
+        # the generation batch grows with the update, unless it was given itself
+        steps, split = divmod(self.steps_per_generation * accumulation, self.gradient_accumulation_steps)
+        if rest:
+            remedy = (
+                f"no whole gradient_accumulation_steps gives that with {self.world_size} processes and "
+                f"per_device_train_batch_size {self.per_device_train_batch_size}, change these"
+            )
+        else:
+            remedy = f"set gradient_accumulation_steps to {accumulation}"
+            remedy += "" if is_generation_batch_given or split else f" and steps_per_generation to {steps}"
+        warnings.warn(
+            f"a policy update has {at_once * self.gradient_accumulation_steps} completions, but is meant to have "
+            f"update_batch_size={meant}: {remedy}",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def _warn_about_legal_mistakes(self, method: LengthControl) -> None:
         if self.top_p < 1 or self.top_k > 0 or self.min_p:

@@ -42,7 +42,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
 
     Args:
         model (`str` or [`~transformers.PreTrainedModel`]):
-            As for [`~trl.GRPOTrainer`].
+            As for [`~trl.GRPOTrainer`], or `gym`, the embedded model.
         reward_funcs (`RewardFunc | list[RewardFunc]`, *optional*):
             Task rewards, as for [`~trl.GRPOTrainer`]; functions, async functions and reward models, with
             `reward_weights`. Do not add a length reward of your own.

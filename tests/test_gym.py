@@ -142,3 +142,19 @@ def test_shipped_model_does_what_its_record_says():
     # 128 completions: three standard errors
     assert measured.accuracy == pytest.approx(record["accuracy"], abs=0.1)
     assert measured.mean_tokens == pytest.approx(record["mean_tokens"], rel=0.15)
+
+
+def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):
+    from datasets import Dataset
+
+    from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+    from leash_trl.engines.transformers_engine import TransformersEngine
+    from leash_trl.rewards import math_reward
+
+    monkeypatch.chdir(tmp_path)
+    args = LeashGRPOConfig(target_length=46, max_completion_length=64, use_cpu=True, bf16=False, report_to="none")
+    rows = [{"prompt": [{"role": "user", "content": "1 + 1 = ?"}], "solution": "2"}] * 8
+    trainer = LeashGRPOTrainer(model="gym", reward_funcs=math_reward, args=args, train_dataset=Dataset.from_list(rows))
+    engine = TransformersEngine.from_pretrained("gym")
+    assert trainer.model.num_parameters() == engine.model.num_parameters()
+    assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab()

@@ -163,7 +163,7 @@ def test_what_is_missing_is_named(run_folder, arguments, problem, capsys):
 def test_an_evaluation_of_another_model_is_refused(run_folder, tmp_path, capsys):
     other = evaluation(tmp_path / "e", "deepseek-ai/another", "other", 8)
     assert push(run_folder, "--repo", "me/x", "--evaluation", other) == 2
-    assert f"leash eval --model {run_folder}" in capsys.readouterr().err
+    assert f"leash eval --model_name_or_path {run_folder}" in capsys.readouterr().err
 
 
 def test_folders_without_a_model_say_what_to_push(run_folder, tmp_path, capsys):

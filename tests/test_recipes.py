@@ -72,7 +72,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     if "gym" not in path.parts:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
-    names = [arguments.dataset] if command is filter_command else arguments.benchmarks
+    names = [arguments.dataset_name] if command is filter_command else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
 
 
@@ -90,3 +90,15 @@ def test_paper_variants(name):
     # 32 GPUs: 512 completions (64 prompts x 8) a generation batch, two updates of 256
     assert 32 * recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] == 512
     assert 32 * recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] == 256
+
+
+def test_completions_of_the_smoke_recipe_end(tmp_path, monkeypatch):
+    from leash_trl.cli.train import parse, run_training
+
+    monkeypatch.chdir(tmp_path)
+    trainer = run_training(
+        *parse(["--config", str(RECIPES / "gym" / "smoke.yaml"), "--max_steps", "2", "--output_dir", "run"])
+    )
+    shares = [row["leash/truncated_share"] for row in trainer.state.log_history if "leash/truncated_share" in row]
+    assert len(shares) == 2
+    assert max(shares) <= 0.125

@@ -1,20 +1,20 @@
 """`leash behavior`: the paper's analysis of thinking patterns over evaluated checkpoints: tables and figure."""
 
-import argparse
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash behavior`. Counting takes seconds, so nothing is stored between runs; files are whole or absent."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash behavior",
         description="Count the paper's summary, rethink and plan keywords in evaluated completions. Writes "
         "behavior.md, behavior.csv, behavior.json and behavior.png.",
     )
     parser.add_argument("runs", nargs="+", help="folders that leash eval wrote, one per checkpoint")
-    parser.add_argument("--output", default="behavior", help="folder for tables and figure (default: behavior)")
+    parser.add_argument("--output_dir", default="behavior", help="folder for tables and figure (default: behavior)")
     parser.add_argument(
         "--case_sensitive",
         action="store_true",
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> None:
         counted = [load_behavior(run, arguments.case_sensitive) for run in tqdm(runs, desc="counting", unit="run")]
         checkpoints = over_training(told_apart(counted, runs))
     table = markdown_table(behavior_table(checkpoints))
-    output = Path(arguments.output)
+    output = Path(arguments.output_dir)
     write_whole(output / "behavior.md", table + "\n")
     write_whole(output / "behavior.csv", behavior_csv(checkpoints))
     write_whole(output / "behavior.json", behavior_json(checkpoints, arguments.case_sensitive))

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.process_queue import Job, run_jobs
 
@@ -22,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Parser of `leash bench`."""
     from leash_trl.benchmark.settings import ENGINES
 
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash bench",
         description="Measure on models with random weights and completions of drawn lengths, each arm in a process of "
         "its own, on the first GPU or else the CPU. Writes JSON, Markdown and a log per arm.",
@@ -73,7 +74,13 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     from leash_trl.benchmark.lengths import NAMED
     from leash_trl.benchmark.settings import DTYPES, MODELS
 
-    parser.add_argument("--model", default="gym", help=f"{', '.join(MODELS)}, or a config.json (default: gym)")
+    parser.add_argument(
+        "--model_name_or_path",
+        dest="model",
+        metavar="MODEL",
+        default="gym",
+        help=f"{', '.join(MODELS)}, or a config.json (default: gym)",
+    )
     parser.add_argument(
         "--dtype", choices=DTYPES, default="float32", help="of weights and activations (default: %(default)s)"
     )
@@ -90,13 +97,13 @@ def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, default=5, help="steps or rounds to measure, after one more (default: 5)")
     parser.add_argument("--seed", type=int, default=0, help="of weights, lengths and rewards (default: %(default)s)")
-    parser.add_argument("--output", default="runs/bench", help="folder for results and logs (default: runs/bench)")
+    parser.add_argument("--output_dir", default="runs/bench", help="folder for results and logs (default: runs/bench)")
 
 
 def main(argv: list[str]) -> int:
     """Runs `leash bench`; 1 if an arm failed or nothing was measured."""
     options = vars(build_parser().parse_args(argv))
-    benchmark, output = options.pop("benchmark"), Path(options.pop("output"))
+    benchmark, output = options.pop("benchmark"), Path(options.pop("output_dir"))
 
     from leash_trl.benchmark.settings import ARMS, ENGINES, RolloutSettings, StepSettings
 
@@ -131,7 +138,7 @@ def _clear(output: Path, benchmark: str, names: Iterable[str]) -> None:
             (output / old).unlink(missing_ok=True)
         tempfile.TemporaryFile(dir=output).close()
     except OSError as error:
-        raise UserError(f"--output {output} cannot be written to ({error}); give another folder") from error
+        raise UserError(f"--output_dir {output} cannot be written to ({error}); give another folder") from error
 
 
 def _measure_step(command: str, settings: "StepSettings", output: Path) -> tuple[dict[str, Any], str]:

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import yaml
 
-from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Arm, Run, chosen_arms, load_arms, planned_runs
+from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.comparison_plan import (
+    DEFAULT_SEEDS,
+    Arm,
+    Run,
+    chosen_arms,
+    load_arms,
+    overridden_arms,
+    planned_runs,
+)
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.gym_run import check_claim, parse_recipe, prepare_environment, read_result, run_claim
 from leash_trl.cli.process_queue import Job, run_jobs
@@ -23,7 +32,7 @@ RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PA
 
 def main(argv: list[str]) -> int:
     """Runs `leash compare` and returns the exit code: 1 if a run failed."""
-    arguments = _build_parser().parse_args(argv)
+    arguments, overrides = _build_parser().parse_known_args(argv)
     if arguments.jobs < 1:
         raise UserError(f"--jobs is {arguments.jobs}, but must be 1 or more")
 
@@ -31,6 +40,8 @@ def main(argv: list[str]) -> int:
     prepare_environment()
     output_dir = Path(arguments.output_dir)
     arms = chosen_arms(load_arms(arguments.config), arguments.arms, arguments.config)
+    if overrides:
+        arms = overridden_arms(arms, overrides)
     runs = planned_runs(arms, arguments.seeds, output_dir)
     for run in runs:
         check_claim(run.folder, run_claim(run.arm.recipe, [], run.seed))
@@ -54,14 +65,15 @@ def main(argv: list[str]) -> int:
 
 
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
         "95 % intervals over seeds and problems and writes table.md, table.csv, seeds.csv and pareto.png. The same "
-        "command again goes on where it was stopped.",
+        "command again goes on where it was stopped. Fields of leash train may follow, such as --max_steps 50: they "
+        "hold for every arm.",
     )
     parser.add_argument(
-        "--config", required=True, help="comparison file with base and arms, such as recipes/gym/compare.yaml"
+        "--config", required=True, help="file with base and arms, such as the package's gym/compare.yaml"
     )
     parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these arms (default: all of the file)")
     parser.add_argument(

@@ -1,10 +1,13 @@
 """What `leash compare` is to run: the arms of a comparison file and their seeds."""
 
+import itertools
 import re
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from leash_trl.cli.command_parser import recipe_with_trl_names
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import read_recipe
 
@@ -67,11 +70,36 @@ def _arm(name: str, fields: Any, base: dict[str, Any], config: str) -> Arm:
         raise UserError(f"{config}: arm {name!r} cannot name a folder; use letters, digits, _, -, + and .")
     if not isinstance(fields, dict) or not fields:
         raise UserError(f"{config}: arm {name!r} has no fields; write what differs from base, as {{lambda_lr: 0.02}}")
+    with user_errors():
+        base = recipe_with_trl_names(base, f"{config}: base")
+        fields = recipe_with_trl_names(fields, f"{config}: arm {name!r}")
     own = {key: value for key, value in fields.items() if key not in ("seeds", "label")}
     num_seeds = fields.get("seeds", DEFAULT_SEEDS)
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 1:
         raise UserError(f"{config}: arm {name!r}: seeds is {num_seeds!r}, but must be how many there are, 1 or more")
     return Arm(name, str(fields.get("label", name)), num_seeds, {**base, **own})
+
+
+def overridden_arms(arms: list[Arm], options: list[str]) -> list[Arm]:
+    """The arms with fields of `leash train` from the command line in all their recipes.
+
+    Raises:
+        `UserError`: If an option is none of `leash train`, or makes one run of two arms.
+    """
+    from leash_trl.cli.train import given_fields, make_parser
+    from leash_trl.cli.training_options import check_options
+
+    with user_errors():
+        check_options(make_parser(), options)
+        given = given_fields(options)
+    changed = [replace(arm, recipe={**arm.recipe, **given}) for arm in arms]
+    for first, second in itertools.combinations(range(len(arms)), 2):
+        if changed[first].recipe == changed[second].recipe and arms[first].recipe != arms[second].recipe:
+            raise UserError(
+                f"{shlex.join(options)} makes arms {arms[first].name} and {arms[second].name} the same run; choose "
+                "one with --arms"
+            )
+    return changed
 
 
 def chosen_arms(arms: list[Arm], names: list[str] | None, config: str) -> list[Arm]:

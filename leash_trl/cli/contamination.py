@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterable
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
@@ -15,11 +16,11 @@ OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 
 def main(argv: list[str]) -> None:
     """Runs `leash contamination`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash contamination", description="Report training problems that benchmarks hold too, and drop them."
     )
     reference = "a named source, NAME=PATH, a file, a folder or a Hub id"
-    parser.add_argument("--dataset", required=True, help=f"training problems: {reference}")
+    parser.add_argument("--dataset_name", required=True, help=f"training problems: {reference}")
     parser.add_argument("--dataset_split", help="split of the training problems (default: the source's own)")
     parser.add_argument("--benchmarks", nargs="+", required=True, help=f"benchmarks, each {reference}")
     parser.add_argument(
@@ -45,8 +46,8 @@ def run(arguments: argparse.Namespace) -> None:
 
     with user_errors():
         if arguments.output is not None:
-            _check_output(arguments.output, [arguments.dataset, *arguments.benchmarks])
-        training, report = load_with_report(arguments.dataset, split=arguments.dataset_split)
+            _check_output(arguments.output, [arguments.dataset_name, *arguments.benchmarks])
+        training, report = load_with_report(arguments.dataset_name, split=arguments.dataset_split)
         names = [parse_reference(text).name for text in arguments.benchmarks]
         if len(set(names)) < len(names):
             raise ValueError(f"two benchmarks have the same name among {', '.join(names)}; rename a file")

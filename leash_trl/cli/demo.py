@@ -1,11 +1,11 @@
 """`leash demo`: a gym recipe from start to finish, once per seed: train, evaluate before and after, table, figure."""
 
-import argparse
 import os
 from pathlib import Path
 
-from leash_trl.cli.errors import UserError
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.gym_run import prepare_environment, run_seed
+from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE
 from leash_trl.gym import base_record
 
 
@@ -17,13 +17,16 @@ TABLE_HEAD = (
 
 def main(argv: list[str]) -> None:
     """Runs `leash demo`; a seed that is already done is not run again, one that was stopped goes on."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash demo",
-        description="Train on the embedded gym, then compare the base with the trained model on held-out problems.",
+        description="Train on the embedded gym, then compare the base with the trained model on held-out problems. "
+        "Needs no download; fields of leash train may follow, such as --max_steps 50.",
     )
-    parser.add_argument("--config", required=True, help="gym recipe, such as recipes/gym/leash.yaml")
+    parser.add_argument("--config", default=DEFAULT_RECIPE, help="gym recipe (default: the package's %(default)s)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="one run each (default: 0)")
-    parser.add_argument("--output_dir", default="runs/demo", help="folder for runs, table and figure")
+    parser.add_argument(
+        "--output_dir", default="runs/demo", help="folder for runs, table and figure (default: runs/demo)"
+    )
     arguments, overrides = parser.parse_known_args(argv)
 
     # the model is too small for more, and results are then those of the recipes; to be set before torch is imported
@@ -31,8 +34,6 @@ def main(argv: list[str]) -> None:
     prepare_environment()
 
     output_dir = Path(arguments.output_dir)
-    if not Path(arguments.config).is_file():
-        raise UserError(f"--config {arguments.config}: no such file")
     results = [run_seed(arguments.config, overrides, output_dir / f"seed-{seed}", seed) for seed in arguments.seeds]
     table = "\n".join([*TABLE_HEAD, *(_row(result, base_record()) for result in results)])
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")

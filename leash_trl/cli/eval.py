@@ -1,9 +1,9 @@
 """`leash eval`: avg@k accuracy and tokens of a model on benchmarks, resumable, with intervals and exports."""
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import parse_with_recipe
 from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_checked, sample_all
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from leash_trl.evaluation.results import RunResults
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """Parser of `leash eval`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash eval",
         description="Sample and grade benchmarks: accuracy (avg@k) and tokens with intervals, as the paper's tables. "
         "A run that was stopped goes on with the same command.",

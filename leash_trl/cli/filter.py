@@ -1,9 +1,9 @@
 """`leash filter`: keeps the training problems that a model sometimes solves, with pass rates and right lengths."""
 
-import argparse
 import json
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import parse_with_recipe
 from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_checked, sample_all
@@ -12,16 +12,16 @@ from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_ch
 DATASET_FILE = "dataset/train.jsonl"
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser() -> CommandParser:
     """Parser of `leash filter`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash filter",
         description="Sample k completions of every training problem and keep those that are neither always nor never "
         "solved, as the paper does with k = 4. A run that was stopped goes on with the same command.",
     )
     parser.add_argument("--output_dir", required=True, help="folder of the run; the data set is in its folder dataset")
     parser.add_argument(
-        "--dataset",
+        "--dataset_name",
         required=True,
         help="dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, any with a local copy as NAME=PATH; or a "
         "file, folder or Hub id",
@@ -58,9 +58,9 @@ def main(argv: list[str]) -> None:
     with user_errors():
         plan = checked_plan(arguments)
         check_bounds(arguments.num_samples, **bounds)
-        name = parse_reference(arguments.dataset).name
-        problems = load_checked(arguments.dataset, arguments, "train", drops_unreadable=True)
-    sample_all(arguments, plan, {name: problems}, {name: arguments.dataset}, folder)
+        name = parse_reference(arguments.dataset_name).name
+        problems = load_checked(arguments.dataset_name, arguments, "train", drops_unreadable=True)
+    sample_all(arguments, plan, {name: problems}, {name: arguments.dataset_name}, folder)
     samples = read_samples(samples_path(folder, name))
     rows = list(filtered_rows(problems, samples, **bounds))
     print(_summary(samples, arguments.num_samples, len(rows)))

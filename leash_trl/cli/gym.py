@@ -2,21 +2,23 @@
 
 import argparse
 
+from leash_trl.cli.command_parser import CommandParser
+
 
 def main(argv: list[str]) -> None:
     """Runs `leash gym`."""
-    parser = argparse.ArgumentParser(prog="leash gym", description="The embedded task and its over-thinking model.")
+    parser = CommandParser(prog="leash gym", description="The embedded task and its over-thinking model.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     build = commands.add_parser("build", help="train the base model from nothing (about half an hour on one core)")
-    build.add_argument("--output", help="folder for the checkpoint (default: the package's own)")
+    build.add_argument("--output_dir", help="folder for the checkpoint (default: the package's own)")
     build.add_argument(
         "--work_dir", default="runs/gym-build", help="folder for intermediate checkpoints, to resume from"
     )
-    build.add_argument("--seed", type=int, default=0)
+    build.add_argument("--seed", type=int, default=0, help="of weights and problems (default: 0)")
     commands.add_parser("record", help="measure the base model on held-out problems and store the result beside it")
     show = commands.add_parser("show", help="print problems with the traces the base model was taught on")
-    show.add_argument("--count", type=int, default=2)
-    show.add_argument("--seed", type=int, default=0)
+    show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
+    show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
     arguments = parser.parse_args(argv)
     {"build": _build, "record": _record, "show": _show}[arguments.command](arguments)
 
@@ -28,7 +30,7 @@ def _build(arguments: argparse.Namespace) -> None:
     from leash_trl.gym.pretrain import build_checkpoint
 
     torch.set_num_threads(1)  # a model this small is slower on two
-    output = arguments.output or str(CHECKPOINT)
+    output = arguments.output_dir or str(CHECKPOINT)
     build_checkpoint(output, arguments.work_dir, arguments.seed)
     print(f"wrote {output}; `leash gym record` measures it")
 

@@ -1,6 +1,7 @@
 """`leash COMMAND ...`. Each command lives in its own module, which is imported only when it runs."""
 
 import argparse
+import difflib
 import importlib
 import sys
 
@@ -9,7 +10,7 @@ from leash_trl.cli.errors import UserError
 
 
 COMMANDS = {
-    "train": "train a model with LEASH or another method: leash train --config recipes/x.yaml [--any_field value]",
+    "train": "train a model with LEASH or another method: leash train --config RECIPE.yaml [--any_field value]",
     "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
     "demo": "train on the embedded gym, then compare base and trained model: table and figure",
     "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
@@ -32,7 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leash",
         description="Teach reasoning models to think shorter.",
-        epilog="leash COMMAND --help explains a command.",
+        epilog="leash COMMAND --help explains a command. Options have TRL's names; --model, --dataset and --output "
+        "stand for --model_name_or_path, --dataset_name and --output_dir, in recipes too.",
     )
     parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -46,7 +48,13 @@ def main(argv: list[str] | None = None) -> int:
 
     A command that returns nothing has succeeded.
     """
-    arguments, rest = build_parser().parse_known_args(argv)
+    command_line = sys.argv[1:] if argv is None else argv
+    if command_line and not command_line[0].startswith("-") and command_line[0] not in COMMANDS:
+        similar = difflib.get_close_matches(command_line[0], COMMANDS, n=1)
+        hint = f"did you mean {similar[0]}?" if similar else "leash --help lists them"
+        print(f"leash: no command {command_line[0]!r}; {hint}", file=sys.stderr)
+        return 2
+    arguments, rest = build_parser().parse_known_args(command_line)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:
         return command.main(rest) or 0

@@ -1,15 +1,15 @@
 """`leash merge`: an adapter and its base model as one model, for vLLM, `leash eval` and the Hub."""
 
-import argparse
 import warnings
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash merge`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash merge",
         description="Merge a LoRA or QLoRA adapter into its base model and write a whole model folder: weights, "
         "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and, "

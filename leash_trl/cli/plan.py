@@ -11,6 +11,7 @@ from typing import Any
 
 from leash_trl import loss_weights
 from leash_trl.cli.errors import user_errors
+from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.planning import memory, rollout_memory
 from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
 from leash_trl.planning.measured_rates import ARMS, Rate, read_rates
@@ -33,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Print what a recipe needs per GPU and refuse what cannot fit; fields of leash train may follow.",
         allow_abbrev=False,
     )
-    parser.add_argument("--config", required=True, help="recipe of leash train")
+    parser.add_argument("--config", required=True, help="recipe of leash train, a file or one of the package's")
     parser.add_argument("--num_gpus", type=int, required=True, help="GPUs that train")
     parser.add_argument("--gpu_memory", type=float, required=True, help="memory of one GPU, in GiB")
     parser.add_argument(
@@ -65,9 +66,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     arguments, rest = build_parser().parse_known_args(argv)
     if arguments.num_gpus < 1:
         raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
-    from trl import TrlParser
-
-    from leash_trl.cli.train import DATACLASS_TYPES, check_recipe
+    from leash_trl.cli.train import DATACLASS_TYPES, RecipeParser, check_recipe
     from leash_trl.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
@@ -76,12 +75,14 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     check_recipe(arguments.config)
     types = [PlannedConfig if kind is LeashGRPOConfig else kind for kind in DATACLASS_TYPES]
     # planning happens where there are no GPUs, of which bf16 would ask
-    parser = TrlParser(types, prog="leash plan")
+    parser = RecipeParser(types, prog="leash plan")
     argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
     with warnings.catch_warnings():
         # Trainer's new name for gradient_checkpointing, which TRL itself still sets
         warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
         _, training_args, model_args, _ = parser.parse_args_and_config(argv)
+    if model_args.model_name_or_path is None:
+        raise ValueError(f"--model_name_or_path is missing: neither {arguments.config} nor the command line names it")
     return arguments, training_args, model_args
 
 
@@ -93,9 +94,7 @@ def load_model_config(model: str, config_file: str | None) -> dict[str, Any]:
         `ValueError`: If there is no config.json to be had, or it is not JSON.
         `FileNotFoundError`: If `config_file` does not exist.
     """
-    from leash_trl import gym
-
-    folder = gym.CHECKPOINT if model == gym.NAME else Path(model)
+    folder = Path(checkpoint_path(model))
     if config_file is not None:
         if not Path(config_file).is_file():
             raise FileNotFoundError(f"--model_config {config_file}: no such file")

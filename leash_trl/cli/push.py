@@ -82,7 +82,7 @@ def _check_same_model(results, folder: Path, repo: str | None) -> None:
     if model != repo and not is_same:
         raise ValueError(
             f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
-            f"leash eval --model {folder}"
+            f"leash eval --model_name_or_path {folder}"
         )
 
 

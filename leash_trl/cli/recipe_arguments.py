@@ -9,13 +9,21 @@ from typing import Any
 
 import yaml
 
+import leash_trl
+from leash_trl.cli.command_parser import CommandParser, recipe_with_trl_names
 from leash_trl.cli.errors import refuse
 
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
 
 
-def parse_with_recipe(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+PACKAGE = Path(leash_trl.__file__).parent
+# pip puts recipes/ into the package; in a clone, and so in an editable install, they lie beside it
+RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
+DEFAULT_RECIPE = "gym/leash.yaml"
+
+
+def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Namespace:
     """Arguments of a parser, of which `--config RECIPE.yaml` may give any; the command line comes before the recipe.
 
     Raises:
@@ -28,7 +36,7 @@ def parse_with_recipe(parser: argparse.ArgumentParser, argv: Sequence[str]) -> a
     finder.add_argument("--config")
     config = finder.parse_known_args(argv)[0].config
     recipe = _recipe_argv(parser, config) if config is not None else []
-    return parser.parse_args([*recipe, *argv])
+    return parser.parse_args([*recipe, *parser.with_trl_names(argv)])
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -45,23 +53,37 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_recipe(path: str) -> dict[str, Any]:
-    """The mapping of a YAML file.
+    """The mapping of a YAML file, or of a recipe of the package, with TRL's names of its fields.
 
     Raises:
         `FileNotFoundError`: If there is no such file.
         `ValueError`: If it is not YAML, no mapping, or a key stands twice.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"--config {path}: no such file")
     try:
-        recipe = yaml.load(Path(path).read_text(encoding="utf-8"), _UniqueKeyLoader)
+        recipe = yaml.load(recipe_path(path).read_text(encoding="utf-8"), _UniqueKeyLoader)
     except yaml.YAMLError as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values")
-    return recipe
+    return recipe_with_trl_names(recipe, path)
+
+
+def recipe_path(name: str) -> Path:
+    """The recipe's file: the user's own, else the one of that name that comes with the package, as `gym/leash.yaml`.
+
+    Raises:
+        `FileNotFoundError`: If there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    recipes = {str(path.relative_to(RECIPES).as_posix()): path for path in RECIPES.rglob("*.yaml")}
+    if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
+        return own
+    similar = difflib.get_close_matches(name, recipes, n=1)
+    hint = f", did you mean {similar[0]}?" if similar else f", nor a recipe of the package, such as {DEFAULT_RECIPE}"
+    raise FileNotFoundError(f"--config {name}: no such file{hint}")
 
 
 def check_values(parser: argparse.ArgumentParser, recipe: dict[str, Any], path: str) -> None:

@@ -1,14 +1,14 @@
 """`leash report`: one page with tables and figures on training runs, evaluated runs and comparisons."""
 
-import argparse
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash report`. The same inputs give the same bytes; files are whole or absent."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash report",
         description="Write report.html, one file that needs nothing else, and report.md with its figures beside it.",
     )
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--baseline", help="folder of leash eval that the others are compared with (default: the first)"
     )
-    parser.add_argument("--output", default="report", help="folder to write (default: report)")
+    parser.add_argument("--output_dir", default="report", help="folder to write (default: report)")
     parser.add_argument("--title", default="LEASH report", help="title of the page (default: LEASH report)")
     parser.add_argument("--date", help="date below the title (default: none, so that only results change the page)")
     arguments = parser.parse_args(argv)
@@ -31,5 +31,5 @@ def main(argv: list[str]) -> None:
     baseline = None if arguments.baseline is None else Path(arguments.baseline)
     with user_errors():
         page = build_page([Path(path) for path in arguments.paths], arguments.title, arguments.date, baseline)
-    write_report(page, Path(arguments.output))
-    print(f"wrote {Path(arguments.output) / 'report.html'} and report.md beside it")
+    write_report(page, Path(arguments.output_dir))
+    print(f"wrote {Path(arguments.output_dir) / 'report.html'} and report.md beside it")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.errors import UserError, check_writable, user_errors
+from leash_trl.engines.checkpoint_path import checkpoint_path
 
 
 if TYPE_CHECKING:
@@ -35,7 +36,9 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
 
     parser.epilog = "Parameters of the decoding strategies: " + "; ".join(strategy_parameters().splitlines())
     model = parser.add_argument_group("model and engine")
-    model.add_argument("--model", required=True, help="checkpoint folder, Hub id, or gym (the embedded base model)")
+    model.add_argument(
+        "--model_name_or_path", required=True, help="checkpoint folder, Hub id, or gym (the embedded base model)"
+    )
     model.add_argument("--revision", help="branch, tag or commit of a model on the Hub")
     model.add_argument("--label", help="name of the run in tables (default: the model's name)")
     model.add_argument(
@@ -45,8 +48,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
         help="what generates (default: vLLM where it is installed and there is a GPU, else transformers)",
     )
     model.add_argument("--dtype", default="auto", help="type of the weights, such as bfloat16 (default: the model's)")
-    model.add_argument("--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model")
-    model.add_argument("--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory")
+    model.add_argument(
+        "--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model (default: 1)"
+    )
+    model.add_argument(
+        "--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory (default: 0.9)"
+    )
     model.add_argument(
         "--engine_kwargs",
         type=_mapping,
@@ -54,7 +61,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
         help="vLLM: further options, as JSON: '{\"enforce_eager\": true}'",
     )
     sampling = parser.add_argument_group("sampling (defaults: the paper's)")
-    sampling.add_argument("--num_samples", type=int, default=num_samples, help=f"k (default: {num_samples})")
+    sampling.add_argument(
+        "--num_samples",
+        type=int,
+        default=num_samples,
+        help=f"completions of every problem, the k of avg@k (default: {num_samples})",
+    )
     sampling.add_argument("--temperature", type=float, default=0.6, help="0 takes the likeliest token (default: 0.6)")
     sampling.add_argument("--top_p", type=float, default=0.95, help="1 samples from all tokens (default: 0.95)")
     sampling.add_argument("--top_k", type=int, default=0, help="0 samples from all tokens (default: 0)")
@@ -130,13 +142,6 @@ def resolve_engine(name: str) -> str:
     return "vllm" if importlib.util.find_spec("vllm") and torch.cuda.is_available() else "transformers"
 
 
-def model_path(name: str) -> str:
-    """Folder or Hub id of a model by its name on the command line."""
-    from leash_trl import gym
-
-    return str(gym.CHECKPOINT) if name == gym.NAME else name
-
-
 def make_plan(arguments: argparse.Namespace) -> "SamplingPlan":
     """How the arguments want completions to be made.
 
@@ -190,10 +195,10 @@ def describe_run(
     from leash_trl.data.sources import fingerprint
     from leash_trl.evaluation.sampling_run import package_versions
 
-    path = model_path(arguments.model)
+    path = checkpoint_path(arguments.model_name_or_path)
     return {
-        "label": arguments.label or Path(arguments.model.rstrip("/")).name,
-        "model": arguments.model,
+        "label": arguments.label or Path(arguments.model_name_or_path.rstrip("/")).name,
+        "model": arguments.model_name_or_path,
         "weights": _weights_fingerprint(Path(path)) or _commit(path, arguments.revision),
         "step": _training_step(Path(path)),
         "engine": resolve_engine(arguments.engine),
@@ -258,8 +263,10 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
     if is_vllm and arguments.engine_batch_size is not None:
         raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
-    if is_vllm and (Path(arguments.model) / "adapter_config.json").is_file():
-        raise ValueError(f"{arguments.model} is an adapter; merge it for vLLM (merge_and_unload), or use transformers")
+    if is_vllm and (Path(arguments.model_name_or_path) / "adapter_config.json").is_file():
+        raise ValueError(
+            f"{arguments.model_name_or_path} is an adapter; merge it for vLLM (merge_and_unload), or use transformers"
+        )
     if arguments.dtype != "auto" and not isinstance(getattr(torch, arguments.dtype, None), torch.dtype):
         raise ValueError(f"dtype is {arguments.dtype!r}, but must be auto or a type of torch's, such as bfloat16")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -272,7 +279,7 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
     Raises:
         `ValueError`: If the model cannot be loaded or vLLM is not installed.
     """
-    path = model_path(arguments.model)
+    path = arguments.model_name_or_path
     if resolve_engine(arguments.engine) == "vllm":
         from leash_trl.engines.vllm_engine import VllmEngine
 
@@ -301,7 +308,9 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
 
     from leash_trl.endings import check_chat_template
 
-    tokenizer = AutoTokenizer.from_pretrained(model_path(arguments.model), revision=arguments.revision)
+    tokenizer = AutoTokenizer.from_pretrained(
+        checkpoint_path(arguments.model_name_or_path), revision=arguments.revision
+    )
     check_chat_template(tokenizer.chat_template)
     options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
     prompts = (prompt for rows in problems.values() for prompt in rows["prompt"])
@@ -344,12 +353,12 @@ def _sample_locked(
 ) -> None:
     from leash_trl.evaluation.sampling_run import check_prompts, check_run, num_done
 
-    with user_errors(model=arguments.model):
+    with user_errors(model_name_or_path=arguments.model_name_or_path):
         todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
         check_run(folder, describe_run(arguments, plan, problems, references), is_complete=not todo)
         if not todo:
             return
-        with user_errors(only_loads=True, model=arguments.model):
+        with user_errors(only_loads=True, model_name_or_path=arguments.model_name_or_path):
             engine = load_engine(arguments, plan, problems)
         plan.decoding.check(engine.tokenizer, plan.sampling.max_new_tokens)
         for name, rows in todo.items():

@@ -24,9 +24,10 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
 from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import check_values, read_recipe
+from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
 from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
@@ -100,25 +101,52 @@ DATACLASS_TYPES = (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMi
 OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__)
 
 
-def make_parser() -> TrlParser:
+class RecipeParser(CommandParser, TrlParser):
+    """`TrlParser` that finds the package's recipes by their names, and reads the short names of options."""
+
+    def __init__(self, dataclass_types=DATACLASS_TYPES, **kwargs):
+        TrlParser.__init__(self, dataclass_types, **kwargs)
+
+    def parse_args_and_config(self, args):
+        """As `TrlParser`'s, which opens the recipe itself."""
+        words = list(args)
+        if "--config" in words:
+            where = words.index("--config") + 1
+            words[where] = str(recipe_path(words[where]))
+        return super().parse_args_and_config(words)
+
+    def error(self, message):
+        """Refuses a command line without the usage in front."""
+        refuse(message)
+
+    def set_defaults_with_config(self, **recipe):
+        """As `TrlParser`'s, which hands the recipe's fields to it."""
+        return super().set_defaults_with_config(**recipe_with_trl_names(recipe, "the recipe"))
+
+
+def make_parser() -> RecipeParser:
     """Parser of YAML recipes and command lines, in TRL's style."""
-    parser = TrlParser(DATACLASS_TYPES, prog="leash train")
+    parser = RecipeParser(prog="leash train")
     parser.set_defaults_with_config(report_to="tensorboard")
-    parser.error = refuse
     return parser
 
 
 def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    if "--config" in argv:
-        check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
-    checking = make_parser()
-    size_help(checking, {*OUR_FIELDS}, argv)
-    check_options(checking, argv)
+    _check_names(argv)
     try:
         return make_parser().parse_args_and_config(argv)
     except TypeError as error:  # a value of another type than a field's, such as a list for a number
         raise ValueError(str(error)) from error
+
+
+def _check_names(argv: list[str]) -> None:
+    """Names what neither recipe nor parser knows, and prints the help if it is asked for."""
+    if "--config" in argv:
+        check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
+    checking = make_parser()
+    size_help(checking, OUR_FIELDS, argv)
+    check_options(checking, argv)
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
@@ -128,7 +156,7 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
         argv (`list[str]`):
             A command line that [`parse`] takes.
     """
-    parser = TrlParser(DATACLASS_TYPES, argument_default=argparse.SUPPRESS)
+    parser = RecipeParser(argument_default=argparse.SUPPRESS)
     for action in parser._actions:
         action.default = argparse.SUPPRESS
     given = vars(parser.parse_known_args(argv)[0])
@@ -136,12 +164,28 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
     return {**recipe, **given}
 
 
+def _check_given(fields: dict[str, Any]) -> None:
+    """Raises `ValueError` without a model or data; to be called before the configuration asks for a GPU."""
+    missing = [] if fields.get("model_name_or_path") else ["no --model_name_or_path"]
+    if not fields.get("dataset_name") and not fields.get("datasets"):
+        missing.append("no --dataset_name")
+    if missing:
+        raise ValueError(
+            f"there is {' and '.join(missing)}; give what is missing, or with --config a recipe that has it, such as "
+            f"{DEFAULT_RECIPE}"
+        )
+
+
 def check_recipe(path: str) -> None:
     """Names misspelt keys and values of another type. TrlParser would name keys too, but only after the configuration
     has missed what they meant."""
     recipe = read_recipe(path)
     check_values(make_parser(), recipe, path)
-    known = {"env", *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type))}
+    known = {
+        "env",
+        *TRL_NAMES,
+        *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type)),
+    }
     for key in recipe.keys() - known:
         similar = difflib.get_close_matches(key, known, n=1)
         raise ValueError(f"{path}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
@@ -234,8 +278,6 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
-    from leash_trl import gym
-
     check_vllm(training_args)
     reward_funcs = load_reward_funcs(script_args)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
@@ -251,10 +293,9 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
     }
-    is_gym = model_args.model_name_or_path == gym.NAME
     training_args.model_init_kwargs = {**model_init_kwargs, **(training_args.model_init_kwargs or {})}
     trainer = LeashGRPOTrainer(
-        model=str(gym.CHECKPOINT) if is_gym else model_args.model_name_or_path,
+        model=model_args.model_name_or_path,
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
@@ -304,6 +345,7 @@ def run_training(
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
         trainer.recipe = recipe
+    trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
     except ImportError as error:
@@ -336,8 +378,10 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with user_errors():
-        arguments = parse(argv)
+        _check_names(argv)
         recipe = given_fields(argv)
+        _check_given(recipe)
+        arguments = parse(argv)
     try:
         trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:

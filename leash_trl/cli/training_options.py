@@ -4,6 +4,9 @@ import argparse
 import difflib
 from collections.abc import Collection, Sequence
 
+from leash_trl.leash_grpo_config import LAMBDA_FIELDS
+from leash_trl.length_control.leash import Leash
+
 
 HELP_ALL = "--help-all"
 MOST_USED = frozenset(
@@ -36,18 +39,43 @@ MOST_USED = frozenset(
 )
 """Fields of TRL and transformers that the short help shows beside ours."""
 
+OWN_HELP = {
+    "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
+    "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym, the embedded task.",
+    "output_dir": "Folder for checkpoints, logs and the trained model.",
+    "resume_from_checkpoint": "`true` for the last whole checkpoint in `output_dir`, or a folder, or hf://owner/name.",
+}
+"""Where the help of TRL and transformers leaves out what `leash train` does."""
+
 
 def size_help(parser: argparse.ArgumentParser, our_fields: Collection[str], argv: Sequence[str]) -> None:
     """Leaves the options out of the help that are neither ours nor much used, unless `--help-all` asks for all."""
+    parser.description = (
+        "Train a model with LEASH, or with another method of leash methods. Every field of TRL's GRPOConfig is an "
+        "option, here and in the recipe."
+    )
     parser.usage = "leash train --config RECIPE.yaml [--any_field value ...]"
-    parser.add_argument("--config", default=argparse.SUPPRESS, help="YAML recipe; the command line overrides it")
+    parser.add_argument(
+        "--config",
+        help="YAML recipe, a file or one of the package's, such as gym/leash.yaml; the command line overrides it",
+    )
     parser.add_argument(HELP_ALL, action="help", help="show every option of TRL and transformers too and exit")
-    if HELP_ALL in argv:
-        return
-    shown = {"help", "help_all", "config", *our_fields, *MOST_USED}
+    first = ["help", "help_all", "config", "model_name_or_path", "dataset_name", "output_dir", *our_fields]
+    shown = {*first, *MOST_USED}
     for action in parser._actions:
-        if action.dest not in shown:
+        negates = action.option_strings[0].startswith("--no_")
+        if HELP_ALL not in argv and (action.dest not in shown or negates):
             action.help = argparse.SUPPRESS
+        elif action.dest in OWN_HELP:
+            action.help = OWN_HELP[action.dest]
+        if action.dest in LAMBDA_FIELDS:
+            own = getattr(Leash(), action.dest)
+            action.help = f"{action.help} (default: the method's own, {own:g} for leash)"
+        if action.default is None:
+            action.default = argparse.SUPPRESS  # not "(default: None)"
+        # the same names with hyphens stay readable
+        action.option_strings = action.option_strings[: 2 if action.dest == "help" else 1]
+    parser._optionals._group_actions.sort(key=lambda action: [*first, action.dest].index(action.dest))
 
 
 def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:

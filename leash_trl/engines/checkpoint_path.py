@@ -1,6 +1,18 @@
-"""Names of checkpoints that were meant as folders but are none."""
+"""Where a checkpoint is: the gym's by its name, and names that were meant as folders but are none."""
 
 from pathlib import Path
+
+from leash_trl import gym
+
+
+def checkpoint_path(name: str) -> str:
+    """Folder or Hub id of a model by the name that people give it: `gym` is the embedded model, others are themselves.
+
+    Example:
+        >>> checkpoint_path("owner/name")
+        'owner/name'
+    """
+    return str(gym.CHECKPOINT) if name == gym.NAME else name
 
 
 def missing_folder(path: str) -> str | None:

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
@@ -77,7 +77,7 @@ class TransformersEngine:
 
         Args:
             path (`str`):
-                Folder, or name on the Hub.
+                Folder, name on the Hub, or `gym`, the embedded model.
             revision (`str`, *optional*):
                 Branch, tag or commit on the Hub.
             dtype (`str`, *optional*, defaults to `"auto"`):
@@ -90,6 +90,7 @@ class TransformersEngine:
         Raises:
             `ValueError`: If there is no such checkpoint, or `batch_size` is not positive.
         """
+        path = checkpoint_path(path)
         try:
             model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
             tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)

@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import find_adapter_config_file
 
-from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import merged_eos_token_ids
 
@@ -86,7 +86,7 @@ class VllmEngine:
 
     Args:
         path (`str`):
-            Checkpoint: folder, or name on the Hub.
+            Checkpoint: folder, name on the Hub, or `gym`, the embedded model.
         revision (`str`, *optional*):
             Branch, tag or commit on the Hub.
         dtype (`str`, *optional*, defaults to `"auto"`):
@@ -121,6 +121,7 @@ class VllmEngine:
         seed: int = 0,
         **engine_kwargs: Any,
     ) -> None:
+        path = checkpoint_path(path)
         try:
             if find_adapter_config_file(path, revision=revision) is not None:
                 raise ValueError(

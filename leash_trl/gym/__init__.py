@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 
-NAME = "gym"  # as `model_name_or_path` and as `dataset_name` in a recipe
+NAME = "gym"  # as a model, and as `dataset_name` in a recipe
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 RECORD = CHECKPOINT / "record.json"
 

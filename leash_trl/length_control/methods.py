@@ -1,5 +1,6 @@
 """Every length-control method by the name that a recipe's `length_control` gives it."""
 
+import difflib
 import importlib
 import os
 import sys
@@ -66,9 +67,10 @@ def find_method(name: str) -> type[LengthControl]:
         return METHODS[name]
     module_path, _, attribute = name.rpartition(".")
     if not module_path:
+        similar = difflib.get_close_matches(name, METHODS, n=1)
         raise ValueError(
             f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path such as "
-            "my_lib.methods.Mine"
+            f"my_lib.methods.Mine{f'; did you mean {similar[0]}?' if similar else ''}"
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())

@@ -84,5 +84,6 @@ def _check_model(path: str, model: str, measured: int, planned: int) -> None:
     if measured != planned:
         raise ValueError(
             f"--bench {path} measured model {model} with {measured:,} parameters, but the recipe's has {planned:,}; "
-            "run leash bench with --model CONFIG_JSON of the recipe's model, or give --train_rate and --rollout_rate"
+            "run leash bench with --model_name_or_path CONFIG_JSON of the recipe's model, or give --train_rate and "
+            "--rollout_rate"
         )

@@ -1,0 +1,224 @@
+"""The command line as a newcomer meets it: what is missing, suggestions, one name for one thing, overrides."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leash_trl.cli.errors import UserError
+from leash_trl.cli.main import main
+
+
+ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
+
+
+def error_of(argv: list[str], capsys) -> str:
+    assert main(argv) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "missing", "present"),
+    [
+        ([], ["--config", "--model_name_or_path", "--dataset_name"], []),
+        (["--model_name_or_path", "gym"], ["--dataset_name"], ["--model_name_or_path"]),
+        (["--dataset_name", "gym", "--target_length", "40"], ["--model_name_or_path"], ["--dataset_name"]),
+    ],
+)
+def test_train_names_the_model_and_data_that_are_missing_before_anything_else(options, missing, present, capsys):
+    line = error_of(["train", *options], capsys)
+    assert all(name in line for name in missing)
+    assert not any(name in line for name in [*present, "bf16", "use_cpu"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["trian"], "train"),
+        (["evaluate"], "eval"),
+        (["methods", "lesh"], "leash"),
+        (["methods", "laserd"], "laser_d"),
+    ],
+)
+def test_a_misspelt_command_or_method_gets_a_suggestion(argv, meant, capsys):
+    assert f"did you mean {meant}?" in error_of(argv, capsys)
+
+
+def test_an_unknown_command_without_a_likeness_says_where_the_list_is(capsys):
+    line = error_of(["xyzzy"], capsys)
+    assert "leash --help" in line
+    assert "did you mean" not in line
+
+
+def test_help_prints_the_defaults_of_the_method_and_no_none(capsys):
+    from leash_trl.length_control.leash import Leash
+
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
+        entry = text.partition(f"--{name} ")[2].partition(" --")[0]
+        assert f"{getattr(Leash(), name):g} for leash" in entry
+    assert "None)" not in text
+
+
+# one name for one thing
+
+
+@pytest.fixture
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_train_takes_the_short_names_on_the_command_line_and_in_recipes(in_tmp):
+    from leash_trl.cli.train import given_fields, parse
+
+    long = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--output_dir", "run"]
+    short = ["--model", "gym", "--dataset=gym", "--output", "run"]
+    Path("short.yaml").write_text("model: gym\ndataset: gym\noutput: run\n")
+    for argv in (long, short, ["--config", "short.yaml"]):
+        argv = [*argv, *ON_CPU, "--target_length", "40"]
+        script_args, training_args, model_args, _ = parse(argv)
+        assert (model_args.model_name_or_path, script_args.dataset_name) == ("gym", "gym")
+        assert training_args.output_dir == "run"
+        assert given_fields(argv) == given_fields([*long, *ON_CPU, "--target_length", "40"])
+    # the command line comes before the recipe under either name
+    _, _, model_args, _ = parse(["--config", "short.yaml", "--model", "other", *ON_CPU, "--target_length", "40"])
+    assert model_args.model_name_or_path == "other"
+
+
+@pytest.mark.parametrize("command", ["eval", "filter"])
+def test_sampling_commands_take_both_names_on_the_command_line_and_in_recipes(command, in_tmp):
+    import importlib
+
+    from leash_trl.cli.recipe_arguments import parse_with_recipe
+
+    module = importlib.import_module(f"leash_trl.cli.{command}")
+    what = {"eval": ["--benchmarks", "gym_test"], "filter": ["--dataset", "gym"]}[command]
+    Path("short.yaml").write_text("model: gym\noutput: run\n")
+    Path("long.yaml").write_text("model_name_or_path: gym\noutput_dir: run\n")
+    parsed = [
+        parse_with_recipe(module.build_parser(), [*argv, *what])
+        for argv in (
+            ["--model", "gym", "--output", "run"],
+            ["--model_name_or_path", "gym", "--output_dir", "run"],
+            ["--config", "short.yaml"],
+            ["--config", "long.yaml"],
+            ["--config", "long.yaml", "--model", "gym", "--output", "run"],
+        )
+    ]
+    for arguments in parsed:
+        assert (arguments.model_name_or_path, arguments.output_dir) == ("gym", "run")
+        assert command == "eval" or arguments.dataset_name == "gym"
+    # another name on the command line overrides the recipe, it does not contradict it
+    assert (
+        parse_with_recipe(module.build_parser(), ["--config", "long.yaml", "--model", "x", *what]).model_name_or_path
+        == "x"
+    )
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["train", "--model", "gym", "--model_name_or_path", "other", "--dataset_name", "gym"],
+        ["train", "--config", "both.yaml"],
+        ["eval", "--model", "gym", "--model_name_or_path=other", "--benchmarks", "gym_test", "--output", "x"],
+        ["eval", "--config", "both.yaml", "--benchmarks", "gym_test", "--output", "x"],
+        ["bench", "step", "--model", "gym", "--model_name_or_path", "other"],
+        ["plan", "--config", "both.yaml", "--num_gpus", "1", "--gpu_memory", "80"],
+    ],
+)
+def test_both_names_with_different_values_are_an_error_in_one_line(argv, in_tmp, capsys):
+    Path("both.yaml").write_text("model: gym\nmodel_name_or_path: other\n")
+    line = error_of(argv, capsys)
+    assert all(word in line for word in ("model_name_or_path", "gym", "other"))
+
+
+def test_every_command_with_a_folder_for_output_calls_it_output_dir(in_tmp, capsys):
+    for command in (
+        ["eval"],
+        ["filter"],
+        ["behavior"],
+        ["report"],
+        ["merge"],
+        ["bench", "step"],
+        ["demo"],
+        ["gym", "build"],
+    ):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert "--output_dir" in capsys.readouterr().out, command
+    Path("nothing").mkdir()
+    for name in ("--output", "--output_dir"):
+        assert "nothing" in error_of(["report", "nothing", name, "page"], capsys)
+
+
+# comparisons with other settings
+
+COMPARISON = """
+base:
+  {model: gym, dataset: gym, target_length: 46, learning_rate: 3.0e-4, max_completion_length: 64, max_steps: 2,
+   use_cpu: true, bf16: false, per_device_train_batch_size: 8}
+arms:
+  none: {length_control: none}
+  leash: {lambda_lr: 0.02}
+"""
+
+
+@pytest.fixture
+def planned(in_tmp, monkeypatch):
+    """What `leash compare` would start: recipes by arm; every run counts as failed."""
+    from leash_trl.cli import compare
+
+    Path("comparison.yaml").write_text(COMPARISON)
+    monkeypatch.setattr(compare, "run_jobs", lambda jobs, *args, **kwargs: dict.fromkeys(jobs, 1))
+    monkeypatch.setattr(compare, "_failure", lambda run, exit_code: run.name)
+
+    def plan(*options: str) -> dict[str, dict]:
+        compare.main(["--config", "comparison.yaml", "--output_dir", "out", "--seeds", "0", *options])
+        return {path.parent.name: yaml.safe_load(path.read_text()) for path in Path("out").glob("*/recipe.yaml")}
+
+    return plan
+
+
+def test_compare_overrides_a_field_of_every_arm(planned):
+    recipes = planned("--max_steps", "5", "--learning_rate", "1e-3", "--scale_rewards", "none", "--model", "gym")
+    assert {name: recipe["max_steps"] for name, recipe in recipes.items()} == {"none": 5, "leash": 5}
+    for recipe in recipes.values():
+        assert (recipe["learning_rate"], recipe["scale_rewards"], recipe["model_name_or_path"]) == (
+            1e-3,
+            "none",
+            "gym",
+        )
+    assert recipes["leash"]["lambda_lr"] == 0.02
+
+
+def test_compare_sees_that_a_run_had_other_settings(planned):
+    from leash_trl.cli.gym_run import run_claim
+
+    folder = Path("out/leash/seed-0")
+    folder.mkdir(parents=True)
+    recipe = planned("--arms", "leash", "--max_steps", "5")["leash"]
+    (folder / "claim.json").write_text(json.dumps(run_claim(recipe, [], 0)))
+    planned("--arms", "leash", "--max_steps", "5")  # the same run goes on
+    with pytest.raises(UserError, match="holds a run of another recipe"):
+        planned("--arms", "leash", "--max_steps", "6")
+    with pytest.raises(UserError, match="holds a run of another recipe"):
+        planned("--arms", "leash")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max_stepz", "5"], "did you mean --max_steps"),
+        (["--length_control", "kimi", "--lambda_lr", "0.1"], "kimi"),
+        (["--length_control", "leash", "--lambda_lr", "0.02"], "none and leash"),  # one run under two names
+    ],
+)
+def test_compare_refuses_overrides_that_mean_nothing(options, message, planned):
+    with pytest.raises(UserError, match=message):
+        planned(*options)

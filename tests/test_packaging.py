@@ -1,0 +1,101 @@
+"""Recipes without a clone: names in the package, the wheel, and the demo from an empty folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from leash_trl.cli.main import main
+
+
+ROOT = Path(__file__).parent.parent
+RECIPES = ROOT / "recipes"
+
+
+@pytest.fixture
+def in_tmp(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_recipes_go_by_their_names_in_the_package(in_tmp):
+    from leash_trl.cli.recipe_arguments import read_recipe
+    from leash_trl.cli.train import parse
+
+    smoke = yaml.safe_load((RECIPES / "gym" / "smoke.yaml").read_text())
+    for name in ("gym/smoke.yaml", "recipes/gym/smoke.yaml"):
+        assert read_recipe(name) == smoke
+        assert parse(["--config", name])[1].max_steps == smoke["max_steps"]
+    # a file of the user's comes first
+    Path("gym").mkdir()
+    Path("gym/smoke.yaml").write_text("max_steps: 7\n")
+    assert read_recipe("gym/smoke.yaml") == {"max_steps": 7}
+    with pytest.raises(FileNotFoundError, match=r"gym/smoky\.yaml: no such file"):
+        read_recipe("gym/smoky.yaml")
+    with pytest.raises(FileNotFoundError):
+        read_recipe("../pyproject.toml")
+
+
+def test_demo_needs_no_recipe(in_tmp, monkeypatch):
+    from leash_trl.cli import demo
+
+    class Enough(Exception):
+        pass
+
+    def run_seed(config, overrides, folder, seed):
+        from leash_trl.cli.recipe_arguments import read_recipe
+
+        assert read_recipe(config) == yaml.safe_load((RECIPES / "gym" / "leash.yaml").read_text())
+        raise Enough
+
+    monkeypatch.setattr(demo, "run_seed", run_seed)
+    with pytest.raises(Enough):
+        main(["demo"])
+
+
+@pytest.fixture(scope="session")
+def installed_wheel(tmp_path_factory):
+    """A folder with the wheel's files, as pip puts them into site-packages."""
+    pytest.importorskip("setuptools", minversion="77")
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in ("leash_trl", "recipes"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
+        wheel.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def test_the_wheel_holds_every_module_and_recipe_and_nothing_at_the_top(installed_wheel):
+    assert {path.name for path in installed_wheel.iterdir() if path.suffix != ".dist-info"} == {"leash_trl"}
+
+    def held(folder: Path, pattern: str) -> set[str]:
+        return {str(path.relative_to(folder)) for path in folder.rglob(pattern)}
+
+    assert held(installed_wheel / "leash_trl" / "recipes", "*.yaml") == held(RECIPES, "*.yaml")
+    for pattern in ("*.py", "*.j2", "*.safetensors", "py.typed"):
+        assert held(installed_wheel / "leash_trl", pattern) == held(ROOT / "leash_trl", pattern)
+
+
+def run_installed(installed_wheel: Path, folder: Path, *argv: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(installed_wheel), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "leash_trl", *argv]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.slow
+def test_demo_works_from_the_wheel_in_an_empty_folder(installed_wheel, tmp_path):
+    options = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--save_steps", "2"]
+    run = run_installed(installed_wheel, tmp_path, "demo", *options)
+    assert run.returncode == 0, run.stderr
+    assert "| 0 |" in run.stdout
+    assert (tmp_path / "runs" / "demo" / "dynamics.png").is_file()
