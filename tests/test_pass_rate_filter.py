@@ -4,6 +4,7 @@ import pytest
 from datasets import Dataset
 from sampled_run import completion, problem
 
+from leash_trl.cli.filter import _summary
 from leash_trl.evaluation.pass_rate_filter import check_bounds, correct_lengths, filtered_rows
 
 
@@ -76,3 +77,9 @@ def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_ar
         ("p2", 1 / 2, 2),
     ]
     assert list(filtered_rows(rows(4), samples, min_passes=0, max_passes=4))[-1]["id"] == "p2"
+
+
+def test_the_summary_says_what_could_not_be_graded():
+    graded, not_graded = problem(0, completion("1", 10, True)), problem(0, completion("1", 10, None))
+    assert "1 completions could not be graded" in _summary([not_graded], num_samples=1, num_kept=0)
+    assert "could not be graded" not in _summary([graded], num_samples=1, num_kept=1)
