@@ -123,7 +123,9 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         return weights + (2 * trained if has_moments else 0)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Warns where a checkpoint will not fit on the disk; what fails outside the other phases is the update."""
+        """Refuses data for no step, and warns where a checkpoint will not fit on the disk; what fails outside the
+        other phases is the update."""
+        setup_checks.check_size(self.train_dataset, self.args)
         saves = self.args.save_strategy != "no" and self.args.should_save
         problem = space_problem(self.args.output_dir, self._checkpoint_bytes()) if saves else None
         if problem is not None:

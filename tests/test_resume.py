@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 
 from leash_trl.controller_state import STATE_FILE, read_state, write_state
 
@@ -243,3 +244,10 @@ def test_rollouts_are_not_left_where_they_would_be_pushed(make_trainer, tmp_path
     trainer.save_model(_internal_call=True)  # as push_to_hub does
     assert not list((tmp_path / "run").glob("leash_rollouts*"))
     assert list((tmp_path / "run" / "checkpoint-1").glob("leash_rollouts*"))
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_data_for_no_step_are_an_error(make_trainer, problems, rows):
+    data = problems.select(range(1)) if rows else Dataset.from_dict({"prompt": [], "solution": []})
+    with pytest.raises(ValueError, match=f"{rows} rows, but one generation batch takes 2 prompts"):
+        make_trainer(dataset=data).train()
