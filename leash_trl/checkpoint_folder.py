@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 LOCK_FILE = ".leash.lock"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last
+REFERENCE_FILE = "leash_reference.pt"
 ENTROPY_FILE = "entropy_ctrl_state.json"  # TRL's
 
 WEIGHTS = ("*.safetensors", "pytorch_model*", "adapter_model.bin", "*/adapter_model.*", "global_step*")
@@ -27,7 +28,7 @@ NEEDED_TO_RESUME = {
 FILES = (
     *WEIGHTS,
     *(pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns),
-    *("*.index.json", "scaler.pt", ENTROPY_FILE, "leash_rollouts_*.pt"),
+    *("*.index.json", "scaler.pt", ENTROPY_FILE, REFERENCE_FILE, "leash_rollouts_*.pt"),
 )
 
 

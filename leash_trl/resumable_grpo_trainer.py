@@ -12,7 +12,7 @@ import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.callbacks import EpochShuffleCallback
-from leash_trl.checkpoint_folder import ENTROPY_FILE, clear_checkpoint, only_run_in
+from leash_trl.checkpoint_folder import ENTROPY_FILE, REFERENCE_FILE, clear_checkpoint, only_run_in
 from leash_trl.controller_state import read_state, restore_method, write_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
@@ -68,6 +68,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         if is_checkpoint and not self.args.save_only_model:
             self._save_rollout_window(folder)
             self._save_entropy(folder)
+            self._save_reference(folder)
         if self.args.should_save:
             write_state(folder, self._state_record())
 
@@ -81,6 +82,26 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         if self.use_adaptive_entropy and self.args.should_save:
             state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
             write_whole(folder / ENTROPY_FILE, json.dumps(state))
+
+    def _save_reference(self, folder: Path) -> None:
+        """Saves a reference model that moves (`sync_ref_model`), so that the KL term goes on from it."""
+        if self.args.sync_ref_model and self.args.should_save and not self._is_sharded:
+            torch.save(self.accelerator.unwrap_model(self.ref_model).state_dict(), folder / REFERENCE_FILE)
+
+    def _restore_reference(self, folder: Path) -> None:
+        if not self.args.sync_ref_model:
+            return
+        if not self._is_sharded and (folder / REFERENCE_FILE).is_file():
+            weights = torch.load(folder / REFERENCE_FILE, map_location="cpu", weights_only=True)
+            self.accelerator.unwrap_model(self.ref_model).load_state_dict(weights)
+        elif self.accelerator.is_main_process:
+            warnings.warn(
+                f"sync_ref_model is True, but {folder} holds no {REFERENCE_FILE} that fits here (none is saved under "
+                "DeepSpeed, FSDP and save_only_model): the reference starts again as the base model, so the KL term "
+                "differs from an uninterrupted run's",
+                UserWarning,
+                stacklevel=2,
+            )
 
     @property
     def _is_sharded(self) -> bool:
@@ -127,6 +148,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         """Restores the controller, and where in a generation window the checkpoint was taken."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            self._restore_reference(Path(checkpoint))
             self._restore_rollout_window(Path(checkpoint), self._restore_controller(Path(checkpoint)))
 
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
@@ -157,6 +179,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def _restore_bare_model(self, folder: Path) -> None:
         """Weights and lambda of a folder without trainer state, which transformers would refuse."""
         self._restore_controller(folder)
+        self._restore_reference(folder)
         self._load_from_checkpoint(str(folder))
 
     def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:

@@ -335,6 +335,34 @@ def test_checkpoints_that_do_not_know_their_settings_are_resumed(resumable, tmp_
     assert trainer.state.global_step == 6
 
 
+def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
+    settings = {
+        "max_steps": 6,
+        "beta": 0.1,
+        "sync_ref_model": True,
+        "ref_model_sync_steps": 1,
+        "ref_model_mixup_alpha": 0.5,
+        "learning_rate": 1e-2,
+        "save_strategy": "steps",
+        "save_steps": 3,
+    }
+    whole = make_trainer(**settings)
+    whole.train()
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+
+    def divergence(trainer):
+        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 3 and "kl" in row]
+
+    assert divergence(resumed) == divergence(whole) != [0.0] * 3
+    for name, weights in whole.ref_model.state_dict().items():
+        assert weights.equal(resumed.ref_model.state_dict()[name])
+    for file in (tmp_path / "run").glob("checkpoint-*/leash_reference.pt"):
+        file.unlink()
+    with pytest.warns(UserWarning, match="sync_ref_model"):
+        make_trainer(**settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+
+
 def test_a_checkpoint_killed_while_it_is_overwritten_is_passed_over(trained, tmp_path, tiny_model_path):
     """New weights beside the old optimizer and the old `trainer_state.json`."""
     shutil.copytree(trained, tmp_path / "run")
