@@ -40,6 +40,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         super().__init__(*args, **kwargs)
         self._epoch_shuffle = EpochShuffleCallback()
         self.add_callback(self._epoch_shuffle)
+        self._record_of_weights: dict[str, Any] | None = None
         self._start = StartingPoint()
         self._model_settings = model_settings(self.accelerator.unwrap_model(self.model))
 
@@ -107,7 +108,31 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def _is_sharded(self) -> bool:
         return bool(self.is_deepspeed_enabled or self.is_fsdp_enabled)
 
+    def _load_best_model(self):
+        """Loads the state that belongs to the best weights too, so that what is saved at the end is of one step."""
+        super()._load_best_model()
+        best, last_step = Path(self.state.best_model_checkpoint), self.state.global_step
+        try:
+            record = read_state(best)
+            restore_method(self.length_control, record, best)
+        except ValueError as error:
+            note = f"the weights are those of {best}, but the state of length control is that of step {last_step}"
+            self._record_of_weights = {**self._state_record(), "note": note}
+            logger.warning("load_best_model_at_end: %s (%s)", note, error)
+            return
+        self._record_of_weights = record
+        if self.accelerator.is_main_process and record.get("global_step") != last_step:
+            logger.warning(
+                "load_best_model_at_end: weights and state of length control are those of step %s (%s), not of step "
+                "%s, the last",
+                record.get("global_step"),
+                best,
+                last_step,
+            )
+
     def _state_record(self) -> dict[str, Any]:
+        if self._record_of_weights is not None:
+            return self._record_of_weights
         return {
             "method": self.length_control.name,
             "controller": self.length_control.state_dict(),
@@ -156,6 +181,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
 
         See [`~leash_trl.starting_point.starting_point`]. No other run may use `output_dir` meanwhile.
         """
+        self._record_of_weights = None
         with ExitStack() as stack:
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             self._start = agreed(
@@ -185,6 +211,8 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
         self._warn_about_partial_checkpoint(checkpoint)
         record = read_state(checkpoint)
+        if "note" in record and self.accelerator.is_main_process:
+            logger.warning("%s: %s", checkpoint, record["note"])
         restore_method(self.length_control, record, checkpoint)
         self._load_extra_state(record.get("counters", {}))
         self._check_resumed_target(record)

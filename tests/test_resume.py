@@ -18,6 +18,7 @@ from leash_trl import LeashGRPOTrainer
 from leash_trl.checkpoint_folder import LOCK_FILE, is_whole, last_whole_checkpoint
 from leash_trl.cli.main import main
 from leash_trl.controller_state import STATE_FILE, read_state, write_state
+from leash_trl.gym.dataset import gym_problems
 
 
 KILLABLE_RUN = Path(killable_run.__file__)
@@ -271,6 +272,57 @@ def resumable(trained, tmp_path, tiny_model_path):
         return killable_run.make_trainer(tiny_model_path, str(tmp_path / "run"), **{"max_steps": 6, **changes})
 
     return make
+
+
+def train_to_the_best(make_trainer, best_step, at_the_end=lambda: None):
+    """Four steps, of which the weights after `best_step` are loaded at the end."""
+    trainer = make_trainer(
+        max_steps=4,
+        save_strategy="steps",
+        save_steps=1,
+        eval_strategy="steps",
+        eval_steps=1,
+        eval_dataset=gym_problems("train", 8),
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_score",
+        greater_is_better=True,
+    )
+
+    def evaluate(*args, **kwargs):
+        if trainer.state.global_step == 4:
+            at_the_end()
+        return {"eval_score": -abs(trainer.state.global_step - best_step)}
+
+    trainer.evaluate = evaluate
+    trainer.train()
+    trainer.save_model()
+    return trainer
+
+
+def test_the_best_weights_are_saved_with_their_own_state(make_trainer, tmp_path, caplog):
+    trainer = train_to_the_best(make_trainer, best_step=2)
+    best = Path(checkpoint(tmp_path / "run", 2))
+    last = read_state(checkpoint(tmp_path / "run", 4))
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+    saved = read_state(tmp_path / "run")
+    assert (saved["controller"], saved["global_step"]) == (read_state(best)["controller"], 2)
+    assert trainer.length_control.lam == saved["controller"]["lambda"] != last["controller"]["lambda"]
+    assert "step 2" in caplog.text
+    trainer.args.load_best_model_at_end = False
+    trainer.train()
+    assert trainer._state_record()["global_step"] == 4
+
+
+def test_best_weights_without_a_state_are_marked(make_trainer, tmp_path, caplog):
+    best = Path(checkpoint(tmp_path / "run", 2))
+    train_to_the_best(make_trainer, best_step=2, at_the_end=lambda: (best / STATE_FILE).unlink(missing_ok=True))
+    assert "checkpoint-2" in caplog.text
+    assert "checkpoint-2" in read_state(tmp_path / "run")["note"]
+
+
+def test_the_best_weights_of_the_last_step_need_no_word(make_trainer, caplog):
+    train_to_the_best(make_trainer, best_step=4)
+    assert "load_best_model_at_end" not in caplog.text
 
 
 @pytest.mark.parametrize(
