@@ -120,7 +120,8 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         warnings.warn(problem, UserWarning, stacklevel=2)
 
     def _checkpoint_bytes(self) -> int:
-        """Bytes that a checkpoint takes at least: what is saved of the weights, and AdamW's two moments."""
+        """Bytes that a checkpoint takes at least: what is saved of the weights, AdamW's two moments, and a reference
+        model that moves."""
         model = self.accelerator.unwrap_model(self.model)
         trained = sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
         if isinstance(model, PeftModel):
@@ -128,10 +129,13 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         else:
             weights = sum(p.numel() * p.element_size() for p in model.parameters())
         has_moments = self.args.optim in FULL_ADAMW and not self.args.save_only_model
-        return weights + (2 * trained if has_moments else 0)
+        has_reference = self.args.sync_ref_model and not self.args.save_only_model
+        return weights + (2 * trained if has_moments else 0) + (weights if has_reference else 0)
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        """Warns where a checkpoint will not fit on the disk; what fails outside the other phases is the update."""
+        """Refuses data for no step, and warns where a checkpoint will not fit on the disk; what fails outside the
+        other phases is the update."""
+        setup_checks.check_size(self.train_dataset, self.args)
         saves = self.args.save_strategy != "no" and self.args.should_save
         problem = space_problem(self.args.output_dir, self._checkpoint_bytes()) if saves else None
         if problem is not None:

@@ -1,7 +1,6 @@
-"""What resuming needs from disk: the controller's state beside the weights, and the last checkpoint that is whole."""
+"""The state of length control on disk, beside the weights that it belongs to."""
 
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,33 +11,7 @@ if TYPE_CHECKING:
     from leash_trl.length_control.method import LengthControl
 
 
-logger = logging.getLogger(__name__)
-
 STATE_FILE = "leash_state.json"
-TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last
-
-
-def is_whole(checkpoint: Path) -> bool:
-    """Whether saving the checkpoint had come to its end: a killed run may leave one without its last files."""
-    try:
-        json.loads((checkpoint / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def last_whole_checkpoint(output_dir: str | Path) -> Path:
-    """The newest checkpoint of a run that is whole.
-
-    Raises:
-        `ValueError`: If there is none.
-    """
-    checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]
-    for path in sorted(checkpoints, key=lambda path: int(path.name.split("-")[-1]), reverse=True):
-        if is_whole(path):
-            return path
-        logger.warning("%s is not whole, the run was stopped while saving it; trying an earlier one", path)
-    raise ValueError(f"cannot resume: {output_dir} holds no checkpoint" + (" that is whole" if checkpoints else ""))
 
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> None:

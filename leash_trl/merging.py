@@ -8,7 +8,8 @@ from pathlib import Path
 from peft import PeftConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from leash_trl.controller_state import STATE_FILE, TRAINER_STATE_FILE
+from leash_trl.checkpoint_folder import TRAINER_STATE_FILE
+from leash_trl.controller_state import STATE_FILE
 from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.hub.run_record import ADAPTER_FILE

@@ -1,6 +1,7 @@
 """`PublishingGRPOTrainer`: a `GRPOTrainer` whose checkpoints tell what made them, and reach the Hub whole."""
 
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -168,7 +169,7 @@ class PublishingGRPOTrainer(ResumableGRPOTrainer):
             self.hub_pushes.finish(has_newer_model=True)
         return info
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
+    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Resumes from a checkpoint on the Hub too, the same on all processes: `"hf://owner/name/last-checkpoint"`."""
         if isinstance(resume_from_checkpoint, str):
             places = [pinned(resume_from_checkpoint) if self.accelerator.is_main_process else None]

@@ -1,7 +1,10 @@
 """`ResumableGRPOTrainer`: a `GRPOTrainer` whose runs resume exactly, with a controller's state in every checkpoint."""
 
+import json
 import logging
+import os
 import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +12,14 @@ import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.callbacks import EpochShuffleCallback
-from leash_trl.controller_state import (
-    TRAINER_STATE_FILE,
-    is_whole,
-    last_whole_checkpoint,
-    read_state,
-    restore_method,
-    write_state,
-)
+from leash_trl.checkpoint_folder import ENTROPY_FILE, REFERENCE_FILE, clear_checkpoint, only_run_in
+from leash_trl.controller_state import read_state, restore_method, write_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.run_settings import model_settings, run_settings
+from leash_trl.starting_point import StartingPoint, agreed, starting_point
+from leash_trl.whole_file import write_whole
 
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,9 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         super().__init__(*args, **kwargs)
         self._epoch_shuffle = EpochShuffleCallback()
         self.add_callback(self._epoch_shuffle)
+        self._record_of_weights: dict[str, Any] | None = None
+        self._start = StartingPoint()
+        self._model_settings = model_settings(self.accelerator.unwrap_model(self.model))
 
     def _extra_state(self) -> dict[str, int]:
         """Further counters of a subclass that a checkpoint must hold."""
@@ -56,14 +59,80 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Saves the controller's state beside the weights, before a checkpoint is pushed to the Hub."""
-        super().save_model(output_dir, _internal_call)
         folder = Path(output_dir or self.args.output_dir)
-        if _internal_call and folder.name.startswith(PREFIX_CHECKPOINT_DIR) and not self.args.save_only_model:
+        is_checkpoint = _internal_call and folder.name.startswith(PREFIX_CHECKPOINT_DIR)
+        if is_checkpoint:
+            if self.args.should_save:
+                clear_checkpoint(folder)
+            self.accelerator.wait_for_everyone()  # or a process would clear away what another has written
+        super().save_model(output_dir, _internal_call)
+        if is_checkpoint and not self.args.save_only_model:
             self._save_rollout_window(folder)
+            self._save_entropy(folder)
+            self._save_reference(folder)
         if self.args.should_save:
             write_state(folder, self._state_record())
 
+    def _save_rng_state(self, output_dir):
+        """Waits until all processes have saved their parts: transformers marks the checkpoint as whole next."""
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()
+
+    def _save_entropy(self, folder: Path) -> None:
+        # TRL: GRPOTrainer._save_checkpoint writes the same, but after the mark of wholeness and after the push
+        if self.use_adaptive_entropy and self.args.should_save:
+            state = {"entropy_coef": self.entropy_coef, "last_world_entropy": self._last_world_entropy}
+            write_whole(folder / ENTROPY_FILE, json.dumps(state))
+
+    def _save_reference(self, folder: Path) -> None:
+        """Saves a reference model that moves (`sync_ref_model`), so that the KL term goes on from it."""
+        if self.args.sync_ref_model and self.args.should_save and not self._is_sharded:
+            torch.save(self.accelerator.unwrap_model(self.ref_model).state_dict(), folder / REFERENCE_FILE)
+
+    def _restore_reference(self, folder: Path) -> None:
+        if not self.args.sync_ref_model:
+            return
+        if not self._is_sharded and (folder / REFERENCE_FILE).is_file():
+            weights = torch.load(folder / REFERENCE_FILE, map_location="cpu", weights_only=True)
+            self.accelerator.unwrap_model(self.ref_model).load_state_dict(weights)
+        elif self.accelerator.is_main_process:
+            warnings.warn(
+                f"sync_ref_model is True, but {folder} holds no {REFERENCE_FILE} that fits here (none is saved under "
+                "DeepSpeed, FSDP and save_only_model): the reference starts again as the base model, so the KL term "
+                "differs from an uninterrupted run's",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def _is_sharded(self) -> bool:
+        return bool(self.is_deepspeed_enabled or self.is_fsdp_enabled)
+
+    def _load_best_model(self):
+        """Loads the state that belongs to the best weights too, so that what is saved at the end is of one step."""
+        super()._load_best_model()
+        best, last_step = Path(self.state.best_model_checkpoint), self.state.global_step
+        try:
+            record = read_state(best)
+            restore_method(self.length_control, record, best)
+        except ValueError as error:
+            note = f"the weights are those of {best}, but the state of length control is that of step {last_step}"
+            self._record_of_weights = {**self._state_record(), "note": note}
+            logger.warning("load_best_model_at_end: %s (%s)", note, error)
+            return
+        self._record_of_weights = record
+        if self.accelerator.is_main_process and record.get("global_step") != last_step:
+            logger.warning(
+                "load_best_model_at_end: weights and state of length control are those of step %s (%s), not of step "
+                "%s, the last",
+                record.get("global_step"),
+                best,
+                last_step,
+            )
+
     def _state_record(self) -> dict[str, Any]:
+        if self._record_of_weights is not None:
+            return self._record_of_weights
         return {
             "method": self.length_control.name,
             "controller": self.length_control.state_dict(),
@@ -72,7 +141,11 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             "counters": self._extra_state(),
             "micro_step": self._step,
             "batching": self._batching(),
+            "settings": self._settings(),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        return run_settings(self.args, self._model_settings, self.reward_func_names, self.train_dataset)
 
     def _batching(self) -> dict[str, Any]:
         """What must be unchanged for a saved generation window to fit."""
@@ -100,31 +173,46 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         """Restores the controller, and where in a generation window the checkpoint was taken."""
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
+            self._restore_reference(Path(checkpoint))
             self._restore_rollout_window(Path(checkpoint), self._restore_controller(Path(checkpoint)))
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, *args, **kwargs):
-        """Resumes from the last checkpoint that is whole, and from a bare model folder such as a Hub root."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = str(last_whole_checkpoint(self.args.output_dir))
-        elif isinstance(resume_from_checkpoint, str) and not is_whole(folder := Path(resume_from_checkpoint)):
-            self._restore_bare_model(folder)
-            resume_from_checkpoint = None
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
+        """Resumes from the last checkpoint that is whole, and from a bare model folder such as a Hub root.
+
+        See [`~leash_trl.starting_point.starting_point`]. No other run may use `output_dir` meanwhile.
+        """
+        self._record_of_weights = None
+        with ExitStack() as stack:
+            agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
+            self._start = agreed(
+                self.accelerator,
+                lambda: starting_point(resume_from_checkpoint, self.args, self._settings(), self._is_sharded),
+            )
+            folder = self._start.folder
+            if folder is not None and not self._start.is_checkpoint:
+                self._restore_bare_model(Path(folder))
+                folder = None
+            return super().train(folder, *args, **kwargs)
+
+    def set_initial_training_values(self, *args, **kwargs):
+        """Leaves no epoch to train where the checkpoint is the run's last, of which transformers would train a step
+        more: only what comes at the end of training is left."""
+        num_epochs, updates_per_epoch, *others = super().set_initial_training_values(*args, **kwargs)
+        if self._start.is_end:
+            num_epochs = self.args.max_steps // updates_per_epoch
+        return num_epochs, updates_per_epoch, *others
 
     def _restore_bare_model(self, folder: Path) -> None:
         """Weights and lambda of a folder without trainer state, which transformers would refuse."""
-        if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
-            raise ValueError(f"{folder} is not whole, its run was stopped while saving it; take an earlier one")
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            raise ValueError(
-                f"{folder} holds no {TRAINER_STATE_FILE}; under DeepSpeed and FSDP pass it as the model instead"
-            )
         self._restore_controller(folder)
+        self._restore_reference(folder)
         self._load_from_checkpoint(str(folder))
 
     def _restore_controller(self, checkpoint: Path) -> dict[str, Any]:
         self._warn_about_partial_checkpoint(checkpoint)
         record = read_state(checkpoint)
+        if "note" in record and self.accelerator.is_main_process:
+            logger.warning("%s: %s", checkpoint, record["note"])
         restore_method(self.length_control, record, checkpoint)
         self._load_extra_state(record.get("counters", {}))
         self._check_resumed_target(record)
@@ -136,7 +224,8 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             warnings.warn(
                 f"{checkpoint} holds no optimizer state (saved with save_only_model, or the root of a Hub "
                 "repository): weights and the state of length control are restored, the optimizer and the random "
-                "generators start afresh" + ("" if is_whole(checkpoint) else ", and so do the steps and the schedule"),
+                "generators start afresh"
+                + ("" if self._start.is_checkpoint else ", and so do the steps and the schedule"),
                 UserWarning,
                 stacklevel=2,
             )

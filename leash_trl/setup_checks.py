@@ -141,6 +141,23 @@ def check_own_targets(dataset: Any, method: LengthControl, args: "LeashGRPOConfi
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
 
 
+def check_size(dataset: Any, args: "LeashGRPOConfig") -> None:
+    """Sees to it that there is data for a step: with too few rows TRL trains none and says nothing.
+
+    Raises:
+        `ValueError`: If there is not. A stream is not counted.
+    """
+    if not isinstance(dataset, Dataset):
+        return
+    needed = args.generation_batch_size // args.num_generations
+    if len(dataset) < needed:
+        raise ValueError(
+            f"the data set has {len(dataset)} rows, but one generation batch takes {needed} prompts "
+            f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}); lower "
+            "per_device_train_batch_size or gradient_accumulation_steps, or add rows"
+        )
+
+
 def check_end_token(tokenizer: "PreTrainedTokenizerBase") -> None:
     """Raises `ValueError` if a tokenizer does not say what ends a completion, which TRL takes for padding too where
     there is no pad token."""

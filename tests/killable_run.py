@@ -1,4 +1,4 @@
-"""A small training run that can kill itself in the middle of a step, or push to a Hub; used by tests of resuming."""
+"""A small training run that can kill itself in a step or while saving, or push to a Hub; used by tests of resuming."""
 
 import argparse
 import os
@@ -12,9 +12,17 @@ from leash_trl.gym.tokenizer import build_tokenizer
 
 
 def make_trainer(
-    model_path: str, output_dir: str, kill_in_step: int | None = None, hub_model_id: str | None = None
+    model_path: str,
+    output_dir: str,
+    kill_in_step: int | None = None,
+    hub_model_id: str | None = None,
+    kill_in_saving: int | None = None,
+    **changes,
 ) -> LeashGRPOTrainer:
-    """A run of eight steps with a checkpoint at every second one; on the Hub, where one is named."""
+    """A run of eight steps with a checkpoint at every second one; on the Hub, where one is named.
+
+    The checkpoint of step `kill_in_saving` gets its weights but no optimizer; `changes` are to the configuration.
+    """
 
     class KillableTrainer(LeashGRPOTrainer):
         def compute_loss(self, *args, **kwargs):
@@ -23,26 +31,32 @@ def make_trainer(
                 os.kill(os.getpid(), signal.SIGKILL)
             return loss
 
-    args = LeashGRPOConfig(
-        output_dir=output_dir,
-        target_length=12,
-        max_completion_length=24,
-        lambda_lr=0.1,
-        learning_rate=1e-3,
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_steps=8,
-        save_steps=2,
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        generation_kwargs=eos_bias(build_tokenizer()),
-        push_to_hub=hub_model_id is not None,
-        hub_model_id=hub_model_id,
-        hub_strategy="checkpoint",
-    )
+        def _save_optimizer_and_scheduler(self, output_dir):
+            if self.state.global_step == kill_in_saving:
+                os.kill(os.getpid(), signal.SIGKILL)
+            super()._save_optimizer_and_scheduler(output_dir)
+
+    settings = {
+        "output_dir": output_dir,
+        "target_length": 12,
+        "max_completion_length": 24,
+        "lambda_lr": 0.1,
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_steps": 8,
+        "save_steps": 2,
+        "logging_steps": 1,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+        "generation_kwargs": eos_bias(build_tokenizer()),
+        "push_to_hub": hub_model_id is not None,
+        "hub_model_id": hub_model_id,
+        "hub_strategy": "checkpoint",
+    }
+    args = LeashGRPOConfig(**{**settings, **changes})
     return KillableTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
 
 
@@ -52,4 +66,6 @@ if __name__ == "__main__":
     parser.add_argument("output_dir")
     parser.add_argument("--kill_in_step", type=int)
     parser.add_argument("--hub_model_id")
+    parser.add_argument("--kill_in_saving", type=int)
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
     make_trainer(**vars(parser.parse_args())).train()

@@ -1,9 +1,10 @@
 """Runs a `leash` command that kills itself in the middle of its work.
 
-python tests/killed_command.py NUM_WRITES COMMAND [ARGUMENT ...]
+python tests/killed_command.py NUM_WRITES|METHOD COMMAND [ARGUMENT ...]
 
-Writes are flushes of a file to disk and files that are put in place. At the given one the process dies: half a line
-into the file that it flushed, or before the file is in place.
+A method is one of `LeashGRPOTrainer`'s: the process dies when it is called. Writes are flushes of a file to disk and
+files that are put in place: at the given one the process dies, half a line into the file that it flushed, or before
+the file is in place.
 """
 
 import os
@@ -35,8 +36,19 @@ def kill_at(num_writes: int) -> None:
     os.fsync, os.replace = fsync, replace_or_die
 
 
+def kill_in(method: str) -> None:
+    """Kills the process when the trainer's method is called."""
+    from leash_trl import LeashGRPOTrainer
+
+    setattr(LeashGRPOTrainer, method, lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL))
+
+
 if __name__ == "__main__":
     from leash_trl.cli.main import main
 
-    kill_at(int(sys.argv[1]))
+    where = sys.argv[1]
+    if where.isdigit():
+        kill_at(int(where))
+    else:
+        kill_in(where)
     sys.exit(main(sys.argv[2:]))

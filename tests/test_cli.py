@@ -144,16 +144,6 @@ def test_the_row_of_a_method_without_lambda_has_empty_cells():
     assert row.count("|") == TABLE_HEAD[0].count("|")
 
 
-def test_resuming_a_finished_run_is_an_error_not_a_step_more(tmp_path, capsys):
-    checkpoint = tmp_path / "run" / "checkpoint-5"
-    checkpoint.mkdir(parents=True)
-    (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": 5}))
-    (checkpoint / "leash_state.json").write_text(json.dumps({"controller": {"lambda": 0.1}}))
-    arguments = [*GYM, "--target_length", "40", "--max_steps", "5", "--output_dir", str(tmp_path / "run")]
-    assert main(["train", *arguments, "--resume_from_checkpoint", "true"]) == 2
-    assert "has reached max_steps=5" in capsys.readouterr().err
-
-
 def test_errors_of_the_work_itself_keep_their_traceback(tmp_path, monkeypatch):
     from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
 

@@ -66,7 +66,7 @@ def installed_wheel(tmp_path_factory):
     source = folder / "source"
     for name in ("leash_trl", "recipes"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
     subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)

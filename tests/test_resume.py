@@ -2,17 +2,27 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import killable_run
 import pytest
+from conftest import parity_reward
+from datasets import Dataset
+from transformers import TrainerCallback
 
+from leash_trl import LeashGRPOTrainer
+from leash_trl.checkpoint_folder import LOCK_FILE, is_whole, last_whole_checkpoint
+from leash_trl.cli.main import main
 from leash_trl.controller_state import STATE_FILE, read_state, write_state
+from leash_trl.gym.dataset import gym_problems
 
 
-KILLABLE_RUN = Path(__file__).parent / "killable_run.py"
+KILLABLE_RUN = Path(killable_run.__file__)
+KILLED_COMMAND = KILLABLE_RUN.with_name("killed_command.py")
 
 
 def curves(trainer, first=1):
@@ -60,9 +70,6 @@ def test_resumed_run_equals_uninterrupted_run(make_trainer, problems, tmp_path, 
 
 def test_killed_run_repeats_the_uninterrupted_run(tmp_path, tiny_model_path):
     """SIGKILL in the middle of a step, then resume from the last checkpoint."""
-    sys.path.insert(0, str(KILLABLE_RUN.parent))
-    import killable_run
-
     command = [sys.executable, str(KILLABLE_RUN), tiny_model_path, str(tmp_path / "killed"), "--kill_in_step", "6"]
     killed = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -165,7 +172,8 @@ def test_state_is_written_at_once_or_not_at_all(tmp_path, monkeypatch):
     assert json.loads((tmp_path / STATE_FILE).read_text()) == {"controller": {"lambda": 0.25}}
 
 
-def test_resuming_from_a_bare_model_folder_restores_lambda(make_trainer, tmp_path):
+@pytest.mark.parametrize("kind", [str, Path])
+def test_resuming_from_a_bare_model_folder_restores_lambda(make_trainer, tmp_path, kind):
     """What a clone of a Hub repository's root holds: model, tokenizer, lambda; no trainer state."""
     first = make_trainer(max_steps=1)
     first.train()
@@ -173,7 +181,7 @@ def test_resuming_from_a_bare_model_folder_restores_lambda(make_trainer, tmp_pat
     assert not (tmp_path / "clone" / "trainer_state.json").exists()
     second = make_trainer(max_steps=1)
     with pytest.warns(UserWarning, match="no optimizer state"):
-        second.train(resume_from_checkpoint=str(tmp_path / "clone"))
+        second.train(resume_from_checkpoint=kind(tmp_path / "clone"))
     assert curves(second)[0][3] == first.length_control.lam
 
 
@@ -189,9 +197,11 @@ def test_a_checkpoint_that_was_being_saved_is_passed_over(make_trainer, tmp_path
 
 def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(make_trainer, tmp_path):
     make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
-    (Path(checkpoint(tmp_path / "run", 1)) / "trainer_state.json").unlink()
-    with pytest.raises(ValueError, match="is not whole"):
-        make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+    half = Path(checkpoint(tmp_path / "run", 1))
+    (half / "trainer_state.json").unlink()
+    for folder in (half, str(half)):
+        with pytest.raises(ValueError, match="is not whole"):
+            make_trainer(max_steps=2).train(resume_from_checkpoint=folder)
     with pytest.raises(ValueError, match="no checkpoint that is whole"):
         make_trainer(max_steps=2).train(resume_from_checkpoint=True)
 
@@ -243,3 +253,314 @@ def test_rollouts_are_not_left_where_they_would_be_pushed(make_trainer, tmp_path
     trainer.save_model(_internal_call=True)  # as push_to_hub does
     assert not list((tmp_path / "run").glob("leash_rollouts*"))
     assert list((tmp_path / "run" / "checkpoint-1").glob("leash_rollouts*"))
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, tiny_model_path) -> Path:
+    """The folder of a run of four steps, with checkpoints at 2 and 4; to be copied before it is used."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    killable_run.make_trainer(tiny_model_path, str(folder), max_steps=4).train()
+    return folder
+
+
+@pytest.fixture
+def resumable(trained, tmp_path, tiny_model_path):
+    """Factory of trainers in a copy of `trained`, to be resumed up to step 6, with changes to their configuration."""
+    shutil.copytree(trained, tmp_path / "run")
+
+    def make(**changes):
+        return killable_run.make_trainer(tiny_model_path, str(tmp_path / "run"), **{"max_steps": 6, **changes})
+
+    return make
+
+
+def train_to_the_best(make_trainer, best_step, at_the_end=lambda: None):
+    """Four steps, of which the weights after `best_step` are loaded at the end."""
+    trainer = make_trainer(
+        max_steps=4,
+        save_strategy="steps",
+        save_steps=1,
+        eval_strategy="steps",
+        eval_steps=1,
+        eval_dataset=gym_problems("train", 8),
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_score",
+        greater_is_better=True,
+    )
+
+    def evaluate(*args, **kwargs):
+        if trainer.state.global_step == 4:
+            at_the_end()
+        return {"eval_score": -abs(trainer.state.global_step - best_step)}
+
+    trainer.evaluate = evaluate
+    trainer.train()
+    trainer.save_model()
+    return trainer
+
+
+def test_the_best_weights_are_saved_with_their_own_state(make_trainer, tmp_path, caplog):
+    trainer = train_to_the_best(make_trainer, best_step=2)
+    best = Path(checkpoint(tmp_path / "run", 2))
+    last = read_state(checkpoint(tmp_path / "run", 4))
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+    saved = read_state(tmp_path / "run")
+    assert (saved["controller"], saved["global_step"]) == (read_state(best)["controller"], 2)
+    assert trainer.length_control.lam == saved["controller"]["lambda"] != last["controller"]["lambda"]
+    assert "step 2" in caplog.text
+    trainer.args.load_best_model_at_end = False
+    trainer.train()
+    assert trainer._state_record()["global_step"] == 4
+
+
+def test_best_weights_without_a_state_are_marked(make_trainer, tmp_path, caplog):
+    best = Path(checkpoint(tmp_path / "run", 2))
+    train_to_the_best(make_trainer, best_step=2, at_the_end=lambda: (best / STATE_FILE).unlink(missing_ok=True))
+    assert "checkpoint-2" in caplog.text
+    assert "checkpoint-2" in read_state(tmp_path / "run")["note"]
+
+
+def test_the_best_weights_of_the_last_step_need_no_word(make_trainer, caplog):
+    train_to_the_best(make_trainer, best_step=4)
+    assert "load_best_model_at_end" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"learning_rate": 2e-3}, "learning_rate 0.001 -> 0.002"),
+        ({"seed": 7}, "seed 42 -> 7"),
+        ({"lambda_lr": 0.2}, "lambda_lr 0.1 -> 0.2"),
+        ({"gradient_accumulation_steps": 2}, "8 -> 16"),
+    ],
+)
+def test_a_run_of_other_settings_is_not_gone_on_with(resumable, changes, difference):
+    with pytest.raises(ValueError, match=difference) as refused:
+        resumable(**changes).train(resume_from_checkpoint=True)
+    assert "checkpoint-4" in str(refused.value)
+    assert "output_dir" in str(refused.value)
+
+
+def other_reward(completion_ids, **kwargs) -> list[float]:
+    return [1.0 if len(ids) % 2 == 0 else -1.0 for ids in completion_ids]
+
+
+def test_other_data_rewards_or_model_are_another_run(make_trainer, make_args, problems, tiny_model_path, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 1}
+    make_trainer(max_steps=1, **settings).train()
+    other_rows = problems.select(range(1, 64))
+    for difference, changes in (
+        ("data", {"dataset": other_rows}),
+        ("reward_funcs", {"reward_funcs": other_reward}),
+    ):
+        with pytest.raises(ValueError, match=difference):
+            make_trainer(max_steps=2, **settings, **changes).train(resume_from_checkpoint=True)
+    other_model = shutil.copytree(tiny_model_path, tmp_path / "else")
+    with pytest.raises(ValueError, match=r"model .* -> else"):
+        LeashGRPOTrainer(other_model, parity_reward, make_args(max_steps=2), train_dataset=problems).train(True)
+
+
+def test_naming_the_checkpoint_means_to_go_on_with_other_settings(resumable, tmp_path, caplog):
+    trainer = resumable(learning_rate=2e-3)
+    trainer.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
+    assert "learning_rate 0.001 -> 0.002" in caplog.text
+    assert trainer.state.global_step == 6
+
+
+def test_what_does_not_change_training_may_differ(resumable, caplog):
+    same = {"logging_steps": 2, "save_steps": 3, "save_total_limit": 1, "dataloader_num_workers": 0, "run_name": "x"}
+    batch = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    trainer = resumable(**same, **batch, eval_strategy="no", skip_zero_signal=False)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 6
+    assert "other settings" not in caplog.text
+
+
+def test_checkpoints_that_do_not_know_their_settings_are_resumed(resumable, tmp_path):
+    for step in (2, 4):
+        folder = checkpoint(tmp_path / "run", step)
+        state = read_state(folder)
+        del state["settings"]
+        write_state(folder, state)
+    trainer = resumable(learning_rate=2e-3)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 6
+
+
+def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
+    settings = {
+        "max_steps": 6,
+        "beta": 0.1,
+        "sync_ref_model": True,
+        "ref_model_sync_steps": 1,
+        "ref_model_mixup_alpha": 0.5,
+        "learning_rate": 1e-2,
+        "save_strategy": "steps",
+        "save_steps": 3,
+    }
+    whole = make_trainer(**settings)
+    whole.train()
+    resumed = make_trainer(**settings)
+    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+
+    def divergence(trainer):
+        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 3 and "kl" in row]
+
+    assert divergence(resumed) == divergence(whole) != [0.0] * 3
+    for name, weights in whole.ref_model.state_dict().items():
+        assert weights.equal(resumed.ref_model.state_dict()[name])
+    for file in (tmp_path / "run").glob("checkpoint-*/leash_reference.pt"):
+        file.unlink()
+    with pytest.warns(UserWarning, match="sync_ref_model"):
+        make_trainer(**settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+
+
+def test_a_checkpoint_killed_while_it_is_overwritten_is_passed_over(trained, tmp_path, tiny_model_path):
+    """New weights beside the old optimizer and the old `trainer_state.json`."""
+    shutil.copytree(trained, tmp_path / "run")
+    command = [sys.executable, str(KILLABLE_RUN), tiny_model_path, str(tmp_path / "run"), "--kill_in_saving", "4"]
+    killed = subprocess.run([*command, "--learning_rate", "1e-2"], capture_output=True, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    name = "checkpoint-4/model.safetensors"
+    assert (tmp_path / "run" / name).read_bytes() != (trained / name).read_bytes()
+    assert last_whole_checkpoint(tmp_path / "run").name == "checkpoint-2"
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "fault"),
+    [
+        ("optimizer.pt", cut, "optimizer.pt is cut off"),
+        ("optimizer.pt", Path.unlink, "optimizer is missing"),
+        ("model.safetensors", cut, "model.safetensors is cut off"),
+        ("model.safetensors", Path.unlink, "weights are missing"),
+        ("rng_state.pth", Path.unlink, "rng_state is missing"),
+        ("scheduler.pt", lambda path: os.truncate(path, 0), "scheduler.pt is cut off"),
+        ("entropy_ctrl_state.json", Path.touch, "entropy_ctrl_state.json is cut off"),
+        (
+            "model.safetensors.index.json",
+            lambda path: path.write_text('{"weight_map": {"a": "model-00002-of-00002.safetensors"}}'),
+            "model-00002-of-00002.safetensors is missing",
+        ),
+    ],
+)
+def test_a_torn_checkpoint_is_passed_over_with_one_line(trained, tmp_path, caplog, name, damage, fault):
+    shutil.copytree(trained, tmp_path / "run")
+    assert last_whole_checkpoint(tmp_path / "run").name == "checkpoint-4"
+    damage(Path(checkpoint(tmp_path / "run", 4), name))
+    assert last_whole_checkpoint(tmp_path / "run").name == "checkpoint-2"
+    (line,) = [record.message for record in caplog.records]
+    assert fault in line
+
+
+def test_a_run_goes_on_from_before_a_torn_checkpoint(resumable, tmp_path):
+    torn = checkpoint(tmp_path / "run", 4)
+    cut(Path(torn, "optimizer.pt"))
+    with pytest.raises(ValueError, match="checkpoint-4 is not whole"):
+        resumable().train(resume_from_checkpoint=torn)
+    resumed = resumable()
+    resumed.train(resume_from_checkpoint=True)
+    assert [step for step, *_ in curves(resumed)] == [1, 2, 3, 4, 5, 6]
+    assert is_whole(Path(torn))
+
+
+def test_adaptive_entropy_is_in_every_whole_checkpoint(make_trainer, tmp_path, monkeypatch):
+    """TRL writes its coefficient behind `trainer_state.json`, where a kill would leave a checkpoint without it."""
+    trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1, use_adaptive_entropy=True)
+    seen = []
+    monkeypatch.setattr(
+        type(trainer.state),
+        "save_to_json",
+        lambda state, path: seen.append((Path(path).parent / "entropy_ctrl_state.json").read_text()),
+    )
+    trainer.train()
+    assert [json.loads(text)["entropy_coef"] for text in seen] == [trainer.entropy_coef]
+
+
+def test_a_folder_is_used_by_one_run_at_a_time(make_trainer):
+    class SecondRun(TrainerCallback):
+        refusal = None
+
+        def on_step_end(self, args, state, control, **kwargs):
+            try:
+                make_trainer(max_steps=1).train()
+            except ValueError as error:
+                self.refusal = str(error)
+
+    second = SecondRun()
+    first = make_trainer(max_steps=1, callbacks=[second])
+    first.train()
+    assert first.args.output_dir in second.refusal
+    make_trainer(max_steps=1).train()
+
+
+def test_a_killed_run_leaves_its_folder_free(make_trainer, tmp_path):
+    held = f"from leash_trl.checkpoint_folder import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
+    process = subprocess.Popen(
+        [sys.executable, "-c", held + "print('held', flush=True); input()"], stdin=-1, stdout=-1
+    )
+    assert process.stdout.readline() == b"held\n"
+    with pytest.raises(ValueError, match="another run"):
+        make_trainer(max_steps=1).train()
+    process.kill()
+    process.communicate()
+    make_trainer(max_steps=1).train()
+
+
+def test_a_folder_that_cannot_be_locked_is_said_once_and_trained_in(make_trainer, tmp_path, caplog):
+    (tmp_path / "run" / LOCK_FILE).mkdir(parents=True)
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert caplog.text.count("cannot be locked") == 1
+
+
+def test_a_fresh_run_in_a_used_folder_says_so(resumable, tmp_path, caplog):
+    resumable(max_steps=1).train()
+    assert "checkpoint-4" in caplog.text
+
+
+GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--target_length", "40", "--use_cpu", "true"]
+GYM += ["--bf16", "false", "--per_device_train_batch_size", "4", "--num_generations", "2", "--report_to", "none"]
+GYM += ["--max_completion_length", "48", "--max_steps", "2", "--save_steps", "1"]
+
+
+def test_the_command_refuses_a_used_folder_and_other_settings(trained, tmp_path, capsys, caplog):
+    shutil.copytree(trained, tmp_path / "run")
+    command = ["train", *GYM, "--output_dir", str(tmp_path / "run")]
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert "checkpoint-4" in said
+    assert "resume_from_checkpoint" in said
+    cut(tmp_path / "run" / "checkpoint-4" / "optimizer.pt")
+    assert main([*command, "--max_steps", "6", "--resume_from_checkpoint", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "checkpoint-2 was trained with other settings" in said
+    assert "learning_rate" in said
+    assert caplog.text.count("is not whole") == 1
+    assert "Traceback" not in said
+
+
+def test_a_run_killed_before_its_final_save_is_finished(tmp_path, capsys):
+    command = ["train", *GYM, "--output_dir", str(tmp_path / "run")]
+    killed = subprocess.run([sys.executable, KILLED_COMMAND, "save_state", *command], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert main([*command, "--resume_from_checkpoint", "true"]) == 0
+    last = tmp_path / "run" / "checkpoint-2"
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
+    assert read_state(tmp_path / "run")["controller"] == read_state(last)["controller"]
+    assert (tmp_path / "run" / "README.md").is_file()
+    assert json.loads((tmp_path / "run" / "trainer_state.json").read_text())["global_step"] == 2
+    assert main([*command, "--resume_from_checkpoint", "true", "--max_steps", "1"]) == 2
+    assert "max_steps=1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_data_for_no_step_are_an_error(make_trainer, problems, rows):
+    data = problems.select(range(1)) if rows else Dataset.from_dict({"prompt": [], "solution": []})
+    with pytest.raises(ValueError, match=f"{rows} rows, but one generation batch takes 2 prompts"):
+        make_trainer(dataset=data).train()

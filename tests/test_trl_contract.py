@@ -35,6 +35,8 @@ def parameters(method) -> list[str]:
         ("save_model", ["self", "output_dir", "_internal_call"]),
         ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
+        ("_save_rng_state", ["self", "output_dir"]),
+        ("_load_best_model", ["self"]),
         ("_log_completion_extra", ["self", "column", "values"]),
         ("_prepare_inputs", ["self", "generation_batch"]),
         ("compute_loss", ["self", "model", "inputs", "return_outputs", "num_items_in_batch"]),

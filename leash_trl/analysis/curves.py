@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from leash_trl.analysis.event_files import event_files, read_event_files
-from leash_trl.controller_state import STATE_FILE, TRAINER_STATE_FILE, is_whole
+from leash_trl.checkpoint_folder import read_trainer_state
+from leash_trl.controller_state import STATE_FILE
 
 
 # The authors' published logs name the same curves otherwise: one of training, one of evaluation.
@@ -127,8 +128,8 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str, target
 
 def _newest_state(path: Path) -> tuple[dict[str, Any], Path]:
     """The trainer state with the most steps and its folder; an empty one if there is none."""
-    files = [*path.glob(TRAINER_STATE_FILE), *path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}")]
-    states = [(json.loads(file.read_text(encoding="utf-8")), file.parent) for file in files if is_whole(file.parent)]
+    folders = [path, *path.glob("checkpoint-*")]
+    states = [(state, folder) for folder in folders if (state := read_trainer_state(folder)) is not None]
     # a finished run that was continued and stopped has its newest steps in a checkpoint
     return max(states, key=lambda pair: pair[0]["global_step"], default=({}, path))
 

@@ -3,7 +3,6 @@
 import argparse
 import difflib
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -24,13 +23,19 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.checkpoint_folder import (
+    CannotStartError,
+    last_whole_checkpoint,
+    problem_of_used_folder,
+    whole_checkpoints,
+)
 from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
 from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
 from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
 from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
-from leash_trl.controller_state import TRAINER_STATE_FILE, is_whole, last_whole_checkpoint, read_state, restore_method
+from leash_trl.controller_state import read_state, restore_method
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
@@ -258,22 +263,21 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
     return {split: training_rows(rows, reference.name, suffix) for split, rows in splits.items()}
 
 
-def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | None:
+def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
     requested = str(training_args.resume_from_checkpoint)
     if requested.lower() in ("none", "false"):
-        return None
-    last = last_whole_checkpoint(training_args.output_dir) if requested.lower() == "true" else None
+        if (problem := problem_of_used_folder(training_args.output_dir)) is not None:
+            raise ValueError(problem)
+        return False
+    output_dir, is_last = training_args.output_dir, requested.lower() == "true"
+    # what is wrong with newer ones is for the trainer to say, once
+    last = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir) if is_last else None
     checkpoint = last or Path(local_checkpoint(requested))
     # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
-    state_file = checkpoint / TRAINER_STATE_FILE
-    steps = json.loads(state_file.read_text(encoding="utf-8"))["global_step"] if is_whole(checkpoint) else 0
-    if 0 < training_args.max_steps <= steps:
-        # transformers would train one step more
-        raise ValueError(f"{checkpoint} has reached max_steps={training_args.max_steps}; raise max_steps to go on")
-    # where the processes of a run agree on a commit of the Hub is the trainer's business
-    return requested if requested.startswith("hf://") else str(checkpoint)
+    # which one that is, also on the Hub, the processes of a run agree on in the trainer
+    return is_last or requested
 
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
@@ -348,7 +352,7 @@ def run_training(
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except ImportError as error:
+    except (CannotStartError, ImportError) as error:
         raise UserError(str(error)) from error
     trainer.save_state()
     if training_args.push_to_hub:

@@ -6,7 +6,7 @@ from trl import ScriptArguments
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grading import fault_list, unreadable_solutions
-from leash_trl.setup_checks import check_columns, known_columns
+from leash_trl.setup_checks import check_columns, check_size, known_columns
 
 
 def check_splits(dataset, script_args: ScriptArguments, training_args: LeashGRPOConfig) -> None:
@@ -27,7 +27,7 @@ def check_training_data(
     `rollout_func` is the name of one, which may give the reward functions what the data lacks.
     """
     check_columns(known_columns(dataset), reward_funcs, rollout_func)
-    _check_size(dataset, training_args)
+    check_size(dataset, training_args)
     _check_solutions(dataset, reward_funcs)
 
 
@@ -48,17 +48,4 @@ def _check_solutions(dataset, reward_funcs: list) -> None:
         raise ValueError(
             f"{len(faults)} of {len(dataset)} solutions cannot be graded; mend them, or drop their rows, as leash "
             f"filter does: {fault_list(faults, dataset['solution'])}"
-        )
-
-
-def _check_size(dataset, training_args: LeashGRPOConfig) -> None:
-    """With fewer rows than one batch needs, TRL trains no step and says nothing."""
-    if isinstance(dataset, IterableDataset):
-        return
-    needed = training_args.generation_batch_size // training_args.num_generations
-    if len(dataset) < needed:
-        raise ValueError(
-            f"the data set has {len(dataset)} rows, but one generation batch takes {needed} prompts "
-            f"(generation_batch_size {training_args.generation_batch_size} / num_generations "
-            f"{training_args.num_generations}); lower per_device_train_batch_size or gradient_accumulation_steps"
         )

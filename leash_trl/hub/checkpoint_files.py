@@ -19,6 +19,7 @@ TRAINING_STATE = (
     "zero_to_fp32.py",
     "pytorch_model_fsdp*",
     "leash_rollouts_*",
+    "leash_reference.pt",
 )
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
 EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"

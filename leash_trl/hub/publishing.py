@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leash_trl.controller_state import is_whole, last_whole_checkpoint
+from leash_trl.checkpoint_folder import last_whole_checkpoint, whole_checkpoints
 from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, MODEL_PATTERNS, checkpoint_files, model_files
 from leash_trl.hub.model_card import write_curves, write_model_card
 from leash_trl.hub.repository import PATIENT, HubRepository, with_attempts
@@ -74,8 +74,8 @@ def check_model(folder: Path) -> None:
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder")
     remedy = "it must be the output folder of leash train, or one of its checkpoints"
-    if any(map(is_whole, folder.glob("checkpoint-*"))):
-        remedy = f"its run has not ended; push its last checkpoint, {last_whole_checkpoint(folder)}"
+    if (last := next(whole_checkpoints(folder), None)) is not None:
+        remedy = f"its run has not ended; push its last checkpoint, {last}"
     raise ValueError(f"{folder} holds no model with a leash_state.json: {remedy}")
 
 
@@ -93,8 +93,7 @@ def _checkpoints(folder: Path, which: str) -> Iterator[tuple[Path, str]]:
         yield last_whole_checkpoint(folder), "last-checkpoint"
     elif which == "all":
         last_whole_checkpoint(folder)  # there is one, or an error
-        whole = [path for path in folder.glob("checkpoint-*") if is_whole(path)]
-        yield from ((path, path.name) for path in sorted(whole, key=lambda path: int(path.name.split("-")[-1])))
+        yield from ((path, path.name) for path in reversed([*whole_checkpoints(folder)]))
 
 
 def _eval_results(results: "RunResults | None") -> dict[str, bytes]:

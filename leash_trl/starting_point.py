@@ -1,0 +1,124 @@
+"""Where training begins: afresh, in a checkpoint, or behind the last step; and what speaks against it."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from leash_trl.checkpoint_folder import (
+    TRAINER_STATE_FILE,
+    CannotStartError,
+    fault_of_checkpoint,
+    last_whole_checkpoint,
+    problem_of_used_folder,
+    read_trainer_state,
+)
+from leash_trl.controller_state import read_state
+from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.run_settings import differences
+
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class StartingPoint(NamedTuple):
+    """Where training begins.
+
+    Args:
+        folder (`str`, *optional*):
+            Checkpoint or model folder; `None` to start afresh.
+        is_checkpoint (`bool`, *optional*, defaults to `False`):
+            Whether the folder holds the trainer's state too.
+        is_end (`bool`, *optional*, defaults to `False`):
+            Whether nothing is left to train.
+    """
+
+    folder: str | None = None
+    is_checkpoint: bool = False
+    is_end: bool = False
+
+
+def agreed(accelerator: Accelerator, find: Callable[[], T]) -> T:
+    """What the main process finds, on all processes, so that none goes another way or waits for the others.
+
+    Raises:
+        `CannotStartError`: On all processes, if the main one raises a `ValueError`.
+    """
+    found: list[Any] = [None, None]
+    if accelerator.is_main_process:
+        try:
+            found[0] = find()
+        except ValueError as error:
+            found[1] = str(error)
+    result, problem = broadcast_object_list(found)
+    if problem is not None:
+        raise CannotStartError(problem)
+    return result
+
+
+def starting_point(
+    requested: str | os.PathLike | bool | None, args: LeashGRPOConfig, settings: Mapping[str, Any], is_sharded: bool
+) -> StartingPoint:
+    """The place that `resume_from_checkpoint` means.
+
+    `True` goes on with the run in `output_dir`, which must be of the same settings. A checkpoint that is named is gone
+    on from with the settings of this run, and a warning says what differs.
+
+    Args:
+        requested (`str`, `os.PathLike` or `bool`, *optional*):
+            As for [`~transformers.Trainer.train`]; also a bare model folder with the state of length control.
+        args ([`LeashGRPOConfig`]):
+            Configuration of this run.
+        settings (`Mapping`):
+            From [`~leash_trl.run_settings.run_settings`].
+        is_sharded (`bool`):
+            Whether DeepSpeed or FSDP share weights between processes, which cannot load a bare folder.
+
+    Raises:
+        `ValueError`: If there is no such place, it is not whole, or not of this run.
+    """
+    if requested is None or requested is False:
+        if (problem := problem_of_used_folder(args.output_dir)) is not None:
+            logger.warning("%s", problem)
+        return StartingPoint()
+    is_named = requested is not True
+    folder = last_whole_checkpoint(args.output_dir) if requested is True else Path(requested)
+    if is_named and (fault := fault_of_checkpoint(folder)) is not None:
+        if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
+            raise CannotStartError(f"{folder} is not whole ({fault}); take an earlier one")
+        if is_sharded:
+            raise CannotStartError(
+                f"{folder} holds no {TRAINER_STATE_FILE}; under DeepSpeed and FSDP pass it as the model instead"
+            )
+        return StartingPoint(str(folder))
+    _check_settings(folder, settings, is_named)
+    return StartingPoint(str(folder), is_checkpoint=True, is_end=_is_end(folder, args.max_steps))
+
+
+def _check_settings(checkpoint: Path, settings: Mapping[str, Any], is_named: bool) -> None:
+    saved = read_state(checkpoint).get("settings")  # older checkpoints have none
+    if saved is None or not (changed := ", ".join(differences(saved, settings))):
+        return
+    if not is_named:
+        raise CannotStartError(
+            f"cannot resume: {checkpoint} was trained with other settings: {changed}; set them back, choose another "
+            f"output_dir for a run of its own, or name the checkpoint (resume_from_checkpoint: {checkpoint}) to go on "
+            "from it with these"
+        )
+    logger.warning("%s was trained with other settings, and goes on with those of this run: %s", checkpoint, changed)
+
+
+def _is_end(checkpoint: Path, max_steps: int) -> bool:
+    steps = (read_trainer_state(checkpoint) or {}).get("global_step", 0)
+    if not 0 < max_steps <= steps:
+        return False
+    if max_steps < steps:
+        raise CannotStartError(f"{checkpoint} is beyond max_steps={max_steps}; raise max_steps to go on")
+    logger.warning("%s has reached max_steps=%s: nothing is left to train", checkpoint, max_steps)
+    return True
