@@ -19,7 +19,14 @@ from leash_trl.evaluation.metrics import (
     shortest_m_at_k,
     token_budgets,
 )
-from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, read_run, read_samples, sample_files
+from leash_trl.evaluation.samples import (
+    REMEDY,
+    ProblemSamples,
+    SampledCompletion,
+    read_run,
+    read_samples,
+    sample_files,
+)
 
 
 OVERALL = "overall"
@@ -222,14 +229,14 @@ def load_samples(
 def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int, num_samples: int) -> None:
     ids = {problem.id for problem in problems}
     if len(ids) < len(problems):
-        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; sample it again into a new folder")
+        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; {REMEDY}")
     if len(problems) > num_expected:
         raise ValueError(f"{place}: {len(problems)} problems, but the run says {num_expected}; mend its run.json")
     for problem in problems:
         if len(problem.completions) != num_samples:
             raise ValueError(
                 f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
-                f"num_samples is {num_samples}; sample it again into a new folder"
+                f"num_samples is {num_samples}; {REMEDY}"
             )
 
 
