@@ -57,7 +57,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
-        "95 % intervals over seeds and problems and writes table.md, table.csv, seeds.csv and pareto.png. The same "
+        "95 % intervals over seeds and writes table.md, table.csv, seeds.csv and pareto.png. The same "
         "command again goes on where it was stopped.",
     )
     parser.add_argument(

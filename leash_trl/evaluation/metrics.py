@@ -1,6 +1,6 @@
 """What sampled completions of P problems, k each, amount to: arrays in, one value per problem out.
 
-The mean of what a function returns is the metric; intervals over problems are `bootstrap`'s.
+The mean of what a function returns is the metric; `intervals` has the intervals over problems.
 """
 
 from collections import Counter
