@@ -138,7 +138,9 @@ def test_behavior_by_hand():
         "rethink": 0.25,
         "plan": 0.75,
     }
-    assert (result.groups["summary"].low, result.groups["summary"].high) == (0.0, 2.0)
+    # 2 and 0: their mean is 1 -+ 12.706 * 1
+    assert (result.groups["summary"].low, result.groups["summary"].high) == pytest.approx((0.0, 13.706), abs=1e-3)
+    assert "a has 2" in result.warning
     assert (result.tokens.low, result.tokens.high) == (20.0, 20.0)
     assert (result.keywords["so"], result.keywords["step"], result.keywords["thus"]) == (1.0, 0.25, 0.0)
     assert result.per_1000_tokens("summary") == 50.0  # one in twenty
@@ -158,8 +160,7 @@ def test_all_benchmarks_of_a_run_count_alike(tmp_path):
     assert result.tokens.value == 30.0
     assert result.groups["summary"].value == 1.0
     assert (result.groups["plan"].value, result.keywords["step"]) == (0.375, 0.125)
-    # b does not move: half of 0 to 2, and half of 1
-    assert (result.groups["summary"].low, result.groups["summary"].high) == (0.5, 1.5)
+    assert not result.groups["summary"].has_interval  # b has one problem
     assert (result.label, result.step, result.num_problems, result.num_responses) == ("base", 3, 3, 6)
 
 
@@ -216,7 +217,8 @@ def test_table_csv_and_json_tell_the_numbers():
     points = [behavior({"a": PROBLEMS}, "base", None), behavior({"a": PROBLEMS}, "leash", 5)]
     table = behavior_table(points)
     assert all(len(row) == len(table.head) for row in table.rows)
-    assert table.rows[1][:5] == ["leash", "5", "4", "20.0 [20.0, 20.0]", "1 [0, 2]"]
+    assert table.rows[1][:5] == ["leash", "5", "4", "20.0 [20.0, 20.0]", "1 [0, 13.7]"]
+    assert "few problems" in table.caption
     assert table.rows[0][1] == ""
     assert table.rows[0][-3:] == ["50", "12.5", "37.5"]
     (first, second) = csv.DictReader(io.StringIO(behavior_csv(points)))
@@ -228,7 +230,8 @@ def test_table_csv_and_json_tell_the_numbers():
         "0.25",
     )
     assert (second["summary"], second["summary_low"]) == ("1.0", "0.0")
-    assert (second["step"], second["summary_high"], second["summary_per_1000_tokens"]) == ("5", "2.0", "50.0")
+    assert (second["step"], second["summary_per_1000_tokens"]) == ("5", "50.0")
+    assert float(second["summary_high"]) == points[1].groups["summary"].high
     content = json.loads(behavior_json(points, case_sensitive=False))
     assert content["checkpoints"][1]["groups"]["plan"]["value"] == 0.75
     assert content["case_sensitive"] is False

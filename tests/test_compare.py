@@ -27,10 +27,11 @@ from leash_trl.evaluation.comparison import (
     near_target_share,
     overshoot,
     pareto_front,
-    seeds_and_problems_interval,
     settling_error,
 )
 from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
+from leash_trl.evaluation.intervals import mean_amount, mean_over_seeds, mean_share
+from leash_trl.evaluation.numbers import with_interval
 
 
 RECORD = {"accuracy": 0.8, "accuracy_interval": [0.75, 0.85], "mean_tokens": 100.0, "p95_tokens": 170.0}
@@ -125,39 +126,45 @@ def test_without_target_and_token_count_their_numbers_are_absent():
 # --- intervals -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def values():
-    return np.random.default_rng(1).random((4, 60))
+def test_the_interval_of_several_seeds_is_over_seeds():
+    # half and all of the completions right: 0.5 and 1, mean 0.75, 12.706 * 0.3536 / sqrt(2) = 3.18, cut at 0 and 1
+    alike = seed_result(0, is_correct=np.array([[True, False], [False, True]]), lengths=np.full((2, 2), 40))
+    solved = seed_result(1, is_correct=np.ones((2, 2), dtype=bool), lengths=np.full((2, 2), 42))
+    row = comparison_row("leash", [alike, solved], BASE)
+    assert row.accuracy_interval == (0, 1)
+    # 41 -+ 12.706 * 1
+    assert row.mean_tokens_interval == pytest.approx((41 - 12.706, 41 + 12.706), abs=1e-3)
 
 
-def test_interval_holds_the_mean_and_shrinks_with_more_problems(values):
-    low, high = seeds_and_problems_interval(values)
-    assert low < values.mean() < high
-    many = np.tile(values, 16)
-    assert np.diff(seeds_and_problems_interval(many)) < 0.5 * (high - low)
+def test_problems_that_differ_do_not_widen_an_interval_over_seeds():
+    # every seed gives the same completions of very unlike problems
+    lengths = np.array([[10, 10], [1000, 1000]])
+    row = comparison_row("leash", [seed_result(seed, lengths=lengths) for seed in range(3)], BASE)
+    assert row.mean_tokens_interval == (505, 505)
 
 
-def test_with_equal_seeds_the_interval_is_that_over_problems(values):
-    one_seed = values[:1]
-    interval = seeds_and_problems_interval(np.repeat(one_seed, 5, axis=0))
-    assert interval == pytest.approx(seeds_and_problems_interval(one_seed))
-    rng = np.random.default_rng(2)
-    means = one_seed[0][rng.integers(0, 60, size=(20000, 60))].mean(axis=1)
-    assert interval == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])), abs=0.01)
+def test_the_interval_of_one_seed_is_over_problems():
+    result = seed_result(is_correct=np.eye(20, dtype=bool).repeat(2, axis=1)[:, :2], lengths=np.full((20, 2), 40))
+    row = comparison_row("leash", [result], BASE)
+    shares, tokens = mean_share(result.is_correct.mean(axis=1)), mean_amount(result.lengths.mean(axis=1))
+    assert row.accuracy_interval == (shares.low, shares.high)
+    assert row.mean_tokens_interval == (tokens.low, tokens.high)
 
 
-def test_with_one_problem_the_interval_is_that_over_seeds():
-    # two seeds, 0 and 1: resamples have the mean 0, 0.5 or 1, a quarter, a half and a quarter of them
-    assert seeds_and_problems_interval(np.array([[0.0], [1.0]])) == (0.0, 1.0)
-    # eight seeds: mean 0.5, standard error sqrt(0.25 / 8) = 0.177
-    low, high = seeds_and_problems_interval(np.arange(8)[:, None] % 2.0)
-    assert (low, high) == (0.125, 0.875)
-
-
-def test_spread_between_seeds_is_not_hidden_by_many_problems():
-    # every seed is all right or all wrong; resampling problems alone would give an interval of width 0
-    low, high = seeds_and_problems_interval(np.repeat([[0.0], [1.0], [1.0]], 500, axis=1))
-    assert high - low > 0.6
+def test_the_recorded_table_has_the_intervals_of_its_seeds():
+    recipes = Path(__file__).parents[1] / "recipes" / "gym"
+    with open(recipes / "compare_seeds.csv", newline="") as file:
+        seeds = list(csv.DictReader(file))
+    lines = (recipes / "compare_results.md").read_text().splitlines()
+    head, _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:2] == "| "]
+    assert tuple(head) == HEADINGS
+    assert len(rows) == len({row["name"] for row in seeds})
+    for name, _, accuracy, tokens, *_ in rows:
+        own = [row for row in seeds if row["name"] == name]
+        shares = mean_over_seeds([float(row["accuracy"]) for row in own], highest=1.0)
+        lengths = mean_over_seeds([float(row["mean_tokens"]) for row in own])
+        assert accuracy == with_interval(shares, "{:.3f}".format)
+        assert tokens == with_interval(lengths, "{:.1f}".format)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

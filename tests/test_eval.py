@@ -2,6 +2,7 @@
 
 import filecmp
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -234,3 +235,34 @@ def test_whole_benchmarks_of_the_hub_are_ready_to_publish(tmp_path):
         write_results(folder, load_results(folder), None)
     assert "MathArena/hmmt_feb_2025" in (tmp_path / "whole" / "hub_eval_results.yaml").read_text()
     assert not (tmp_path / "part" / "hub_eval_results.yaml").exists()
+
+
+def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+    samples = tmp_path / "damaged" / "samples" / "gym_test.jsonl"
+    lines = samples.read_bytes().splitlines(keepends=True)
+    # a line that is no row, and one row twice
+    samples.write_bytes(b"".join([*lines[:2], b"\xff\n", *lines[3:], lines[0]]))
+    before = samples.read_bytes()
+    for reader in ("behavior", "report"):
+        assert main([reader, str(tmp_path / "damaged"), "--output", str(tmp_path / reader)]) == 2
+        error = capsys.readouterr().err
+        assert re.search(rf"leash {reader}: {samples}, line 3: .*run the command", error), error
+    assert samples.read_bytes() == before
+    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+    aside = samples.with_name("gym_test.damaged.jsonl")
+    assert aside.read_bytes() == b"\xff\n" + lines[0]
+    aside.unlink()
+    assert identical(tmp_path / "whole", tmp_path / "damaged")
+
+
+def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(tmp_path):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
+    assert main(arguments) == 0
+    samples = tmp_path / "samples" / "gym_test.jsonl"
+    whole = samples.read_bytes()
+    samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
+    assert main(arguments) == 0
+    assert samples.read_bytes() == whole

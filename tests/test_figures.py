@@ -22,8 +22,8 @@ from leash_trl.analysis.figures import (
     write_figure,
 )
 from leash_trl.analysis.figures.drawing import line_style
-from leash_trl.evaluation.bootstrap import Estimate
 from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.evaluation.intervals import Estimate
 
 
 def curves(label, values, target=None):

@@ -50,9 +50,9 @@ def test_eval_results_read_back(run):
 
 def test_notes_say_how_it_was_measured(run):
     gpqa = parse_eval_result_entries(yaml.safe_load(hub_eval_results(run, BENCHMARKS)))[0]
-    assert gpqa.notes == (
-        "Avg@3 in % [0.0, 33.3]; 2 problems; 40 tokens per completion; temperature 0.6, top_p 0.95, top_k 0, "
-        "max_new_tokens 64, plain decoding"
+    assert gpqa.notes.startswith(
+        "Avg@3 in % [0.1, 98.3]; 2 problems; 40 tokens per completion; temperature 0.6, top_p 0.95, top_k 0, "
+        "max_new_tokens 64, plain decoding; Warning: few problems"
     )
 
 

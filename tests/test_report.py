@@ -29,7 +29,7 @@ from leash_trl.analysis.report import build_page
 from leash_trl.analysis.run_folders import find_runs, kinds_of, runs_of_kind
 from leash_trl.analysis.training_section import _final_table, run_settings
 from leash_trl.cli.main import main
-from leash_trl.evaluation.bootstrap import Estimate
+from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
 
 
@@ -257,7 +257,8 @@ def test_settings_are_those_of_the_run(evaluated):
 def test_runs_on_other_problems_are_shown_without_differences(evaluated):
     runs = [evaluated("base", 40), evaluated("leash", 20, names=("gym",))]
     section = evaluation_section(runs)
-    note, no_overall, table, *_ = section.blocks
+    note, few_problems, no_overall, table, *_ = section.blocks
+    assert "gym has 2" in few_problems.text
     assert note.text.startswith("No differences for leash: 'leash' and its baseline 'base' differ in benchmarks")
     assert no_overall.text.startswith("No means over benchmarks")
     assert table.head == ["run", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]

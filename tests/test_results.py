@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.results import compare_results, load_results
+from leash_trl.evaluation.intervals import mean_amount, mean_over_benchmarks, mean_share, mean_share_difference
+from leash_trl.evaluation.results import compare_results, interval_warning, load_results, ratio_minus_one
 
 
 # accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
@@ -64,9 +65,17 @@ def test_benchmark_by_hand(run):
     }
 
 
-def test_interval_of_two_problems_reaches_from_one_to_the_other(run):
-    accuracy = run.benchmarks[0].accuracy
-    assert (accuracy.value, accuracy.low, accuracy.high) == (0.5, 0.25, 0.75)
+def test_every_mean_has_the_interval_of_its_kind(run):
+    means, problems = run.benchmarks[0].means, run.problems["aime"]
+    assert means["accuracy"] == mean_share(problems.accuracy)
+    assert means["pass_at_4"] == mean_share(np.ones(2))
+    assert means["tokens"] == mean_amount(problems.tokens)
+
+
+def test_few_problems_are_warned_of(tmp_path, run):
+    assert all(words in interval_warning([run]) for words in ("aime has 2", "amc has 1"))
+    rows = [problem(i, completion("1", 8, True)) for i in range(10)]
+    assert interval_warning([load_results(write_run(tmp_path / "ten", {"aime": rows}))]) == ""
 
 
 def test_budget_curve_is_by_rising_budget(run):
@@ -88,18 +97,19 @@ def test_overall_weighs_benchmarks_not_problems(run):
     assert run.overall.statistics["median_tokens"] == (36 + 12) / 2
 
 
-def test_overall_interval_resamples_within_each_benchmark(run):
-    # amc has one problem and does not move: (0.25 + 1) / 2 to (0.75 + 1) / 2
-    assert (run.overall.accuracy.low, run.overall.accuracy.high) == (0.625, 0.875)
+def test_overall_interval_is_that_of_the_mean_over_benchmarks(run):
+    assert run.overall.accuracy == mean_over_benchmarks([row.accuracy for row in run.benchmarks])
+    # one problem says nothing of the length of others
+    assert not run.overall.tokens.has_interval
 
 
-def test_benchmarks_are_resampled_apart_from_each_other(tmp_path):
+def test_benchmarks_are_independent_of_each_other(tmp_path):
     rng = np.random.default_rng(0)
     rights = rng.random(40) < 0.5
     rows = [problem(i, completion("1", 8, bool(right))) for i, right in enumerate(rights)]
     run = load_results(write_run(tmp_path / "run", {"a": rows, "b": rows}))
     alone = run.benchmarks[0].accuracy
-    # the mean of two independent halves is sqrt(2) times as sure as one; resampled together it would be no surer
+    # the mean of two independent halves is sqrt(2) times as sure as one; taken together it would be no surer
     ratio = (alone.high - alone.low) / (run.overall.accuracy.high - run.overall.accuracy.low)
     assert ratio == pytest.approx(2**0.5, rel=0.1)
 
@@ -112,7 +122,7 @@ def test_a_benchmark_has_the_same_interval_whatever_else_the_run_holds(tmp_path,
 
 def test_one_problem_with_one_completion(tmp_path):
     run = load_results(write_run(tmp_path / "run", {"aime": [problem(0, completion("1", 8, True))]}))
-    assert (run.overall.accuracy.value, run.overall.accuracy.low, run.overall.accuracy.high) == (1.0, 1.0, 1.0)
+    assert (run.overall.accuracy.value, run.overall.accuracy.low, run.overall.accuracy.high) == (1.0, 0.0, 1.0)
     assert not [name for name in run.overall.means if name.startswith(("pass_at", "short"))]
     assert run.overall.statistics["wrong_tokens"] is None
 
@@ -195,12 +205,15 @@ def test_change_by_hand(tmp_path, run):
     aime, amc = compare_results(shorter(tmp_path), run).benchmarks
     assert (aime.name, amc.name) == ("aime", "amc")
     # easy 4/4 against 3/4, hard as it was: a difference of 0.25 and 0 over the two problems
-    assert (aime.accuracy.value, aime.accuracy.low, aime.accuracy.high) == (0.125, 0.0, 0.25)
-    # 15.5 and 25 against 31 and 50
-    assert (aime.tokens.value, aime.tokens.low, aime.tokens.high) == (-20.25, -25.0, -15.5)
-    # half of each, so half in every resample: the interval of a ratio of means is that of pairs
+    assert aime.accuracy == mean_share_difference(np.array([0.25, 0.0]), num_samples=4)
+    # 15.5 and 25 against 31 and 50: 9.5 apart, half of it times t = 12.7
+    ends = (aime.tokens.value, aime.tokens.low, aime.tokens.high)
+    assert ends == pytest.approx((-20.25, -20.25 - 60.36, -20.25 + 60.36), abs=0.01)
+    # half of each, so half whatever the problems are: the interval of a ratio of means is that of pairs
     assert (aime.relative_tokens.value, aime.relative_tokens.low, aime.relative_tokens.high) == (-0.5, -0.5, -0.5)
-    assert amc.tokens.low == amc.tokens.high == 0.0
+    assert amc.tokens.value == 0.0
+    assert not amc.tokens.has_interval
+    assert not amc.relative_tokens.has_interval
 
 
 def test_overall_change_is_that_of_the_means_over_benchmarks(tmp_path, run):
@@ -210,16 +223,20 @@ def test_overall_change_is_that_of_the_means_over_benchmarks(tmp_path, run):
     assert overall.tokens.value == -20.25 / 2
     # (20.25 + 12) / (40.5 + 12), not the mean of -50 % and 0 %
     assert overall.relative_tokens.value == pytest.approx(32.25 / 52.5 - 1)
-    # resamples of easy alone: (15.5 + 12) / (31 + 12); of hard alone: (25 + 12) / (50 + 12)
-    assert overall.relative_tokens.low == pytest.approx(37 / 62 - 1)
-    assert overall.relative_tokens.high == pytest.approx(27.5 / 43 - 1)
+
+
+def test_overall_relative_change_by_hand():
+    # (3 + 6) / (4 + 8) = 0.75; without one problem of the first pair (2 + 6) / 12 and (4 + 6) / 12, and the second
+    # pair does not move it: 2 / 12 apart, half of it times t = 12.706
+    found = ratio_minus_one([np.array([4.0, 2.0]), np.array([6.0, 6.0])], [np.array([4.0, 4.0]), np.array([8.0, 8.0])])
+    assert found.value == -0.25
+    assert (found.low, found.high) == (-1.0, pytest.approx(-0.25 + 12.7062 / 12, abs=1e-4))
 
 
 def test_a_run_does_not_differ_from_itself(run):
-    comparison = compare_results(run, run)
-    for change in comparison.rows:
-        for estimate in (change.accuracy, change.tokens, change.relative_tokens):
-            assert (estimate.value, estimate.low, estimate.high) == (0.0, 0.0, 0.0)
+    for change in compare_results(run, run).rows:
+        assert (change.accuracy.value, change.tokens.value, change.relative_tokens.value) == (0.0, 0.0, 0.0)
+        assert change.accuracy.low < 0 < change.accuracy.high
 
 
 def test_pairing_makes_small_steady_changes_visible(tmp_path):

@@ -131,10 +131,12 @@ def test_values_for_the_chat_template_reach_it(tokenizer, sums, tmp_path):
 
 def test_counting_what_is_done_changes_nothing(tokenizer, sums, tmp_path):
     run(SumEngine(tokenizer), sums.select([0, 1]), tmp_path, plan())
-    before = samples_path(tmp_path, "sums").read_bytes()
-    assert num_done(tmp_path, "sums", sums, plan(batch_size=8)) == 0  # units of four problems
+    path = samples_path(tmp_path, "sums")
+    path.write_bytes(path.read_bytes() + b"damaged\n\n{")
+    before = path.read_bytes()
     assert num_done(tmp_path, "sums", sums, plan()) == 2
-    assert samples_path(tmp_path, "sums").read_bytes() == before
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["sums.jsonl"]
 
 
 def test_every_completion_has_a_seed_of_its_own():
@@ -178,8 +180,89 @@ def test_a_finished_run_samples_nothing(tokenizer, sums, tmp_path):
 
 def test_samples_of_other_problems_are_refused(tokenizer, sums, tmp_path):
     run(SumEngine(tokenizer), sums, tmp_path, plan())
+    before = samples_path(tmp_path, "sums").read_bytes()
     with pytest.raises(ValueError, match="other problems"):
-        num_done(tmp_path, "sums", sums.select([1, 0, 2, 3, 4]), plan())
+        run(SumEngine(tokenizer), sums.map(lambda row: {"id": f"other {row['id']}"}), tmp_path, plan())
+    assert samples_path(tmp_path, "sums").read_bytes() == before
+
+
+def second_row_with(**changes):
+    return lambda lines: json.dumps({**json.loads(lines[1]), **changes}).encode() + b"\n"
+
+
+DAMAGED = {
+    "half a line": lambda lines: lines[1][:40] + b"\n",
+    "not JSON": lambda lines: b"@" + lines[1],
+    "two lines in one": lambda lines: lines[1][:60] + lines[1],
+    "JSON, but no row": lambda lines: b'{"index": 1}\n',
+    "JSON, but a number": lambda lines: b"7\n",
+    "JSON, but a list": lambda lines: b"[1, 2]\n",
+    "not UTF-8": lambda lines: lines[1][:30] + b"\xff\xfe" + lines[1][30:],
+    "zeros, as a full disk leaves them": lambda lines: b"\0" * 100 + b"\n",
+    "a completion too few": lambda lines: second_row_with(completions=json.loads(lines[1])["completions"][:1])(lines),
+    "of another problem": second_row_with(id="sum-7"),
+    "of no index": second_row_with(index=None),
+    "of no problem": second_row_with(index=99),
+    "a copy of another row": lambda lines: lines[0],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_line_is_set_aside_and_its_row_sampled_again(tokenizer, sums, tmp_path, damage, caplog):
+    engine = SumEngine(tokenizer)
+    run(engine, sums, tmp_path, plan())
+    path = samples_path(tmp_path, "sums")
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    damaged = damage(lines)
+    path.write_bytes(b"".join([lines[0], damaged, *lines[2:]]))
+    assert num_done(tmp_path, "sums", sums, plan()) == 4
+
+    resumed = SumEngine(tokenizer)
+    assert [row.id for row in run(resumed, sums, tmp_path, plan())] == ["sum-1"]
+    assert resumed.calls == engine.calls[:1]  # the same unit
+    assert path.read_bytes() == whole
+    assert path.with_name("sums.damaged.jsonl").read_bytes() == damaged
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "\n" not in message
+    assert all(words in message for words in (str(path), "line 2", "sums.damaged.jsonl", "sampled again"))
+    assert run(SumEngine(tokenizer, max_calls=0), sums, tmp_path, plan()) == []
+    assert len(caplog.records) == 1
+
+
+def test_what_was_set_aside_before_is_kept(tokenizer, sums, tmp_path):
+    path = samples_path(tmp_path, "sums")
+    for damage in (b"first\n", b"second\n"):
+        run(SumEngine(tokenizer), sums, tmp_path, plan())
+        path.write_bytes(damage + path.read_bytes())
+    run(SumEngine(tokenizer), sums, tmp_path, plan())
+    assert path.with_name("sums.damaged.jsonl").read_bytes() == b"first\nsecond\n"
+
+
+def test_a_kill_while_a_damaged_row_is_sampled_again_loses_nothing(tokenizer, sums, tmp_path):
+    engine = SumEngine(tokenizer)
+    run(engine, sums, tmp_path, plan())
+    path = samples_path(tmp_path, "sums")
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join([b"x\n", lines[1], b"y\n", lines[3]]))
+    with pytest.raises(KeyboardInterrupt):
+        run(SumEngine(tokenizer, max_calls=1), sums, tmp_path, plan())
+    resumed = SumEngine(tokenizer)
+    run(resumed, sums, tmp_path, plan())
+    assert resumed.calls == engine.calls[1:]
+    assert path.read_bytes() == whole
+
+
+def test_an_empty_line_is_no_damage(tokenizer, sums, tmp_path, caplog):
+    run(SumEngine(tokenizer), sums, tmp_path, plan())
+    path = samples_path(tmp_path, "sums")
+    whole = path.read_bytes()
+    path.write_bytes(b"\n" + whole.replace(b"\n", b"\n \n"))
+    assert len(read_samples(path)) == 5
+    run(SumEngine(tokenizer, max_calls=0), sums, tmp_path, plan())
+    assert path.read_bytes() == whole
+    assert not caplog.records
 
 
 def test_a_folder_holds_one_run_only(tmp_path):

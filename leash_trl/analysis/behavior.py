@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from leash_trl.analysis.evaluated_runs import unique_labels
-from leash_trl.evaluation.bootstrap import Estimate, estimate, resampled_means
-from leash_trl.evaluation.results import load_samples, resampling_seed
+from leash_trl.evaluation.intervals import Estimate, few_problems, mean_amount, mean_over_benchmarks
+from leash_trl.evaluation.results import load_samples
 from leash_trl.evaluation.samples import ProblemSamples
 
 
@@ -139,9 +139,11 @@ class Behavior:
         tokens (`Estimate`):
             Mean length of a response in tokens.
         groups (`dict[str, Estimate]`):
-            Occurrences per response by group, with 95 % bootstrap intervals that resample problems.
+            Occurrences per response by group, with 95 % intervals over problems.
         keywords (`dict[str, float]`):
             Occurrences per response by keyword.
+        warning (`str`, *optional*):
+            What to say beside the intervals where problems are few, or nothing.
     """
 
     label: str
@@ -151,6 +153,7 @@ class Behavior:
     tokens: Estimate
     groups: dict[str, Estimate]
     keywords: dict[str, float]
+    warning: str = ""
 
     def per_1000_tokens(self, group: str) -> float:
         """Occurrences of a group per 1,000 tokens: what is left of its change when length is taken out."""
@@ -192,10 +195,12 @@ def behavior(
     groups = keyword_groups(case_sensitive)
     keywords = [keyword for group in groups.values() for keyword in group]
     values = {name: _problem_values(problems, groups, case_sensitive) for name, problems in benchmarks.items()}
-    resamples = np.mean([resampled_means(table, resampling_seed(name)) for name, table in values.items()], axis=0)
     means = np.mean([table.mean(axis=0) for table in values.values()], axis=0)
     # tokens, groups, keywords
-    length, *estimates = map(estimate, means[: 1 + len(groups)], resamples.T[: 1 + len(groups)])
+    length, *estimates = (
+        mean_over_benchmarks([mean_amount(table[:, column]) for table in values.values()])
+        for column in range(1 + len(groups))
+    )
     return Behavior(
         label=label,
         step=step,
@@ -204,6 +209,7 @@ def behavior(
         tokens=length,
         groups=dict(zip(groups, estimates, strict=True)),
         keywords=dict(zip(keywords, means[1 + len(groups) :].tolist(), strict=True)),
+        warning=few_problems({name: len(problems) for name, problems in benchmarks.items()}),
     )
 
 

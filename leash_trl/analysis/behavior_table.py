@@ -8,12 +8,12 @@ from dataclasses import asdict
 
 from leash_trl.analysis.behavior import Behavior
 from leash_trl.analysis.page import Table
-from leash_trl.evaluation.numbers import plain, tokens, with_interval
+from leash_trl.evaluation.numbers import plain, tokens, with_interval, without_nan
 
 
 CAPTION = (
-    "Keywords per response, mean over responses and benchmarks, with 95 % bootstrap intervals over problems; and per "
-    "1,000 tokens (/ 1k), where the change of length is taken out."
+    "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; and "
+    "per 1,000 tokens (/ 1k), where the change of length is taken out."
 )
 
 
@@ -21,7 +21,7 @@ def behavior_table(checkpoints: Sequence[Behavior]) -> Table:
     """A table to read, one row per checkpoint."""
     groups = list(checkpoints[0].groups)
     return Table(
-        caption=CAPTION,
+        caption=" ".join([CAPTION, *dict.fromkeys(point.warning for point in checkpoints if point.warning)]),
         head=["run", "step", "responses", "tokens", *groups, *(f"{group} / 1k" for group in groups)],
         rows=[
             [
@@ -43,7 +43,7 @@ def behavior_csv(checkpoints: Sequence[Behavior]) -> str:
     rows = [_csv_row(point) for point in checkpoints]
     writer = csv.DictWriter(output, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows(map(without_nan, rows))
     return output.getvalue()
 
 
@@ -64,4 +64,4 @@ def _csv_row(point: Behavior) -> dict[str, object]:
 def behavior_json(checkpoints: Sequence[Behavior], case_sensitive: bool) -> str:
     """Everything in full precision, and how keywords were matched."""
     content = {"case_sensitive": case_sensitive, "checkpoints": [asdict(point) for point in checkpoints]}
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(without_nan(content), indent=2, ensure_ascii=False) + "\n"

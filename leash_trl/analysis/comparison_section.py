@@ -7,7 +7,6 @@ from pathlib import Path
 from leash_trl.analysis.figures import pareto_figure
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.comparison import ComparisonRow
-from leash_trl.evaluation.comparison_table import LEGEND
 
 
 def comparison_section(folder: Path, label: str) -> Section:
@@ -29,7 +28,7 @@ def comparison_section(folder: Path, label: str) -> Section:
             *blocks,
             Picture(
                 name=label,
-                caption="Accuracy over mean tokens, with 95 % intervals over seeds and problems.",
+                caption="Accuracy over mean tokens, with the table's 95 % intervals.",
                 description=f"Scatter plot of accuracy over mean tokens of {len(methods)} methods and the base model.",
                 figure=pareto_figure(methods, base),
             ),
@@ -48,12 +47,9 @@ def read_comparison(folder: Path) -> tuple[list[Paragraph | Table], list[Compari
     if len(tables) != 1:
         raise ValueError(f"{folder / 'table.md'} holds {len(tables)} tables instead of one; run leash compare again")
     head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in tables[0].splitlines()]
-    words = [
-        Paragraph(text.strip().replace("`", ""))
-        for text in paragraphs
-        if text not in (tables[0], f"{LEGEND}\n", LEGEND)
-    ]
-    return [*words, Table(LEGEND, head, rows)], read_rows(folder / "table.csv")
+    # the legend is that of the file, whose intervals may be of another kind than today's
+    *words, legend = [text.strip().replace("`", "") for text in paragraphs if text != tables[0]]
+    return [*map(Paragraph, words), Table(legend, head, rows)], read_rows(folder / "table.csv")
 
 
 def read_rows(path: Path) -> list[ComparisonRow]:

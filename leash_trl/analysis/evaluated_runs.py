@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leash_trl.analysis.curves import distinct_labels
-from leash_trl.evaluation.bootstrap import Estimate
 from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.results import BenchmarkResult, RunResults, load_results
 
 
@@ -93,7 +93,7 @@ def pareto_rows(results: Mapping[str, RunResults], benchmark: str | None = None)
             accuracy=row.accuracy.value,
             accuracy_interval=(row.accuracy.low, row.accuracy.high),
             mean_tokens=row.tokens.value,
-            mean_tokens_interval=(row.tokens.low, row.tokens.high),
+            mean_tokens_interval=(row.tokens.low, row.tokens.high) if row.tokens.has_interval else None,
             p95_tokens=row.statistics["p95_tokens"] or 0.0,
         )
         for label, row in rows.items()

@@ -16,7 +16,7 @@ from leash_trl.evaluation.numbers import (
     tokens,
     with_interval,
 )
-from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall
+from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall, interval_warning
 
 
 MANY_RUNS = 6  # whose labels need a wide figure
@@ -36,11 +36,13 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
     """
     results = load_evaluated_runs(folders)
     changes, notes = _changes(results)
+    warning = interval_warning(results.values())
     benchmarks = list(dict.fromkeys(row.name for result in results.values() for row in result.benchmarks))
     return Section(
         "Evaluation",
         [
             *notes,
+            *([Paragraph(warning)] if warning else []),
             *_no_overall(results),
             _main_table(results, changes, benchmarks),
             *(_result_pictures(results) if _same_benchmarks(results) else []),
@@ -88,7 +90,7 @@ def _main_table(results: Mapping[str, RunResults], changes: Changes, benchmarks:
     if changes:
         parts.append(
             f"Δ: difference from {next(iter(results))} on the same problems, accuracy in points, tokens in %, with "
-            "95 % bootstrap intervals over problems."
+            "95 % intervals over problems."
         )
     return Table(
         caption=" ".join(parts),
@@ -140,7 +142,7 @@ def _benchmark_table(name: str, results: Mapping[str, RunResults]) -> Table:
     rows = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
     first = next(iter(rows.values()))
     return Table(
-        caption=f"{name}: {first.num_problems} problems. Accuracies and rates in %, with 95 % bootstrap intervals "
+        caption=f"{name}: {first.num_problems} problems. Accuracies and rates in %, with 95 % intervals of the mean "
         "over problems; tokens per response: mean, median, 95th percentile, mean of right and of wrong answers. "
         "pass@k and maj@k with k samples.",
         head=[

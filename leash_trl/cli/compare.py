@@ -68,9 +68,9 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
-        "95 % intervals over seeds and problems and writes table.md, table.csv, seeds.csv and pareto.png. The same "
-        "command again goes on where it was stopped. Fields of leash train may follow, such as --max_steps 50: they "
-        "hold for every arm.",
+        "95 % intervals over seeds and writes table.md, table.csv, seeds.csv and pareto.png. The same command again "
+        "goes on where it was stopped. Fields of leash train may follow, such as --max_steps 50: they hold for every "
+        "arm.",
     )
     parser.add_argument(
         "--config", required=True, help="file with base and arms, such as the package's gym/compare.yaml"

@@ -1,6 +1,8 @@
 """`leash plot`: the paper's figures, and those that an evaluation adds to them."""
 
 import argparse
+import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,7 @@ from leash_trl.cli.errors import user_errors
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+logger = logging.getLogger(__name__)
 
 FIGURES = {
     "dynamics": "satisfaction rate, lambda, penalty and length over training",
@@ -73,11 +76,19 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
         from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
 
         checkpoints = told_apart([load_behavior(folder) for folder in folders], folders)
+        _warn_of_few_problems(point.warning for point in checkpoints)
         return figures.behavior_figure(over_training(checkpoints))
     from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+    from leash_trl.evaluation.results import interval_warning
 
     evaluated = load_evaluated_runs(folders)
+    _warn_of_few_problems([interval_warning(evaluated.values())])
     if name == "budget":
         return figures.budget_figure(budget_curves(evaluated, benchmark))
     base, *rows = pareto_rows(evaluated, benchmark)
     return figures.pareto_figure(rows, base, intervals_over="problems")
+
+
+def _warn_of_few_problems(warnings: Iterable[str]) -> None:
+    for warning in dict.fromkeys(filter(None, warnings)):
+        logger.warning(warning)

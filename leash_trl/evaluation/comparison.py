@@ -1,4 +1,4 @@
-"""Several methods on the same problems: one row of numbers per method, with intervals over seeds and problems."""
+"""Several methods on the same problems: one row of numbers per method, with intervals over seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from leash_trl.evaluation.intervals import mean_amount, mean_over_seeds, mean_share
 
-BOOTSTRAP_RESAMPLES = 4000
+
 # weights of the accuracy-efficiency score
 LENGTH_WEIGHT = 1.0
 GAIN_WEIGHT = 3.0
@@ -52,9 +53,11 @@ class ComparisonRow:
         seeds (`tuple[int, ...]`):
             Seeds that the row is made of; none for the base model.
         accuracy (`float`), accuracy_interval (`tuple[float, float]`):
-            avg@k over problems and seeds, in [0, 1], and its 95 % interval.
+            avg@k over problems and seeds, in [0, 1], and its 95 % interval: over seeds, for these problems; over
+            problems where there is one seed, or none.
         mean_tokens (`float`), mean_tokens_interval (`tuple[float, float]`, *optional*), p95_tokens (`float`):
-            Completion length in tokens; the percentile is of the completions of all seeds together.
+            Completion length in tokens, with an interval of the same kind; the percentile is of the completions of all
+            seeds together.
         token_change (`float`):
             Mean tokens relative to the base, dimensionless; negative is shorter.
         target_length (`float`, *optional*):
@@ -127,32 +130,6 @@ def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: flo
     accuracy_change = (accuracy - base_accuracy) / base_accuracy
     weight = GAIN_WEIGHT if accuracy_change >= 0 else LOSS_WEIGHT
     return LENGTH_WEIGHT * length_gain + weight * accuracy_change
-
-
-def seeds_and_problems_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % bootstrap interval of a mean over seeds and problems, in the unit of the values.
-
-    Each resample draws seeds, then problems, the same problems for all drawn seeds, because the models answer the same
-    ones. It covers the choice of the problems, of the training seed, and of the samples behind each value. It does not
-    cover another base model, other hyper-parameters or another task. With S seeds the variance between seeds comes out
-    too small by a factor of (S-1)/S; with one seed it is not covered at all, and the interval is that over problems.
-
-    Args:
-        values (`np.ndarray` of shape `(S, P)`):
-            One value per seed and problem, such as the share of right completions.
-    """
-    num_seeds, num_problems = values.shape
-    rng = np.random.default_rng(0)
-    # how often each is drawn, as a share: the mean of a resample is a weighted mean
-    problem_weights = _resample_weights(rng, num_problems)
-    seed_weights = _resample_weights(rng, num_seeds)
-    means = ((seed_weights @ values) * problem_weights).sum(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
-
-
-def _resample_weights(rng: np.random.Generator, size: int) -> np.ndarray:
-    return rng.multinomial(size, np.full(size, 1 / size), size=BOOTSTRAP_RESAMPLES) / size
 
 
 def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float) -> int | None:
@@ -267,19 +244,23 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
     accuracy_SP = np.stack([result.is_correct.mean(axis=1) for result in results])
     tokens_SP = np.stack([result.lengths.mean(axis=1) for result in results])
     lengths = np.stack([result.lengths for result in results])
-    accuracy, mean_tokens = float(accuracy_SP.mean()), float(tokens_SP.mean())
+    if len(results) > 1:
+        accuracy = mean_over_seeds(accuracy_SP.mean(axis=1), highest=1.0)
+        mean_tokens = mean_over_seeds(tokens_SP.mean(axis=1))
+    else:
+        accuracy, mean_tokens = mean_share(accuracy_SP[0]), mean_amount(tokens_SP[0])
     target = results[0].target_length
     steps_to_target = _steps_to_target(results)
     generated = [result.generated_tokens for result in results if result.generated_tokens is not None]
     return ComparisonRow(
         name=name,
         seeds=tuple(result.seed for result in results),
-        accuracy=accuracy,
-        accuracy_interval=seeds_and_problems_interval(accuracy_SP),
-        mean_tokens=mean_tokens,
-        mean_tokens_interval=seeds_and_problems_interval(tokens_SP),
+        accuracy=accuracy.value,
+        accuracy_interval=(accuracy.low, accuracy.high),
+        mean_tokens=mean_tokens.value,
+        mean_tokens_interval=(mean_tokens.low, mean_tokens.high) if mean_tokens.has_interval else None,
         p95_tokens=float(np.quantile(lengths, 0.95)),
-        token_change=mean_tokens / base.mean_tokens - 1,
+        token_change=mean_tokens.value / base.mean_tokens - 1,
         target_length=target,
         satisfaction_rate=float((lengths <= target).mean()) if target is not None else None,
         settling_error=_over_seeds(np.mean, settling_error, results),
@@ -289,7 +270,7 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
         steps_to_target=float(np.mean(steps_to_target)) if steps_to_target else None,
         num_reached=len(steps_to_target),
         generated_tokens=float(np.mean(generated)) if generated else None,
-        efficiency_score=accuracy_efficiency_score(accuracy, mean_tokens, base.accuracy, base.mean_tokens),
+        efficiency_score=accuracy_efficiency_score(accuracy.value, mean_tokens.value, base.accuracy, base.mean_tokens),
     )
 
 

@@ -11,8 +11,8 @@ from leash_trl.evaluation.comparison import ComparisonRow
 HEADINGS = (
     "method",
     "seeds",
-    "accuracy [95 %]",
-    "tokens [95 %]",
+    "accuracy [95 % of the mean]",
+    "tokens [95 % of the mean]",
     "p95",
     "change",
     "satisfied",
@@ -24,7 +24,8 @@ HEADINGS = (
     "AES",
 )
 LEGEND = (
-    "[95 %]: bootstrap interval over seeds and problems; over problems only where there is one seed. "
+    "[95 % of the mean]: t interval over seeds, for these problems, by which methods are compared; where there is one "
+    "seed or none, over problems. "
     "change: tokens against base. satisfied: share of completions at or under the target. "
     "settled off: distance of the last quarter of the training batches from the target, mean over seeds and worst. "
     "stays near: once it is met, share of running means over ten training batches within 10 % of it. "

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from leash_trl.evaluation.bootstrap import Estimate
-from leash_trl.evaluation.numbers import percent, points, signed_tokens, tokens, with_interval
+from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.numbers import percent, points, signed_tokens, tokens, with_interval, without_nan
 from leash_trl.evaluation.results import (
     OVERALL,
     BenchmarkResult,
@@ -17,13 +17,14 @@ from leash_trl.evaluation.results import (
     RunResults,
     compare_results,
     have_overall,
+    interval_warning,
 )
 
 
 LEGEND = (
     "Avg@k: share of right completions, mean over problems. Accuracies and rates in %, their differences in points. "
-    "tokens: mean length of a completion. Brackets: 95 % bootstrap interval over problems; that of a difference "
-    "resamples the same problems in both runs."
+    "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems; that of a difference is "
+    "over the differences problem by problem."
 )
 OVERALL_LEGEND = "overall: unweighted mean over benchmarks."
 OTHER_BENCHMARKS = "No overall: the runs have different benchmarks."
@@ -76,9 +77,12 @@ def summary_markdown(runs: Sequence[RunResults], baseline: RunResults | None = N
 
 
 def _legend(runs: Sequence[RunResults]) -> str:
+    legend = LEGEND
     if have_overall(runs):
-        return f"{LEGEND} {OVERALL_LEGEND}"
-    return LEGEND if len({frozenset(run.problems) for run in runs}) == 1 else f"{LEGEND} {OTHER_BENCHMARKS}"
+        legend = f"{LEGEND} {OVERALL_LEGEND}"
+    elif len({frozenset(run.problems) for run in runs}) > 1:
+        legend = f"{LEGEND} {OTHER_BENCHMARKS}"
+    return "\n\n".join(filter(None, [legend, interval_warning(runs)]))
 
 
 def _comparisons(runs: Sequence[RunResults], baseline: RunResults | None) -> list[RunComparison | None]:
@@ -206,7 +210,7 @@ def to_csv(runs: Sequence[RunResults], baseline: RunResults | None = None) -> st
     output = io.StringIO()
     writer = csv.DictWriter(output, list(columns), restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
+    writer.writerows(map(without_nan, records))
     return output.getvalue()
 
 
@@ -258,8 +262,9 @@ def to_json(runs: Sequence[RunResults], baseline: RunResults | None = None) -> s
             "run": run.run,
             "benchmarks": [asdict(row) for row in run.benchmarks],
             "overall": asdict(run.overall),
+            "warning": interval_warning([run]) or None,
             "changes": None if comparison is None else asdict(comparison),
         }
         for run, comparison in zip(runs, _comparisons(runs, baseline), strict=True)
     ]
-    return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+    return json.dumps(without_nan(document), ensure_ascii=False, allow_nan=False, indent=2) + "\n"

@@ -7,6 +7,7 @@ import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
 from leash_trl.data.references import SOURCES
+from leash_trl.evaluation.intervals import few_problems
 from leash_trl.evaluation.results import BenchmarkResult, RunResults
 
 
@@ -161,11 +162,12 @@ def _is_local(reference: str | None, benchmark: HubBenchmark) -> bool:
 
 def _notes(run: RunResults, row: BenchmarkResult, benchmark: HubBenchmark) -> str:
     sampling = run.run["sampling"]
+    warning = few_problems({row.name: row.num_problems})
     is_local = _is_local(run.run["benchmarks"][row.name].get("reference"), benchmark)
     return (
         f"Avg@{row.num_samples} in % [{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]; "
         f"{row.num_problems} problems{', rows from a local copy' if is_local else ''}; "
         f"{row.tokens.value:.0f} tokens per completion; temperature {sampling['temperature']}, "
         f"top_p {sampling['top_p']}, top_k {sampling['top_k']}, max_new_tokens {sampling['max_new_tokens']}, "
-        f"{run.run['decoding']['name']} decoding"
+        f"{run.run['decoding']['name']} decoding{f'; {warning}' if warning else ''}"
     )

@@ -1,6 +1,6 @@
 """What sampled completions of P problems, k each, amount to: arrays in, one value per problem out.
 
-The mean of what a function returns is the metric; intervals over problems are `bootstrap`'s. Correctness is True or
+The mean of what a function returns is the metric; `intervals` has the intervals over problems. Correctness is True or
 False, or else 1, 0 or NaN: a completion that could not be graded is left out of shares and has no vote.
 """
 

@@ -1,8 +1,10 @@
 """Numbers as tables show them: rounded, with intervals, empty where a number does not exist."""
 
+import math
 from collections.abc import Callable
+from typing import Any
 
-from leash_trl.evaluation.bootstrap import Estimate
+from leash_trl.evaluation.intervals import Estimate
 
 
 def percent(share: float | None) -> str:
@@ -61,10 +63,26 @@ def _without_minus_zero(value: float) -> float:
 
 
 def with_interval(number: Estimate, shown: Callable[[float], str]) -> str:
-    """A number and its interval.
+    """A number and its interval, if it has one.
 
     Example:
         >>> with_interval(Estimate(0.5, 0.4, 0.625), percent)
         '50.0 [40.0, 62.5]'
     """
+    if not number.has_interval:
+        return shown(number.value)
     return f"{shown(number.value)} [{shown(number.low)}, {shown(number.high)}]"
+
+
+def without_nan(document: Any) -> Any:
+    """What JSON and CSV hold of a document of dicts, lists and numbers: `None` for NaN.
+
+    Example:
+        >>> without_nan({"low": [float("nan"), 1.0]})
+        {'low': [None, 1.0]}
+    """
+    if isinstance(document, dict):
+        return {key: without_nan(value) for key, value in document.items()}
+    if isinstance(document, list | tuple):
+        return [without_nan(value) for value in document]
+    return None if isinstance(document, float) and math.isnan(document) else document

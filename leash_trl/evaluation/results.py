@@ -1,7 +1,7 @@
 """Metrics of a run's folder: one row per benchmark and an overall row; and the change against a baseline."""
 
 import logging
-import zlib
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.evaluation.bootstrap import Estimate, estimate, resampled_means
+from leash_trl.evaluation.intervals import (
+    Estimate,
+    few_problems,
+    mean_amount,
+    mean_over_benchmarks,
+    mean_share,
+    mean_share_difference,
+)
 from leash_trl.evaluation.metrics import (
     accuracy_within_budgets,
     avg_at_k,
@@ -20,7 +27,14 @@ from leash_trl.evaluation.metrics import (
     shortest_m_at_k,
     token_budgets,
 )
-from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, read_run, read_samples, sample_files
+from leash_trl.evaluation.samples import (
+    REMEDY,
+    ProblemSamples,
+    SampledCompletion,
+    read_run,
+    read_samples,
+    sample_files,
+)
 
 
 logger = logging.getLogger(__name__)
@@ -135,6 +149,12 @@ def have_overall(runs: Iterable[RunResults]) -> bool:
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
 
 
+def interval_warning(runs: Iterable[RunResults]) -> str:
+    """One line to say beside the intervals of runs where problems are few; empty where there are enough."""
+    rows = sorted((row for run in runs for row in run.benchmarks), key=lambda row: -row.num_problems)
+    return few_problems({row.name: row.num_problems for row in rows})
+
+
 @dataclass(frozen=True)
 class Change:
     """How one benchmark, or the mean over benchmarks, differs from the baseline on the same problems.
@@ -181,7 +201,7 @@ class RunComparison:
 
 
 def load_results(folder: str | Path, allow_partial: bool = False) -> RunResults:
-    """Metrics of the samples in a run's folder, with 95 % intervals that resample problems within each benchmark.
+    """Metrics of the samples in a run's folder, with 95 % intervals over the problems of each benchmark.
 
     Args:
         folder (`str` or `Path`):
@@ -226,14 +246,14 @@ def load_samples(
 def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int, num_samples: int) -> None:
     ids = {problem.id for problem in problems}
     if len(ids) < len(problems):
-        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; sample it again into a new folder")
+        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; {REMEDY}")
     if len(problems) > num_expected:
         raise ValueError(f"{place}: {len(problems)} problems, but the run says {num_expected}; mend its run.json")
     for problem in problems:
         if len(problem.completions) != num_samples:
             raise ValueError(
                 f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
-                f"num_samples is {num_samples}; sample it again into a new folder"
+                f"num_samples is {num_samples}; {REMEDY}"
             )
 
 
@@ -276,14 +296,13 @@ def _check_complete(folder: str | Path, run: dict[str, Any], samples: dict[str, 
 def _run_results(run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> RunResults:
     budgets = token_budgets(run["sampling"]["max_new_tokens"])
     values = {name: _problem_values(problems, budgets) for name, problems in samples.items()}
-    resamples = {name: resampled_means(_columns(values[name]), resampling_seed(name)) for name in values}
     benchmarks = tuple(
         BenchmarkResult(
             name=name,
             num_problems=len(problems),
             num_expected=run["benchmarks"][name]["num_problems"],
             num_samples=run["num_samples"],
-            means=_estimates(list(values[name]), _columns(values[name]).mean(axis=0), resamples[name]),
+            means={metric: _mean(metric, column) for metric, column in values[name].items()},
             statistics=_statistics(problems),
         )
         for name, problems in samples.items()
@@ -291,7 +310,7 @@ def _run_results(run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) 
     return RunResults(
         run=run,
         benchmarks=benchmarks,
-        overall=_overall(run, benchmarks, list(resamples.values())),
+        overall=_overall(run, benchmarks),
         problems={
             name: ProblemMeans(tuple(p.id for p in problems), values[name]["accuracy"], values[name]["tokens"])
             for name, problems in samples.items()
@@ -299,35 +318,20 @@ def _run_results(run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) 
     )
 
 
-def resampling_seed(name: str) -> int:
-    """Seed of a benchmark's resamples: its own, whatever else the run holds, and the same in every run.
-
-    Example:
-        >>> resampling_seed("aime24") == resampling_seed("amc23")
-        False
-    """
-    return zlib.crc32(name.encode())
+def _mean(metric: str, values: np.ndarray) -> Estimate:
+    return mean_amount(values) if metric.endswith("tokens") else mean_share(values)
 
 
-def _columns(values: dict[str, np.ndarray]) -> np.ndarray:
-    return np.stack(list(values.values()), axis=1)
-
-
-def _estimates(names: Sequence[str], means: np.ndarray, resamples: np.ndarray) -> dict[str, Estimate]:
-    return {name: estimate(*column) for name, *column in zip(names, means, resamples.T, strict=True)}
-
-
-def _overall(
-    run: dict[str, Any], benchmarks: Sequence[BenchmarkResult], resamples: Sequence[np.ndarray]
-) -> BenchmarkResult:
-    names = list(benchmarks[0].means)
-    means = np.array([[benchmark.means[name].value for name in names] for benchmark in benchmarks])
+def _overall(run: dict[str, Any], benchmarks: Sequence[BenchmarkResult]) -> BenchmarkResult:
     return BenchmarkResult(
         name=OVERALL,
         num_problems=sum(benchmark.num_problems for benchmark in benchmarks),
         num_expected=sum(benchmark["num_problems"] for benchmark in run["benchmarks"].values()),
         num_samples=run["num_samples"],
-        means=_estimates(names, means.mean(axis=0), np.mean(resamples, axis=0)),
+        means={
+            metric: mean_over_benchmarks([benchmark.means[metric] for benchmark in benchmarks])
+            for metric in benchmarks[0].means
+        },
         statistics={
             name: _mean_if_all([benchmark.statistics[name] for benchmark in benchmarks])
             for name in benchmarks[0].statistics
@@ -387,9 +391,9 @@ def _statistics(problems: Sequence[ProblemSamples]) -> dict[str, float | None]:
 
 
 def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
-    """Paired differences of accuracy and length against a baseline, with 95 % bootstrap intervals.
+    """Differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
 
-    Both runs are resampled on the same problems, so how hard those happen to be drops out of the difference.
+    The intervals are those of the differences problem by problem, so how hard the problems are drops out.
 
     Args:
         run (`RunResults`), baseline (`RunResults`):
@@ -399,17 +403,17 @@ def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
         `ValueError`: If benchmarks or problems differ.
     """
     _check_same(run, baseline, set(run.problems), set(baseline.problems), "benchmarks")
-    pairs, resamples = [], []
+    num_samples = min(run.overall.num_samples, baseline.overall.num_samples)
+    pairs = {}
     for name, problems in run.problems.items():
         _check_same(run, baseline, set(problems.ids), set(baseline.problems[name].ids), f"problems of {name}")
-        pair = _paired(problems, baseline.problems[name])
-        pairs.append(pair.mean(axis=0))
-        resamples.append(resampled_means(pair, resampling_seed(name)))
+        pairs[name] = (problems, _in_order(baseline.problems[name], problems.ids))
+    changes = tuple(_change(name, [pair], num_samples) for name, pair in pairs.items())
     return RunComparison(
         label=run.label,
         baseline_label=baseline.label,
-        benchmarks=tuple(map(_change, run.problems, pairs, resamples)),
-        overall=_change(OVERALL, np.mean(pairs, axis=0), np.mean(resamples, axis=0)),
+        benchmarks=changes,
+        overall=_change(OVERALL, list(pairs.values()), num_samples),
     )
 
 
@@ -427,20 +431,42 @@ def _first_few(names: set[str]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
-def _paired(problems: ProblemMeans, baseline: ProblemMeans) -> np.ndarray:
-    """`np.ndarray` of shape `(P, 4)`: Accuracy and tokens of the run, then of the baseline, on the same problem."""
-    place = {problem_id: i for i, problem_id in enumerate(baseline.ids)}
-    order = [place[problem_id] for problem_id in problems.ids]
-    return np.stack([problems.accuracy, problems.tokens, baseline.accuracy[order], baseline.tokens[order]], axis=1)
+def _in_order(problems: ProblemMeans, ids: tuple[str, ...]) -> ProblemMeans:
+    place = {problem_id: i for i, problem_id in enumerate(problems.ids)}
+    order = [place[problem_id] for problem_id in ids]
+    return ProblemMeans(ids, problems.accuracy[order], problems.tokens[order])
 
 
-def _change(name: str, means: np.ndarray, resamples: np.ndarray) -> Change:
-    """Change from `(4,)` means as `_paired` orders them, and their `(R, 4)` resamples."""
-    accuracy, tokens, base_accuracy, base_tokens = means
-    accuracies, lengths, base_accuracies, base_lengths = resamples.T
+def _change(name: str, pairs: Sequence[tuple[ProblemMeans, ProblemMeans]], num_samples: int) -> Change:
+    """Change of the mean over benchmarks, of each of which there is a pair: the run's problems and the baseline's."""
     return Change(
         name=name,
-        accuracy=estimate(accuracy - base_accuracy, accuracies - base_accuracies),
-        tokens=estimate(tokens - base_tokens, lengths - base_lengths),
-        relative_tokens=estimate(tokens / base_tokens - 1, lengths / base_lengths - 1),
+        accuracy=mean_over_benchmarks(
+            [mean_share_difference(own.accuracy - base.accuracy, num_samples) for own, base in pairs]
+        ),
+        tokens=mean_over_benchmarks([mean_amount(own.tokens - base.tokens, lowest=-math.inf) for own, base in pairs]),
+        relative_tokens=ratio_minus_one([own.tokens for own, _ in pairs], [base.tokens for _, base in pairs]),
     )
+
+
+def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Estimate:
+    r"""Ratio of two means over benchmarks minus 1, with the interval of what each problem changes in it.
+
+    $$ v_i = (P_b - 1) (r - r_{-i}) $$
+
+    with the ratio $r_{-i}$ without problem i, the jackknife: long problems of the baseline count for what they are.
+
+    Args:
+        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
+            One positive value per problem, by benchmark; both of the same problems.
+    """
+    total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
+    ratio, parts = total / base, []
+    for own, other in zip(values, baseline, strict=True):
+        others = max(1, len(own) - 1)
+        without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
+        # times B, because what the benchmarks change adds up, and the mean below divides by B
+        parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
+    change = mean_over_benchmarks(parts)
+    low, high = (ratio - 1 + end - change.value for end in (change.low, change.high))
+    return Estimate(ratio - 1, max(low, -1.0), high)  # in this order NaN stays NaN

@@ -4,11 +4,12 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 RUN_FILE = "run.json"
 SAMPLES_FOLDER = "samples"
+REMEDY = "run the command that made this folder again: it sets damaged lines aside and samples their rows again"
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,25 @@ class ProblemSamples:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-def _from_json(line: str) -> ProblemSamples:
-    row = json.loads(line)
-    completions = tuple(SampledCompletion(**completion) for completion in row.pop("completions"))
-    return ProblemSamples(**row, completions=completions)
+def parse_line(line: bytes) -> ProblemSamples:
+    """One problem's samples of one line of a file.
+
+    Raises:
+        `ValueError`: If the line is none.
+    """
+    try:
+        row = json.loads(line.decode("utf-8"))
+        completions = tuple(SampledCompletion(**completion) for completion in row.pop("completions"))
+        return ProblemSamples(**row, completions=completions)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"no problem's samples ({type(error).__name__}: {error})") from error
+
+
+def whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Lines of a file with their numbers from 1; not the empty ones, nor a last one that a kill cut short."""
+    for number, line in enumerate(file, 1):
+        if line.endswith(b"\n") and line.strip():
+            yield number, line
 
 
 def iterate_samples(path: str | Path) -> Iterator[ProblemSamples]:
@@ -87,14 +103,12 @@ def iterate_samples(path: str | Path) -> Iterator[ProblemSamples]:
     Raises:
         `ValueError`: If another line than the last cannot be read.
     """
-    with open(path, encoding="utf-8", newline="\n") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
-                return
+    with open(path, "rb") as file:
+        for number, line in whole_lines(file):
             try:
-                problem = _from_json(line)
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(f"{path}, line {number}, is not one problem's samples: {error}") from error
+                problem = parse_line(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}; {REMEDY}") from error
             yield problem
 
 

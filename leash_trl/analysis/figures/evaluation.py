@@ -17,7 +17,7 @@ from leash_trl.analysis.figures.drawing import (
     new_figure,
     two_panels,
 )
-from leash_trl.evaluation.bootstrap import Estimate
+from leash_trl.evaluation.intervals import Estimate
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch

@@ -25,7 +25,7 @@ LEADER_LENGTH = 12.0  # pixels; a label nearer than that needs no line
 def pareto_figure(
     rows: Sequence[ComparisonRow],
     base: ComparisonRow,
-    intervals_over: str = "seeds and problems",
+    intervals_over: str = "seeds",
     width: float = WIDE,
 ) -> Figure:
     """Accuracy over mean tokens: one marker per row with both intervals, the base, the target and the Pareto front.
@@ -35,8 +35,8 @@ def pareto_figure(
             Methods or runs to draw; the target is a dotted line where all that have one agree.
         base (`ComparisonRow`):
             The base model, or the run that the others are compared with.
-        intervals_over (`str`, *optional*, defaults to `"seeds and problems"`):
-            What the intervals resample.
+        intervals_over (`str`, *optional*, defaults to `"seeds"`):
+            What the intervals are over.
         width (`float`, *optional*, defaults to `10.0`):
             Width in inches.
 

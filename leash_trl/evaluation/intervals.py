@@ -1,0 +1,202 @@
+"""95 % intervals over problems or seeds: every table, figure and card takes its intervals from here.
+
+Completions of one problem are alike, so what is drawn is the problem: one value is the mean of its completions. The
+rules were chosen by simulation: `tests/interval_simulation.py`, and its table `tests/references/interval_coverage.md`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+
+FEW_PROBLEMS = 10
+# sums of squares that are taken to be there besides what was seen, so that no share is ever quite sure
+PRIOR_SPREAD = 0.05
+PRIOR_CHANGE = 0.25
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its 95 % interval, in one unit.
+
+    Args:
+        value (`float`):
+            The number itself, not the middle of the interval.
+        low (`float`), high (`float`):
+            Ends of the interval; NaN where there is none, because one problem shows no spread.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether there is an interval."""
+        return not math.isnan(self.low)
+
+
+@cache
+def t_quantile(degrees_of_freedom: int) -> float:
+    """The 97.5 % quantile of Student's t, for one degree of freedom or more.
+
+    In $t = \\sqrt\\nu \\tan\\alpha$ the density is proportional to $\\cos^{\\nu-1}\\alpha$, which is summed.
+
+    Example:
+        >>> [round(t_quantile(number), 3) for number in (1, 29, 10000)]
+        [12.706, 2.045, 1.96]
+    """
+    angles = np.linspace(0, np.pi / 2, 100_001)
+    density = np.cos(angles) ** (degrees_of_freedom - 1)
+    share = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
+    return float(math.sqrt(degrees_of_freedom) * np.tan(np.interp(0.95 * share[-1], share, angles)))
+
+
+def mean_share(values: np.ndarray) -> Estimate:
+    r"""Mean of shares over problems, in [0, 1], with Wilson's interval for as many trials as the problems are worth.
+
+    $$ |m - \mu| \le t_{P-1} \sqrt{\varphi \mu (1 - \mu) / P}, \qquad
+    \varphi = \frac{\frac{P}{P-1} \sum_i (v_i - m)^2 + w}{P m (1 - m) + w} $$
+
+    $\varphi$ is 1 where a problem's completions are all alike, and small where all problems are alike; w = 0.05 keeps
+    it at 1 where nothing was seen but 0 or 1, so that the interval then is Wilson's of P completions.
+
+    Args:
+        values (`np.ndarray` of shape `(P,)`):
+            One share per problem. Must have one problem at least; with one the interval is [0, 1].
+
+    Example:
+        >>> round(mean_share(np.zeros(30)).high, 3)  # t^2 / (P + t^2)
+        0.122
+    """
+    size, mean = len(values), float(values.mean())
+    if size == 1:
+        return Estimate(mean, 0.0, 1.0)
+    spread = float(np.square(values - mean).sum()) * size / (size - 1)
+    inflation = (spread + PRIOR_SPREAD) / (size * mean * (1 - mean) + PRIOR_SPREAD)
+    step = t_quantile(size - 1) ** 2 * inflation / size
+    middle = mean + step / 2
+    reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
+    low, high = (middle - reach) / (1 + step), (middle + reach) / (1 + step)
+    return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
+
+
+def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate:
+    r"""Mean over problems of differences of shares, in [-1, 1], with Student's t interval.
+
+    $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
+
+    1 / (4k) is there so that two runs which were seen to differ nowhere are not taken to be equal.
+
+    Args:
+        differences (`np.ndarray` of shape `(P,)`):
+            Run minus baseline on the same problems; with one problem the interval is [-1, 1].
+        num_samples (`int`):
+            k, completions per problem.
+    """
+    size, mean = len(differences), float(differences.mean())
+    if size == 1:
+        return Estimate(mean, -1.0, 1.0)
+    spread = float(np.square(differences - mean).sum()) + PRIOR_CHANGE / num_samples
+    reach = t_quantile(size - 1) * math.sqrt(spread / (size * (size - 1)))
+    return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
+
+
+def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
+    r"""Mean over problems of what has no upper bound, such as tokens, with Student's t interval, widened for skewness.
+
+    $$ T = U + \frac{g U^2}{3} + \frac{g^2 U^3}{27} + \frac{g}{6P}, \qquad U = (m - \mu) / s $$
+
+    with the skewness g: T is nearer than U to $t_{P-1} / \sqrt P$. Each end is that of U or of T, whichever is farther
+    out.
+
+    Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
+
+    Args:
+        values (`np.ndarray` of shape `(P,)`):
+            One value per problem. With one problem there is no interval.
+        lowest (`float`, *optional*, defaults to `0.0`):
+            What no mean can be below; minus infinity for differences.
+    """
+    size, mean = len(values), float(values.mean())
+    if size == 1:
+        return Estimate(mean, math.nan, math.nan)
+    deviation = float(values.std(ddof=1))
+    reach = t_quantile(size - 1) / math.sqrt(size)
+    skewness = float(((values - mean) ** 3).mean()) / deviation**3 if deviation else 0.0
+    below, above = reach, reach
+    if abs(skewness) > 1e-6:
+        below = max(below, _without_skewness(reach, skewness, size))
+        above = max(above, -_without_skewness(-reach, skewness, size))
+    return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
+
+
+def _without_skewness(transformed: float, skewness: float, size: int) -> float:
+    """The U of which a T of `mean_amount` is made."""
+    return float(3 / skewness * (np.cbrt(1 + skewness * (transformed - skewness / (6 * size))) - 1))
+
+
+def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf) -> Estimate:
+    """Mean over seeds of what is not negative, with Student's t interval.
+
+    It covers what training and sampling do to the mean on these problems: methods that were trained over several seeds
+    and asked the same problems are compared by it. It does not cover other problems, another base model or other
+    hyper-parameters.
+
+    Args:
+        values (`Sequence[float]`):
+            One mean over the problems per seed, of two seeds or more.
+        highest (`float`, *optional*, defaults to infinity):
+            What no mean can be above, 1 for shares.
+
+    Example:
+        >>> round(mean_over_seeds([48.0, 52.0]).high, 1)  # 50 + 12.706 * 2
+        75.4
+    """
+    mean = float(np.mean(values))
+    reach = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return Estimate(mean, max(0.0, mean - reach), min(highest, mean + reach))
+
+
+def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
+    r"""Unweighted mean of independent estimates; on each side their distances from the ends add up in squares.
+
+    $$ m - \frac{1}{B} \sqrt{\sum_b (m_b - l_b)^2}, \qquad m + \frac{1}{B} \sqrt{\sum_b (h_b - m_b)^2} $$
+
+    Source: [Construction of confidence limits about effect measures](https://doi.org/10.1002/sim.3095).
+
+    Args:
+        estimates (`Sequence[Estimate]`):
+            One per benchmark.
+
+    Example:
+        >>> mean_over_benchmarks([Estimate(0.5, 0.44, 0.56), Estimate(0.7, 0.62, 0.78)])
+        Estimate(value=0.6, low=0.55, high=0.65)
+    """
+    if len(estimates) == 1:
+        return estimates[0]
+    value = sum(estimate.value for estimate in estimates) / len(estimates)
+    below = math.hypot(*(estimate.value - estimate.low for estimate in estimates)) / len(estimates)
+    above = math.hypot(*(estimate.high - estimate.value for estimate in estimates)) / len(estimates)
+    return Estimate(value, value - below, value + above)
+
+
+def few_problems(sizes: Mapping[str, int]) -> str:
+    """One line that warns of intervals over few problems, for wherever they are shown; empty where there are enough.
+
+    Args:
+        sizes (`Mapping[str, int]`):
+            Number of problems by benchmark.
+
+    Example:
+        >>> few_problems({"aime24": 30, "mine": 3})
+        'Warning: few problems (mine has 3); below 10 an interval is a rough guess, so add problems.'
+    """
+    few = [f"{name} has {size}" for name, size in sizes.items() if size < FEW_PROBLEMS]
+    if not few:
+        return ""
+    which = ", ".join(few)
+    return f"Warning: few problems ({which}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
