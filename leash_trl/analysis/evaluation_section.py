@@ -1,11 +1,10 @@
 """The part of a report that evaluated runs fill: the paper's table, each benchmark, budgets, behaviour."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leash_trl.analysis.behavior import load_behavior, over_training
+from leash_trl.analysis.behavior import load_behaviors
 from leash_trl.analysis.behavior_table import behavior_table
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
 from leash_trl.analysis.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
@@ -46,7 +45,7 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
             *(_result_pictures(results) if _same_benchmarks(results) else []),
             *([_change_table(results, changes, benchmarks)] if changes and len(benchmarks) > 1 else []),
             *(_benchmark_table(name, results) for name in benchmarks),
-            *_behavior_blocks(folders, list(results)),
+            *_behavior_blocks(folders),
             _settings_table(results),
         ],
     )
@@ -194,13 +193,12 @@ def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
     return [pareto, budgets] if others else [budgets]
 
 
-def _behavior_blocks(folders: Sequence[Path], labels: Sequence[str]) -> list[Table | Picture]:
-    loaded = [replace(load_behavior(folder), label=label) for folder, label in zip(folders, labels, strict=True)]
-    checkpoints = over_training(loaded)
+def _behavior_blocks(folders: Sequence[Path]) -> list[Table | Picture]:
+    checkpoints = load_behaviors(folders)
     picture = Picture(
         name="behavior",
         caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
-        description=f"Two plots, length and keyword counts, of {', '.join(labels)}.",
+        description=f"Two plots, length and keyword counts, of {', '.join(point.label for point in checkpoints)}.",
         figure=behavior_figure(checkpoints, columns=1),
     )
     return [behavior_table(checkpoints), picture]

@@ -40,7 +40,7 @@ def build_page(paths: Sequence[Path], title: str, date: str | None = None, basel
     if found["evaluation"]:
         sections.append(evaluation_section(found["evaluation"]))
     if found["training"]:
-        sections.append(training_section(found["training"]))
+        sections.append(training_section(found["training"], found["evaluation"]))
     return Page(title, sections, date)
 
 

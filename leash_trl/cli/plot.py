@@ -70,10 +70,9 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
         curves = load_runs(folders)
         return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
     if name == "behavior":
-        from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
+        from leash_trl.analysis.behavior import load_behaviors
 
-        checkpoints = told_apart([load_behavior(folder) for folder in folders], folders)
-        return figures.behavior_figure(over_training(checkpoints))
+        return figures.behavior_figure(load_behaviors(folders))
     from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
 
     evaluated = load_evaluated_runs(folders)
