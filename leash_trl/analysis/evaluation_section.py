@@ -8,6 +8,7 @@ from leash_trl.analysis.behavior import load_behaviors
 from leash_trl.analysis.behavior_table import behavior_table
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
 from leash_trl.analysis.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
+from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.numbers import (
     percent,
@@ -48,6 +49,7 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
             *_behavior_blocks(folders),
             _settings_table(results),
         ],
+        headline(results, changes),
     )
 
 
@@ -81,24 +83,24 @@ def _changes(results: Mapping[str, RunResults]) -> tuple[Changes, list[Paragraph
 
 def _main_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
     parts = ["Avg@k in % and mean tokens per benchmark."]
-    shown = [*benchmarks, *([OVERALL] if have_overall(results.values()) else [])]
+    shown = [*([OVERALL] if have_overall(results.values()) else []), *benchmarks]
     if have_overall(results.values()):
         parts.append("overall: unweighted mean over benchmarks, as in the paper.")
     if changes:
         parts.append(
-            f"Δ: difference from {next(iter(results))} on the same problems, accuracy in points, tokens in %, with "
+            f"Δ: difference from {next(iter(results))} on the same problems, tokens in %, accuracy in points, with "
             "95 % bootstrap intervals over problems."
         )
     return Table(
         caption=" ".join(parts),
         head=[
             "run",
-            *(f"{name} {unit}" for name in benchmarks for unit in (_metric(results), "tokens")),
+            *(["Δ tokens", "Δ accuracy"] if changes else []),
             *(["overall accuracy", "overall tokens"] if have_overall(results.values()) else []),
-            *(["Δ accuracy", "Δ tokens"] if changes else []),
+            *(f"{name} {unit}" for name in benchmarks for unit in (_metric(results), "tokens")),
         ],
         rows=[
-            [label, *_main_cells(result, shown), *(_change_cells(changes, label, "overall") if changes else [])]
+            [label, *(_change_cells(changes, label, OVERALL) if changes else []), *_main_cells(result, shown)]
             for label, result in results.items()
         ],
     )
@@ -121,13 +123,13 @@ def _change_cells(changes: Changes, label: str, name: str) -> list[str]:
     change = changes.get(label, {}).get(name)
     if change is None:
         return ["", ""]
-    return [with_interval(change.accuracy, points), with_interval(change.relative_tokens, points)]
+    return [with_interval(change.relative_tokens, points), with_interval(change.accuracy, points)]
 
 
 def _change_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
     return Table(
-        caption=f"Differences from {next(iter(results))} per benchmark: accuracy in points, tokens in %.",
-        head=["run", *(f"{name} Δ {unit}" for name in benchmarks for unit in ("accuracy", "tokens"))],
+        caption=f"Differences from {next(iter(results))} per benchmark: tokens in %, accuracy in points.",
+        head=["run", *(f"{name} Δ {unit}" for name in benchmarks for unit in ("tokens", "accuracy"))],
         rows=[
             [label, *(cell for name in benchmarks for cell in _change_cells(changes, label, name))]
             for label in changes
