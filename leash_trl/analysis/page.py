@@ -14,7 +14,7 @@ from leash_trl import __version__
 from leash_trl.analysis.figures import NARROW, inline_svg
 
 
-LONG_TEXT = 1200  # characters
+LONG_TEXT = 800  # characters
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from leash_trl.evaluation.comparison import ComparisonRow, pareto_front
 
 LABEL_MARGIN = 2.0  # pixels
 FRAME_MARGIN = 4.0  # pixels
-MARKER_RADIUS = 6.0  # pixels
+MARKER_RADIUS = 9.0  # pixels, of the diamond with some air
 LINE_WIDTH = 2.0  # pixels that a line takes of a label's room
 LEADER_LENGTH = 12.0  # pixels; a label nearer than that needs no line
 
@@ -55,7 +55,7 @@ def pareto_figure(
     everything = [*rows, base]
     front = _staircase(pareto_front(everything))
     if len(front) > 1:
-        axis.plot(*zip(*front, strict=True), color=COLORS[1], linewidth=1.8, label="Pareto front", zorder=2.5)
+        axis.plot(*zip(*front, strict=True), color=COLORS[1], linewidth=3, label="Pareto front", zorder=1)
     for bar in (bar for row in everything for bar in _bars(row)):
         axis.plot(*zip(*bar, strict=True), color=NEUTRAL, linewidth=1.3, zorder=2)
     axis.plot([row.mean_tokens for row in rows], [row.accuracy for row in rows], "o", color=COLORS[0], zorder=3)
