@@ -10,9 +10,6 @@ from leash_trl.evaluation.comparison import ComparisonRow
 from leash_trl.evaluation.comparison_table import LEGEND
 
 
-FIRST_COLUMNS = ("method", "change", "accuracy [95 %]", "tokens [95 %]")
-
-
 def comparison_section(folder: Path, label: str) -> Section:
     """Table and figure of a comparison, as `leash compare` wrote them.
 
@@ -56,9 +53,9 @@ def read_comparison(folder: Path) -> tuple[list[Paragraph | Table], list[Compari
         for text in paragraphs
         if text not in (tables[0], f"{LEGEND}\n", LEGEND)
     ]
-    # what a phone shows without scrolling: the change, and its price
-    order = sorted(range(len(head)), key=lambda place: ([*FIRST_COLUMNS, head[place]].index(head[place]), place))
-    table = Table(LEGEND, [head[place] for place in order], [[row[place] for place in order] for row in rows])
+    # a phone shows the first columns
+    order = sorted(range(len(head)), key=lambda column: (column > 0, head[column] != "change"))
+    table = Table(LEGEND, [head[column] for column in order], [[row[column] for column in order] for row in rows])
     return [*words, table], read_rows(folder / "table.csv")
 
 
