@@ -558,8 +558,7 @@ ACCURACY_WORDS = {
 }
 
 
-@pytest.mark.parametrize("tokens_words", WORDS)
-@pytest.mark.parametrize("accuracy_words", ACCURACY_WORDS)
+@pytest.mark.parametrize(("tokens_words", "accuracy_words"), list(zip(WORDS, ACCURACY_WORDS, strict=True)))
 def test_words_of_the_headline_follow_the_intervals(two_runs, tokens_words, accuracy_words):
     change = Change("overall", ACCURACY_WORDS[accuracy_words], Estimate(0, 0, 0), WORDS[tokens_words])
     (sentence,) = headline(load_evaluated_runs(two_runs), {"leash": {"overall": change}})
