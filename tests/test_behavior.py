@@ -18,8 +18,8 @@ from leash_trl.analysis.behavior import (
     keyword_counts,
     keyword_groups,
     load_behavior,
+    load_behaviors,
     over_training,
-    told_apart,
     training_steps,
 )
 from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
@@ -207,10 +207,11 @@ def test_one_checkpoint_without_a_step_is_step_zero_where_others_have_one():
     assert training_steps([late, late]) is None
 
 
-def test_labels_tell_apart_what_steps_do_not():
-    base, leash = behavior({"a": PROBLEMS}, "leash", None), behavior({"a": PROBLEMS}, "leash", 5)
-    assert [point.label for point in told_apart([base, base], ["x/one", "x/two"])] == ["leash (one)", "leash (two)"]
-    assert told_apart([base, leash], ["x/one", "x/two"]) == [base, leash]
+def test_checkpoints_bear_the_labels_of_their_runs_in_the_order_of_their_steps(tmp_path):
+    runs = [write_run(tmp_path / name, {"a": PROBLEMS}, "leash", step=step) for name, step in (("x", 9), ("y", None))]
+    assert [point.label for point in load_behaviors(runs)] == ["leash", "leash, step 9"]
+    runs.append(write_run(tmp_path / "z", {"a": PROBLEMS}, "leash", step=9))
+    assert [point.label for point in load_behaviors(runs)] == ["leash, step 9 (x)", "leash", "leash, step 9 (z)"]
 
 
 def test_table_csv_and_json_tell_the_numbers():
@@ -246,9 +247,9 @@ def test_the_command_writes_the_same_files_twice(tmp_path, capsys):
     names = {"behavior.md", "behavior.csv", "behavior.json", "behavior.png"}
     assert {path.name for path in (tmp_path / "one").iterdir()} == names
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in names)
-    steps = re.findall(r"^\| leash \| (\d+) \|", (tmp_path / "one" / "behavior.md").read_text(), re.MULTILINE)
-    assert steps == ["10", "20"]
-    assert "| leash | 10 | 4 |" in capsys.readouterr().out
+    written = (tmp_path / "one" / "behavior.md").read_text()
+    assert re.findall(r"^\| leash, step (\d+) \| \1 \|", written, re.MULTILINE) == ["10", "20"]
+    assert written in capsys.readouterr().out
 
 
 def test_the_command_can_match_by_case(tmp_path):

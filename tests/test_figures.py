@@ -2,16 +2,21 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.figure import Figure
 from sampled_run import completion, problem, write_run
 
+from leash_trl.analysis import page
 from leash_trl.analysis.behavior import Behavior
+from leash_trl.analysis.comparison_section import read_rows
 from leash_trl.analysis.curves import Curves
 from leash_trl.analysis.figures import (
     NARROW,
+    WIDE,
     behavior_figure,
     budget_figure,
     check_format,
@@ -24,6 +29,9 @@ from leash_trl.analysis.figures import (
 from leash_trl.analysis.figures.drawing import line_style
 from leash_trl.evaluation.comparison import ComparisonRow
 from leash_trl.evaluation.intervals import Estimate
+
+
+GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"
 
 
 def curves(label, values, target=None):
@@ -49,7 +57,10 @@ def behavior_point(label, step, tokens=100.0):
 
 
 def row(name, tokens, accuracy):
-    return ComparisonRow(name, (), accuracy, (accuracy - 0.1, accuracy + 0.1), tokens, tokens)
+    ends = (tokens - 5, tokens + 5)
+    return ComparisonRow(
+        name, (), accuracy, (accuracy - 0.1, accuracy + 0.1), tokens, tokens, mean_tokens_interval=ends
+    )
 
 
 def legend_labels(figure):
@@ -85,6 +96,80 @@ def assert_nothing_overlaps(figure):
 def write_figure_to_draw(figure: Figure):
     inline_svg(figure, "x", "x")
     figure.canvas.draw()
+
+
+FIGURES = {
+    "front of one": lambda: pareto_figure([row("a", 50.0, 0.6)], row("b", 90.0, 0.5)),
+    "front of two": lambda: pareto_figure([row("a", 50.0, 0.4)], row("b", 90.0, 0.5)),
+    "behavior over steps": lambda: behavior_figure([behavior_point("a", 0), behavior_point("a", 50)]),
+    "behavior of runs": lambda: behavior_figure([behavior_point("a", None), behavior_point("b", None)], columns=1),
+    "behavior of one": lambda: behavior_figure([behavior_point("a", 7)]),
+    "budget": lambda: budget_figure({f"run {i}": CURVE for i in range(6)}),
+    "dynamics": lambda: dynamics_figure([batches("a", target=46), batches("b", target=46)]),
+    "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
+}
+
+
+def look(line):
+    return line.get_color(), line.get_marker(), line.get_linestyle()
+
+
+def is_drawn(line):
+    return line.get_marker() != "None" or len({tuple(point) for point in line.get_xydata()}) > 1
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_legends_name_what_is_drawn_and_nothing_that_looks_like_it(name):
+    figure = FIGURES[name]()
+    legends = [(legend, figure.axes) for legend in figure.legends]
+    legends += [(axis.get_legend(), [axis]) for axis in figure.axes if axis.get_legend()]
+    lines = [line for axis in figure.axes for line in axis.lines if not line.get_label().startswith("_")]
+    for legend, axes in legends:
+        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True):
+            own = [line for axis in axes for line in axis.lines if line.get_label() == text.get_text()]
+            assert own
+            assert all(is_drawn(line) and look(line) == look(handle) for line in own)
+            assert {line.get_label() for line in lines if look(line) == look(handle)} == {text.get_text()}
+    assert any(len(legend.get_texts()) > 0 for legend, _ in legends) is (name != "front of one")
+
+
+def luminance(color):
+    shares = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in color]
+    return float(np.dot([0.2126, 0.7152, 0.0722], shares))
+
+
+def contrast(color, background):
+    """As WCAG 2 has it; what shines through counts."""
+    *rgb, alpha = to_rgba(color)
+    mixed = alpha * np.array(rgb) + (1 - alpha) * np.array(to_rgb(background))
+    low, high = sorted((luminance(mixed), luminance(to_rgb(background))))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_by_hand():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=0.001)
+    assert contrast(("#000000", 0.0), "#ffffff") == 1
+
+
+def page_colors():
+    """Ink and card of the report's light and of its dark page."""
+    style = (Path(page.__file__).parent / "report.html.j2").read_text(encoding="utf-8")
+    return list(re.findall(r"--ink: (#\w+);.*?--card: (#\w+);", style))[:2]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_lines_markers_and_bars_show_on_light_and_on_dark_pages(name):
+    figure = FIGURES[name]()
+    lines = [line for axis in figure.axes for line in axis.lines if line.get_label() != "_batches"]
+    colors = [to_rgba(line.get_color(), line.get_alpha()) for line in lines]
+    colors += [color for axis in figure.axes for drawn in axis.collections for color in drawn.get_edgecolor()]
+    (light, dark) = page_colors()
+    assert luminance(to_rgb(light[1])) > 0.8
+    assert luminance(to_rgb(dark[1])) < 0.05
+    for ink, card in (light, dark):
+        shown = [ink if tuple(color) == (0, 0, 0, 1) else color for color in colors]  # as inline_svg has it
+        assert min(contrast(color, card) for color in shown) >= 3
 
 
 # --- training --------------------------------------------------------------------------------------------------------
@@ -229,9 +314,9 @@ def test_behavior_over_steps():
     assert_nothing_overlaps(figure)
 
 
-def test_behavior_of_runs_without_steps_has_their_names_cut_to_fit():
+def test_behavior_of_runs_without_steps_has_their_whole_names_on_lines_that_fit():
     figure = behavior_figure([behavior_point("base", None), behavior_point("a" * 40, None)])
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["base", "a" * 23 + "…"]
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["base", f"{'a' * 24}\n{'a' * 16}"]
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 1]
 
 
@@ -274,6 +359,44 @@ def test_pareto_of_few_and_many_runs(number):
     assert figure.axes[0].get_xlabel() == "mean tokens, with 95 % interval over problems"
 
 
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_labels_of_the_pareto_figure_hide_no_bar(number, width):
+    rows = [row(f"run {i}", 50.0 + 9 * i, 0.6 + 0.02 * (i % 3)) for i in range(number)]
+    assert not hidden_bars(
+        pareto_figure(rows, row("base", 120.0, 0.55), width=width), [*rows, row("base", 120.0, 0.55)]
+    )
+
+
+def test_labels_hide_no_bar_among_the_methods_of_the_readme():
+    rows = [row for row in read_rows(GYM_SEEDS) if row.seeds == (0,)]
+    assert len(rows) > 20
+    base = row("base", 108.0, 0.83)
+    assert len(hidden_bars(pareto_figure(rows, base), [*rows, base])) <= 1
+
+
+def hidden_bars(figure, rows):
+    """Names of labels over an interval, with the name of its row."""
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    to_pixels = axis.transData.transform
+    bars = [
+        (row.name, to_pixels(ends))
+        for row in rows
+        for ends in (
+            [(row.mean_tokens, end) for end in row.accuracy_interval],
+            [(end, row.accuracy) for end in row.mean_tokens_interval],
+        )
+    ]
+    boxes = {text.get_text(): text.get_window_extent() for text in axis.texts if text.get_text()}
+    return [
+        (label, name)
+        for label, box in boxes.items()
+        for name, ((x0, y0), (x1, y1)) in bars
+        if x0 < box.x1 and x1 > box.x0 and y0 < box.y1 and y1 > box.y0
+    ]
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +427,6 @@ def test_inline_svg_takes_the_colours_of_the_page():
     assert root.get("aria-label") == 'it\'s "big" <b>'
     assert "#000000" not in svg
     assert "#ffffff" not in svg
-    assert "stroke: var(--card)" in svg  # the halo of labels
     assert "<metadata" not in svg
 
 

@@ -1,5 +1,6 @@
 """The report: what it holds, that nothing breaks out of it, and that the same inputs give the same bytes."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -12,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampled_run import completion, problem, write_run
 
+from leash_trl.analysis.before_and_after import chosen, sample_pairs
 from leash_trl.analysis.curves import Curves
 from leash_trl.analysis.evaluated_runs import load_evaluated_runs
 from leash_trl.analysis.evaluation_section import evaluation_section
+from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import (
+    LONG_TEXT,
     Page,
     Paragraph,
     Section,
@@ -31,6 +35,7 @@ from leash_trl.analysis.training_section import _final_table, run_settings
 from leash_trl.cli.main import main
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
+from leash_trl.evaluation.results import Change, compare_results, load_results
 
 
 HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
@@ -65,7 +70,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data):
         if self.open and self.open[-1] in ("th", "td"):
-            self.tables[-1][-1][-1] += data
+            self.tables[-1][-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ")  # which keep intervals whole
 
     def named(self, tag):
         return [attributes for name, attributes in self.seen if name == tag]
@@ -199,11 +204,11 @@ def test_the_papers_table_by_hand(evaluated):
     runs = [evaluated("base", 40, num_right=1), evaluated("leash", 20, num_right=2)]
     main_table = next(block for block in evaluation_section(runs).blocks if block.kind == "table")
     # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
-    assert main_table.head[:3] == ["run", "gym Avg@2", "gym tokens"]
-    assert main_table.rows[0] == ["base", "25.0", "46.0", "25.0", "46.0", "25.0", "46.0", "", ""]
-    assert main_table.rows[1][:7] == ["leash", "50.0", "31.0", "50.0", "31.0", "50.0", "31.0"]
-    assert main_table.rows[1][7].startswith("+25.0 [")
-    assert main_table.rows[1][8].startswith("-32.6 [")  # 31 / 46 - 1
+    assert main_table.head[:6] == ["run", "Δ tokens", "Δ accuracy", "overall accuracy", "overall tokens", "gym Avg@2"]
+    assert main_table.rows[0] == ["base", "", "", "25.0", "46.0", "25.0", "46.0", "25.0", "46.0"]
+    assert main_table.rows[1][3:] == ["50.0", "31.0", "50.0", "31.0", "50.0", "31.0"]
+    assert main_table.rows[1][1].startswith("-32.6 [")  # 31 / 46 - 1
+    assert main_table.rows[1][2].startswith("+25.0 [")
 
 
 def test_tables_of_benchmarks_by_hand(tmp_path):
@@ -237,8 +242,8 @@ def test_tables_of_benchmarks_by_hand(tmp_path):
 def test_one_benchmark_needs_no_overall_row(evaluated):
     runs = [evaluated("base", 40, names=("gym",)), evaluated("leash", 20, names=("gym",))]
     tables = [block for block in evaluation_section(runs).blocks if block.kind == "table"]
-    assert tables[0].head == ["run", "gym Avg@2", "gym tokens", "Δ accuracy", "Δ tokens"]
-    assert tables[0].rows[0] == ["base", "25.0", "46.0", "", ""]
+    assert tables[0].head == ["run", "Δ tokens", "Δ accuracy", "gym Avg@2", "gym tokens"]
+    assert tables[0].rows[0] == ["base", "", "", "25.0", "46.0"]
     assert [table.caption.split()[0] for table in tables] == ["Avg@k", "gym:", "Keywords", "How"]
 
 
@@ -270,17 +275,6 @@ def test_runs_on_other_problems_are_shown_without_differences(evaluated):
 def test_runs_on_different_single_benchmarks_have_no_common_mean(evaluated):
     runs = [evaluated("base", 40, names=("aime",)), evaluated("leash", 20, names=("gym",))]
     assert [block.name for block in evaluation_section(runs).blocks if block.kind == "picture"] == ["behavior"]
-
-
-def test_checkpoints_of_one_label_are_told_apart_by_step(evaluated):
-    page = build_page([evaluated("leash", 40, step=5), evaluated("leash", 20, step=10)], "t")
-    labels = {row[0] for block in page.sections[0].blocks if block.kind == "table" for row in block.rows}
-    assert {"leash, step 5", "leash, step 10"} <= labels
-
-
-def test_runs_of_one_label_without_steps_are_told_apart_by_folder(evaluated):
-    results = load_evaluated_runs([evaluated("leash", 40), evaluated("leash", 20), evaluated("base", 30)])
-    assert list(results) == ["leash (eval-40-None)", "leash (eval-20-None)", "base"]
 
 
 def test_training_tables_by_hand(trained):
@@ -361,7 +355,9 @@ def test_comparisons_are_taken_as_they_are(compared):
     labels = {text.get_text() for text in picture.figure.axes[0].texts}
     assert {"base", "LEASH", "ALP, tuned"} <= labels
     legend = [text.get_text() for text in picture.figure.axes[0].get_legend().get_texts()]
-    assert legend == ["Pareto front", "target 46"]
+    assert legend == ["target 46"]  # LEASH alone is the front, which has no line
+    assert table.head[:3] == ["method", "change", "seeds"]
+    assert table.rows[1][:4] == ["LEASH", "-55.0%", "1", "0.900 [0.870, 0.930]"]
 
 
 def test_a_comparison_that_is_not_whole_is_an_error(compared):
@@ -376,7 +372,12 @@ def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
     page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "All of it", date="today")
     text = to_html(page)
     reader = Reader(text)
-    assert [section.title for section in page.sections] == ["Comparison: compare", "Evaluation", "Training"]
+    assert [section.title for section in page.sections] == [
+        "Comparison: compare",
+        "Evaluation",
+        "Before and after",
+        "Training",
+    ]
     assert not reader.named("script")
     assert not reader.named("link")
     assert not reader.named("img")
@@ -387,7 +388,7 @@ def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
     ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for attributes in reader.named("a")]
-    assert links == ["#section-1", "#section-2", "#section-3"]
+    assert links == ["#section-1", "#section-2", "#section-3", "#section-4"]
     assert {link[1:] for link in links} <= set(ids)
     drawings = reader.named("svg")
     assert len(drawings) == len(page.pictures) == 6
@@ -426,7 +427,7 @@ def test_markdown_tables_keep_their_shape(evaluated):
     assert len(rows) == sum(len(table.rows) + 2 for table in tables)
     widths = [len(re.findall(r"(?<!\\)\|", row)) - 1 for row in rows]
     assert widths == [len(table.head) for table in tables for _ in range(len(table.rows) + 2)]
-    assert text.startswith("# t\n\n## Evaluation\n")
+    assert text.startswith("# t\n\n**leash against &lt;script&gt;")
     assert "\n\n\n" not in text
 
 
@@ -504,3 +505,181 @@ def test_mistakes_are_one_line(tmp_path, evaluated, capsys):
     assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 2
     assert "is not finished: aime has 0 of 2 problems" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+# --- the headline ----------------------------------------------------------------------------------------------------
+
+
+def many_problems(count, tokens, right, name="p"):
+    """Problems with two completions each, whose length and share of right ones move a little."""
+    return [
+        problem(i, *(completion("1", tokens + i % 3, (i + j) % 4 < right) for j in range(2)), name=name)
+        for i in range(count)
+    ]
+
+
+@pytest.fixture
+def two_runs(tmp_path):
+    return [
+        write_run(tmp_path / "base", {"gym": many_problems(40, 50, 3)}, "base"),
+        write_run(tmp_path / "leash", {"gym": many_problems(40, 30, 2)}, "leash"),
+    ]
+
+
+def test_the_page_begins_with_the_numbers_of_the_results(two_runs):
+    change = compare_results(*map(load_results, reversed(two_runs))).overall
+    page = build_page(two_runs, "t")
+    (sentence,) = page.headline
+    shown = [float(number) for number in re.findall(r"[+-]?\d+\.\d", sentence)]
+    tokens, accuracy = change.relative_tokens, change.accuracy
+    expected = [-tokens.value, -tokens.high, -tokens.low, accuracy.value, accuracy.low, accuracy.high]
+    assert shown == pytest.approx([100 * number for number in expected], abs=0.051)
+    assert "% fewer tokens" in sentence
+    assert "accuracy fell: -25.0 points" in sentence  # 3 of 4 and 2 of 4 are right
+    assert "on the same 40 problems" in sentence
+    text = to_html(page).replace("\N{NO-BREAK SPACE}", " ")
+    assert text.index("<h1>") < text.index(sentence) < text.index("<nav") < text.index("<h2")
+    assert to_markdown(page, "figures").startswith(f"# t\n\n**{escape_markdown(sentence)}**\n")
+
+
+NO_INTERVAL = Estimate(0.02, float("nan"), float("nan"))
+WORDS = {
+    "fewer tokens": Estimate(-0.4, -0.5, -0.3),
+    "more tokens": Estimate(0.4, 0.3, 0.5),
+    "tokens -1.0 % [-3.0, +1.0], no clear change": Estimate(-0.01, -0.03, 0.01),
+    "tokens +2.0 %, which may be chance": NO_INTERVAL,
+    "tokens -1.0 % [-3.0, +0.0], no clear change": Estimate(-0.01, -0.03, 0.0),
+}
+ACCURACY_WORDS = {
+    "accuracy +2.0 points, which may be chance (one problem gives no interval).": NO_INTERVAL,
+    "accuracy +2.0 points [+1.0, +3.0].": Estimate(0.02, 0.01, 0.03),
+    "accuracy fell: -2.0 points [-3.0, -1.0].": Estimate(-0.02, -0.03, -0.01),
+    "accuracy -2.0 points [-5.0, +1.0], no clear change (the interval includes zero).": Estimate(-0.02, -0.05, 0.01),
+    "accuracy +2.0 points [-0.5, +4.7], no clear change (the interval includes zero).": Estimate(0.02, -0.005, 0.047),
+}
+
+
+@pytest.mark.parametrize(("tokens_words", "accuracy_words"), list(zip(WORDS, ACCURACY_WORDS, strict=True)))
+def test_words_of_the_headline_follow_the_intervals(two_runs, tokens_words, accuracy_words):
+    change = Change("overall", ACCURACY_WORDS[accuracy_words], Estimate(0, 0, 0), WORDS[tokens_words])
+    (sentence,) = headline(load_evaluated_runs(two_runs), {"leash": {"overall": change}})
+    assert tokens_words in sentence
+    assert sentence.endswith(accuracy_words)
+    assert sentence.count("no clear change") == ("no clear" in tokens_words) + ("no clear" in accuracy_words)
+
+
+def test_headlines_without_a_change_say_why(evaluated, trained, two_runs, compared):
+    (alone,) = build_page([evaluated("base", 40)], "t").headline
+    assert "accuracy 25.0 %" in alone
+    assert "no baseline" in alone
+    first, second = build_page([*two_runs, evaluated("other", 20, names=("aime",))], "t").headline
+    assert first.startswith("leash against base")
+    assert second == "other is not compared with base: their problems differ."
+    (unknown,) = build_page([trained()], "t").headline
+    assert unknown.startswith("No run on this page was evaluated")
+    assert build_page([compared], "t").headline == []
+
+
+# --- one label -------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_has_one_label_everywhere(evaluated, trained):
+    run, base, result = trained("some-folder"), evaluated("base", 40), evaluated("LEASH", 20, step=3)
+    written = json.loads((result / "run.json").read_text())
+    (result / "run.json").write_text(json.dumps(written | {"model": "runs/some-folder"}))
+    page = build_page([run, trained("plain"), base, result], "t")
+    columns = [
+        table.head[1:] if table.head[0] == "setting" else [row[0] for row in table.rows]
+        for section in page.sections
+        for table in section.blocks
+        if table.kind == "table"
+    ]
+    assert {label for labels in columns for label in labels} == {"base", "LEASH", "plain"}
+    legends = {
+        text.get_text()
+        for picture in page.pictures
+        for legend in (*picture.figure.legends, *(axis.get_legend() for axis in picture.figure.axes))
+        if legend is not None
+        for text in legend.get_texts()
+    }
+    assert legends - {"Summary", "Rethink", "Plan", "target 46"} == {"base", "LEASH", "plain"}
+    assert page.headline[0].startswith("LEASH against base")
+
+
+# --- before and after ------------------------------------------------------------------------------------------------
+
+
+def said(tokens, is_correct=True, text="text", answer="1"):
+    return dataclasses.replace(completion(answer, tokens, is_correct), text=text)
+
+
+def test_pairs_are_chosen_by_rule():
+    before = {"gym": [problem(i, said(50), said(60)) for i in range(3)]}
+    # changes in the run's order, which is another: of p2 -10 and -20, of p0 -40 and -5, of p1 0 and 10
+    after = [
+        problem(2, said(40), said(40, False)),
+        problem(0, said(10), said(55, False)),
+        problem(1, said(50), said(70)),
+    ]
+    pairs = sample_pairs(before, {"gym": after, "other": after})
+    assert [(pair.problem.id, pair.number, pair.change) for pair in pairs] == [
+        ("p2", 1, -10),
+        ("p2", 2, -20),
+        ("p0", 1, -40),
+        ("p0", 2, -5),
+        ("p1", 1, 0),
+        ("p1", 2, 10),
+    ]
+    assert [(reason, pair.problem.id, pair.number) for reason, pair in chosen(pairs)] == [
+        ("median change in tokens", "p2", 1),  # the lower one of -10 and -5
+        ("largest saving", "p0", 1),
+        ("first that became wrong", "p2", 2),
+    ]
+    longer = sample_pairs(before, {"gym": [problem(0, said(60))]})
+    assert [reason for reason, _ in chosen(longer)] == ["median change in tokens"]
+    only = sample_pairs(before, {"gym": [problem(0, said(40, False))]})
+    assert [reason for reason, _ in chosen(only)] == [
+        "median change in tokens, largest saving, first that became wrong"
+    ]
+
+
+def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path):
+    long = "<b>bold</b> & " * (LONG_TEXT // 10)
+    base = write_run(tmp_path / "base", {"gym": [problem(0, said(50, text=HOSTILE))]}, "base")
+    run = write_run(tmp_path / "run", {"gym": [problem(0, said(64, False, long, answer=None))]}, "leash")
+    page = build_page([base, run], "t")
+    section = next(section for section in page.sections if section.title == "Before and after")
+    rule, pair = section.blocks
+    assert "1 pairs, of which 1 became wrong and 0 became right" in rule.text
+    assert pair.title == "Median change in tokens, first that became wrong: p0 of gym, sample 1, gold answer 1"
+    assert [side.head for side in pair.completions] == [
+        "base: 50 tokens, answer 1, right",
+        "leash: 64 tokens, no answer, wrong, cut off",
+    ]
+    assert [side.text for side in pair.completions] == [HOSTILE, long]
+    text = to_html(page)
+    reader = Reader(text)
+    assert not reader.named("script")
+    assert not reader.named("b")
+    assert len(reader.named("details")) == 1
+    assert text.index("&lt;script&gt;") < text.index("<details>") < text.index("&lt;b&gt;bold")
+    markdown = to_markdown(page, "figures")
+    assert "<script" not in markdown
+    assert "<b>" not in markdown
+
+
+def test_runs_without_a_common_problem_are_not_shown_beside_each_other(evaluated):
+    page = build_page([evaluated("base", 40, names=("gym",)), evaluated("leash", 20, names=("aime",))], "t")
+    assert [section.title for section in page.sections] == ["Evaluation"]
+
+
+# --- phones ----------------------------------------------------------------------------------------------------------
+
+
+def test_differences_come_first_in_every_table(evaluated):
+    page = build_page([evaluated("base", 40), evaluated("leash", 20)], "t")
+    heads = [table[0][1:] for table in Reader(to_html(page)).tables]
+    with_changes = [[cell.startswith("Δ") or " Δ " in cell for cell in head] for head in heads]
+    with_changes = [flags for flags in with_changes if any(flags)]
+    assert len(with_changes) == 2
+    assert all(flags == sorted(flags, reverse=True) for flags in with_changes)

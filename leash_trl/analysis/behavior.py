@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from leash_trl.analysis.evaluated_runs import unique_labels
+from leash_trl.analysis.run_labels import run_labels
 from leash_trl.evaluation.intervals import Estimate, few_problems, mean_amount, mean_over_benchmarks
 from leash_trl.evaluation.results import load_samples
 from leash_trl.evaluation.samples import ProblemSamples
@@ -160,8 +160,23 @@ class Behavior:
         return 1000 * self.groups[group].value / self.tokens.value
 
 
+def load_behaviors(folders: Iterable[str | Path], case_sensitive: bool = False) -> list[Behavior]:
+    """Behaviour of several checkpoints by their labels of [`run_labels`], sorted by [`over_training`].
+
+    Args:
+        folders (`Iterable[str | Path]`), case_sensitive (`bool`, *optional*, defaults to `False`):
+            As in [`load_behavior`].
+
+    Raises:
+        `ValueError`: As [`load_behavior`].
+    """
+    checkpoints = {Path(folder): load_behavior(folder, case_sensitive) for folder in folders}
+    labels = run_labels(list(checkpoints))
+    return over_training([replace(point, label=labels[folder]) for folder, point in checkpoints.items()])
+
+
 def load_behavior(folder: str | Path, case_sensitive: bool = False) -> Behavior:
-    """Behaviour of one evaluated checkpoint.
+    """Behaviour of one evaluated checkpoint, by the label of its run.
 
     Args:
         folder (`str` or `Path`):
@@ -228,19 +243,6 @@ def _mean_counts(problem: ProblemSamples, keywords: Sequence[str], case_sensitiv
     """Occurrences per completion of one problem, by keyword."""
     found = [keyword_counts(completion.text, case_sensitive).keywords for completion in problem.completions]
     return np.array([[counts[keyword] for keyword in keywords] for counts in found]).mean(axis=0)
-
-
-def told_apart(checkpoints: Sequence[Behavior], folders: Sequence[str | Path]) -> list[Behavior]:
-    """Checkpoints with labels that tell them apart where their training steps do not.
-
-    Args:
-        checkpoints (`Sequence[Behavior]`), folders (`Sequence[str | Path]`):
-            Checkpoints and the folders of their runs.
-    """
-    if training_steps(checkpoints) is not None:
-        return [*checkpoints]
-    labels = unique_labels([(point.label, point.step) for point in checkpoints], folders)
-    return [replace(point, label=label) for point, label in zip(checkpoints, labels, strict=True)]
 
 
 def over_training(checkpoints: Sequence[Behavior]) -> list[Behavior]:

@@ -49,7 +49,10 @@ def read_comparison(folder: Path) -> tuple[list[Paragraph | Table], list[Compari
     head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in tables[0].splitlines()]
     # the legend is that of the file, whose intervals may be of another kind than today's
     *words, legend = [text.strip().replace("`", "") for text in paragraphs if text != tables[0]]
-    return [*map(Paragraph, words), Table(legend, head, rows)], read_rows(folder / "table.csv")
+    # a phone shows the first columns
+    order = sorted(range(len(head)), key=lambda column: (column > 0, head[column] != "change"))
+    table = Table(legend, [head[column] for column in order], [[row[column] for column in order] for row in rows])
+    return [*map(Paragraph, words), table], read_rows(folder / "table.csv")
 
 
 def read_rows(path: Path) -> list[ComparisonRow]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from leash_trl.analysis.event_files import event_files, read_event_files
+from leash_trl.analysis.run_labels import run_labels
 from leash_trl.checkpoint_folder import read_trainer_state
 from leash_trl.controller_state import STATE_FILE
 
@@ -57,28 +58,20 @@ class Curves:
         return self.steps[is_logged], values[is_logged]
 
 
-def load_runs(paths: Sequence[str | Path]) -> list[Curves]:
-    """Curves of several runs, whose labels are told apart by the folders above them where their names are the same.
+def load_runs(paths: Sequence[str | Path], evaluations: Sequence[str | Path] = ()) -> list[Curves]:
+    """Curves of several runs, by their labels of [`run_labels`].
+
+    Args:
+        paths (`Sequence[str | Path]`):
+            Whatever [`load_curves`] reads.
+        evaluations (`Sequence[str | Path]`, *optional*):
+            Folders that `leash eval` wrote, some of these runs perhaps.
 
     Raises:
         `ValueError`: As [`load_curves`].
     """
-    labels = distinct_labels([Path(path) for path in paths])
-    return [replace(load_curves(path), label=label) for path, label in zip(paths, labels, strict=True)]
-
-
-def distinct_labels(paths: Sequence[Path]) -> list[str]:
-    """The last parts of the paths, as many as tell them apart.
-
-    Example:
-        >>> distinct_labels([Path("leash/seed-0"), Path("none/seed-0")])
-        ['leash/seed-0', 'none/seed-0']
-    """
-    parts = [path.resolve().with_suffix("" if path.suffix == ".csv" else path.suffix).parts for path in paths]
-    num_parts = 1
-    while len({part[-num_parts:] for part in parts}) < len(set(parts)):
-        num_parts += 1
-    return ["/".join(part[-num_parts:]) for part in parts]
+    labels = run_labels(evaluations, paths)
+    return [replace(load_curves(path), label=labels[Path(path)]) for path in paths]
 
 
 def load_curves(path: str | Path) -> Curves:

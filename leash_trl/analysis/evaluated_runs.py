@@ -1,16 +1,17 @@
 """Several evaluated runs side by side, as the figures need them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from leash_trl.analysis.curves import distinct_labels
+from leash_trl.analysis.run_labels import run_labels
 from leash_trl.evaluation.comparison import ComparisonRow
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.results import BenchmarkResult, RunResults, load_results
 
 
 def load_evaluated_runs(folders: Sequence[str | Path]) -> dict[str, RunResults]:
-    """Results of runs by their labels; runs with the same label are told apart by step, or else by folder.
+    """Results of runs by their labels of [`run_labels`], which the results bear too.
 
     Args:
         folders (`Sequence[str | Path]`):
@@ -19,35 +20,11 @@ def load_evaluated_runs(folders: Sequence[str | Path]) -> dict[str, RunResults]:
     Raises:
         `ValueError`: If one is no such folder, or is not finished.
     """
-    results = [load_results(folder) for folder in folders]
-    labels = unique_labels([(result.label, result.run.get("step")) for result in results], folders)
-    return dict(zip(labels, results, strict=True))
-
-
-def unique_labels(runs: Sequence[tuple[str, int | None]], folders: Sequence[str | Path]) -> list[str]:
-    """Labels that tell runs apart.
-
-    Args:
-        runs (`Sequence[tuple[str, int | None]]`):
-            Label and training step of each, if it is known.
-        folders (`Sequence[str | Path]`):
-            Folder of each.
-
-    Example:
-        >>> unique_labels([("base", None), ("leash", 50), ("leash", 100)], ["a", "b", "c"])
-        ['base', 'leash, step 50', 'leash, step 100']
-        >>> unique_labels([("leash", None), ("leash", None)], ["runs/a", "runs/b"])
-        ['leash (a)', 'leash (b)']
-    """
-    names = [label for label, _ in runs]
-    with_steps = [
-        f"{label}, step {step}" if names.count(label) > 1 and step is not None else label for label, step in runs
-    ]
-    places = distinct_labels([Path(folder) for folder in folders])
-    return [
-        f"{label} ({place})" if with_steps.count(label) > 1 else label
-        for label, place in zip(with_steps, places, strict=True)
-    ]
+    results = {}
+    for folder, label in run_labels(folders).items():
+        result = load_results(folder)
+        results[label] = replace(result, run=result.run | {"label": label})
+    return results
 
 
 def chosen_rows(results: Mapping[str, RunResults], benchmark: str | None) -> dict[str, BenchmarkResult]:

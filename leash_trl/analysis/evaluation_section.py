@@ -1,14 +1,14 @@
 """The part of a report that evaluated runs fill: the paper's table, each benchmark, budgets, behaviour."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leash_trl.analysis.behavior import load_behavior, over_training
+from leash_trl.analysis.behavior import load_behaviors
 from leash_trl.analysis.behavior_table import behavior_table
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
 from leash_trl.analysis.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
+from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.numbers import (
     percent,
@@ -48,9 +48,10 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
             *(_result_pictures(results) if _same_benchmarks(results) else []),
             *([_change_table(results, changes, benchmarks)] if changes and len(benchmarks) > 1 else []),
             *(_benchmark_table(name, results) for name in benchmarks),
-            *_behavior_blocks(folders, list(results)),
+            *_behavior_blocks(folders),
             _settings_table(results),
         ],
+        headline(results, changes),
     )
 
 
@@ -84,24 +85,24 @@ def _changes(results: Mapping[str, RunResults]) -> tuple[Changes, list[Paragraph
 
 def _main_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
     parts = ["Avg@k in % and mean tokens per benchmark."]
-    shown = [*benchmarks, *([OVERALL] if have_overall(results.values()) else [])]
+    shown = [*([OVERALL] if have_overall(results.values()) else []), *benchmarks]
     if have_overall(results.values()):
         parts.append("overall: unweighted mean over benchmarks, as in the paper.")
     if changes:
         parts.append(
-            f"Δ: difference from {next(iter(results))} on the same problems, accuracy in points, tokens in %, with "
+            f"Δ: difference from {next(iter(results))} on the same problems, tokens in %, accuracy in points, with "
             "95 % intervals over problems."
         )
     return Table(
         caption=" ".join(parts),
         head=[
             "run",
-            *(f"{name} {unit}" for name in benchmarks for unit in (_metric(results), "tokens")),
+            *(["Δ tokens", "Δ accuracy"] if changes else []),
             *(["overall accuracy", "overall tokens"] if have_overall(results.values()) else []),
-            *(["Δ accuracy", "Δ tokens"] if changes else []),
+            *(f"{name} {unit}" for name in benchmarks for unit in (_metric(results), "tokens")),
         ],
         rows=[
-            [label, *_main_cells(result, shown), *(_change_cells(changes, label, "overall") if changes else [])]
+            [label, *(_change_cells(changes, label, OVERALL) if changes else []), *_main_cells(result, shown)]
             for label, result in results.items()
         ],
     )
@@ -124,13 +125,13 @@ def _change_cells(changes: Changes, label: str, name: str) -> list[str]:
     change = changes.get(label, {}).get(name)
     if change is None:
         return ["", ""]
-    return [with_interval(change.accuracy, points), with_interval(change.relative_tokens, points)]
+    return [with_interval(change.relative_tokens, points), with_interval(change.accuracy, points)]
 
 
 def _change_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
     return Table(
-        caption=f"Differences from {next(iter(results))} per benchmark: accuracy in points, tokens in %.",
-        head=["run", *(f"{name} Δ {unit}" for name in benchmarks for unit in ("accuracy", "tokens"))],
+        caption=f"Differences from {next(iter(results))} per benchmark: tokens in %, accuracy in points.",
+        head=["run", *(f"{name} Δ {unit}" for name in benchmarks for unit in ("tokens", "accuracy"))],
         rows=[
             [label, *(cell for name in benchmarks for cell in _change_cells(changes, label, name))]
             for label in changes
@@ -196,13 +197,12 @@ def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
     return [pareto, budgets] if others else [budgets]
 
 
-def _behavior_blocks(folders: Sequence[Path], labels: Sequence[str]) -> list[Table | Picture]:
-    loaded = [replace(load_behavior(folder), label=label) for folder, label in zip(folders, labels, strict=True)]
-    checkpoints = over_training(loaded)
+def _behavior_blocks(folders: Sequence[Path]) -> list[Table | Picture]:
+    checkpoints = load_behaviors(folders)
     picture = Picture(
         name="behavior",
         caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
-        description=f"Two plots, length and keyword counts, of {', '.join(labels)}.",
+        description=f"Two plots, length and keyword counts, of {', '.join(point.label for point in checkpoints)}.",
         figure=behavior_figure(checkpoints, columns=1),
     )
     return [behavior_table(checkpoints), picture]

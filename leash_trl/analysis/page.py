@@ -14,6 +14,9 @@ from leash_trl import __version__
 from leash_trl.analysis.figures import NARROW, inline_svg
 
 
+LONG_TEXT = 800  # characters
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of text; its first column names the rows.
@@ -74,18 +77,57 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
+class Completion:
+    """What a model said.
+
+    Args:
+        head (`str`):
+            Who said it, and what became of it.
+        text (`str`):
+            The words themselves.
+    """
+
+    head: str
+    text: str
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is folded, so that a page of it is not in the way."""
+        return len(self.text) > LONG_TEXT
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Completions to compare: beside each other where there is room, else below each other.
+
+    Args:
+        title (`str`):
+            What they have in common.
+        completions (`Sequence[Completion]`):
+            The completions.
+    """
+
+    kind: ClassVar[str] = "side_by_side"
+    title: str
+    completions: Sequence[Completion]
+
+
+@dataclass(frozen=True)
 class Section:
     """A part of a page under a heading.
 
     Args:
         title (`str`):
             Its heading.
-        blocks (`Sequence[Table | Picture | Paragraph]`):
+        blocks (`Sequence[Table | Picture | Paragraph | SideBySide]`):
             What stands in it, in order.
+        headline (`Sequence[str]`, *optional*):
+            Sentences for the top of the page.
     """
 
     title: str
-    blocks: Sequence[Table | Picture | Paragraph]
+    blocks: Sequence[Table | Picture | Paragraph | SideBySide]
+    headline: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +147,11 @@ class Page:
     title: str
     sections: Sequence[Section]
     date: str | None = None
+
+    @property
+    def headline(self) -> list[str]:
+        """What its sections say at its top."""
+        return [sentence for section in self.sections for sentence in section.headline]
 
     @property
     def pictures(self) -> list[Picture]:
@@ -147,8 +194,18 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"md": escape_markdown, "markdown_table": markdown_table}
+    environment.filters |= {"md": escape_markdown, "markdown_table": markdown_table, "whole_interval": whole_interval}
     return environment
+
+
+def whole_interval(text: str) -> str:
+    """A cell whose interval stays on one line where the cell is broken into two.
+
+    Example:
+        >>> whole_interval("-49.8 [-52.2, -47.3]").split()
+        ['-49.8', '[-52.2,\xa0-47.3]']
+    """
+    return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
 def escape_markdown(text: str) -> str:

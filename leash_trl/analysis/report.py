@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from leash_trl.analysis.before_and_after import before_and_after_section
 from leash_trl.analysis.comparison_section import comparison_section
 from leash_trl.analysis.evaluation_section import evaluation_section
 from leash_trl.analysis.figures import write_figure
@@ -16,7 +17,7 @@ FIGURE_FOLDER = "figures"
 
 
 def build_page(paths: Sequence[Path], title: str, date: str | None = None, baseline: Path | None = None) -> Page:
-    """The page that reports on some folders: comparisons, then evaluations, then training.
+    """The page that reports on some folders: headline, comparisons, evaluations, training.
 
     Args:
         paths (`Sequence[Path]`):
@@ -38,9 +39,10 @@ def build_page(paths: Sequence[Path], title: str, date: str | None = None, basel
         comparison_section(folder, f"comparison-{number}") for number, folder in enumerate(found["comparison"], 1)
     ]
     if found["evaluation"]:
-        sections.append(evaluation_section(found["evaluation"]))
+        samples = before_and_after_section(found["evaluation"])
+        sections += [evaluation_section(found["evaluation"]), *([samples] if samples else [])]
     if found["training"]:
-        sections.append(training_section(found["training"]))
+        sections.append(training_section(found["training"], found["evaluation"]))
     return Page(title, sections, date)
 
 

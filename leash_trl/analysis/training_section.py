@@ -17,6 +17,10 @@ from leash_trl.evaluation.numbers import percent, plain, tokens
 
 
 LAST_BATCHES = 10
+NOT_EVALUATED = (
+    "No run on this page was evaluated on held-out problems, so it says nothing of accuracy and tokens before and "
+    "after: leash eval, of the base model and of the trained one, measures both."
+)
 SETTINGS = (
     "model_name_or_path",
     "dataset_name",
@@ -44,20 +48,23 @@ SETTINGS = (
 )
 
 
-def training_section(paths: Sequence[Path]) -> Section:
+def training_section(paths: Sequence[Path], evaluations: Sequence[Path] = ()) -> Section:
     """Last numbers, figures and settings of training runs.
 
     Args:
         paths (`Sequence[Path]`):
             Whatever [`load_curves`] reads.
+        evaluations (`Sequence[Path]`, *optional*):
+            Evaluated runs on the same page, whose labels the training runs share.
 
     Raises:
         `ValueError`: As [`load_curves`].
     """
-    runs = load_runs(paths)
+    runs = load_runs(paths, evaluations)
     settings = _settings_table({run.label: run_settings(path) for run, path in zip(runs, paths, strict=True)})
     missing = Paragraph("The files of these runs do not tell their settings.")
-    return Section("Training", [_final_table(runs), *_pictures(runs), settings or missing])
+    sentences = [] if evaluations else [NOT_EVALUATED]
+    return Section("Training", [_final_table(runs), *_pictures(runs), settings or missing], sentences)
 
 
 def run_settings(path: Path) -> dict[str, Any]:

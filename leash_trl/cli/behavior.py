@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
 
     from tqdm import tqdm
 
-    from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
+    from leash_trl.analysis.behavior import load_behaviors
     from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
     from leash_trl.analysis.figures import behavior_figure, write_figure
     from leash_trl.analysis.page import markdown_table
@@ -33,8 +33,7 @@ def main(argv: list[str]) -> None:
 
     with user_errors():
         runs = runs_of_kind([Path(run) for run in arguments.runs], "evaluation")
-        counted = [load_behavior(run, arguments.case_sensitive) for run in tqdm(runs, desc="counting", unit="run")]
-        checkpoints = over_training(told_apart(counted, runs))
+        checkpoints = load_behaviors(tqdm(runs, desc="counting", unit="run"), arguments.case_sensitive)
     table = markdown_table(behavior_table(checkpoints))
     output = Path(arguments.output_dir)
     write_whole(output / "behavior.md", table + "\n")

@@ -73,11 +73,11 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
         curves = load_runs(folders)
         return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
     if name == "behavior":
-        from leash_trl.analysis.behavior import load_behavior, over_training, told_apart
+        from leash_trl.analysis.behavior import load_behaviors
 
-        checkpoints = told_apart([load_behavior(folder) for folder in folders], folders)
+        checkpoints = load_behaviors(folders)
         _warn_of_few_problems(point.warning for point in checkpoints)
-        return figures.behavior_figure(over_training(checkpoints))
+        return figures.behavior_figure(checkpoints)
     from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
     from leash_trl.evaluation.results import interval_warning
 

@@ -1,5 +1,6 @@
 """Figures of evaluated runs: accuracy within token budgets, and behaviour over training."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,8 +22,11 @@ from leash_trl.evaluation.intervals import Estimate
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
+BAND_ALPHA = 0.2
+LENGTH_LOOK = {"color": "black", "linestyle": "-", "marker": "o"}  # unlike any keyword group, which the legend names
+LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
 APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
-LONGEST_TICK = 24  # characters
+LONGEST_TICK = 24  # characters of a line
 SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
 
 
@@ -40,7 +44,7 @@ def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], width: float = 7
     """
     figure, (axis,) = new_figure(width, 4.5)
     for index, (label, curve) in enumerate(curves.items()):
-        _draw_with_band(axis, list(curve), list(curve.values()), label, index)
+        _draw_with_band(axis, list(curve), list(curve.values()), label, _look(index))
     budgets = _apart({budget for curve in curves.values() for budget in curve})
     axis.set_xscale("log", base=2)
     axis.set_xticks(budgets, [_short(budget) for budget in budgets])
@@ -62,25 +66,29 @@ def _short(tokens: int) -> str:
     return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
 
 
-def _draw_with_band(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, index: int) -> None:
-    style = line_style(index)
-    axis.plot(x, [point.value for point in estimates], marker=_marker(index), markersize=5, label=label, **style)
+def _look(index: int) -> dict[str, Any]:
+    """Colour, dashes and marker of the run or group with that number."""
+    return {**line_style(index), "marker": "os^Dvx"[index % 6]}
+
+
+def _draw_with_band(
+    axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
+) -> None:
+    """A line with its intervals: a band with edges, or one bar where there is one point."""
+    axis.plot(x, [point.value for point in estimates], markersize=5, label=label, **look)
     low, high = [point.low for point in estimates], [point.high for point in estimates]
     if len(x) > 1:
-        axis.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)
     else:
-        axis.vlines(x, low, high, color=style["color"], alpha=0.5)
+        axis.vlines(x, low, high, color=look["color"])
 
 
-def _marker(index: int) -> str:
-    return "os^Dvx"[index % 6]
-
-
-def _draw_apart(axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, index: int) -> None:
+def _draw_apart(
+    axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
+) -> None:
     """Markers with intervals, which nothing joins."""
-    color = line_style(index)["color"]
-    axis.plot(x, [point.value for point in estimates], _marker(index), markersize=6, label=label, color=color)
-    axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=color, alpha=0.5)
+    axis.plot(x, [point.value for point in estimates], markersize=6, label=label, **{**look, "linestyle": "None"})
+    axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=look["color"])
 
 
 def behavior_figure(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure:
@@ -103,12 +111,12 @@ def behavior_figure(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure
     draw = _draw_apart if steps is None else _draw_with_band
     groups = list(checkpoints[0].groups)
     figure, (left, right) = two_panels(columns)
-    draw(left, places, [point.tokens for point in checkpoints], "tokens", 0)
+    draw(left, places, [point.tokens for point in checkpoints], "tokens", LENGTH_LOOK)
     left.set_title("Mean response length (tokens)", fontsize=TITLE_SIZE)
     for index, group in enumerate(groups):
         shift = 0.0 if steps is not None else APART * (index - (len(groups) - 1) / 2)
         x = [place + shift for place in places]
-        draw(right, x, [point.groups[group] for point in checkpoints], group.capitalize(), index)
+        draw(right, x, [point.groups[group] for point in checkpoints], group.capitalize(), _look(index))
     right.set_title("Keywords per response", fontsize=TITLE_SIZE)
     for axis in (left, right):
         leave_room(axis)
@@ -116,14 +124,13 @@ def behavior_figure(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure
             label_steps(axis, "training step", steps)
         else:
             _label_ticks(axis, places, [point.label for point in checkpoints])
-    handles, labels = right.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=3, frameon=False, fontsize=LABEL_SIZE)
+    right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
+    right.legend(loc="upper right", ncols=len(groups), frameon=False, fontsize=LABEL_SIZE, columnspacing=1.2)
     return figure
 
 
 def _label_ticks(axis: Axes, x: Sequence[float], labels: Sequence[str]) -> None:
-    labels = [label if len(label) <= LONGEST_TICK else f"{label[: LONGEST_TICK - 1]}…" for label in labels]
     is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
     slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
-    axis.set_xticks(x, labels, fontsize=LABEL_SIZE, **slant)
+    axis.set_xticks(x, [textwrap.fill(label, LONGEST_TICK) for label in labels], fontsize=LABEL_SIZE, **slant)
     axis.set_xlim(x[0] - 0.5, x[-1] + 0.5)

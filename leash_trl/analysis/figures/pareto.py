@@ -5,20 +5,27 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib import patheffects
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from leash_trl.analysis.figures.drawing import LABEL_SIZE, WIDE, common_target, new_figure, show_text_as_it_is
+from leash_trl.analysis.figures.drawing import (
+    COLORS,
+    LABEL_SIZE,
+    NEUTRAL,
+    WIDE,
+    common_target,
+    new_figure,
+    show_text_as_it_is,
+)
 from leash_trl.analysis.label_placement import Box, Line, Point, place_labels
 from leash_trl.evaluation.comparison import ComparisonRow, pareto_front
 
 
 LABEL_MARGIN = 2.0  # pixels
 FRAME_MARGIN = 4.0  # pixels
-MARKER_RADIUS = 6.0  # pixels
-LINE_WIDTH = 0.5  # pixels; thin, so that labels avoid lines only where it costs them little
+MARKER_RADIUS = 9.0  # pixels, of the diamond with some air
+LINE_WIDTH = 2.0  # pixels that a line takes of a label's room
 LEADER_LENGTH = 12.0  # pixels; a label nearer than that needs no line
 
 
@@ -47,9 +54,11 @@ def pareto_figure(
     canvas = FigureCanvasAgg(figure)
     everything = [*rows, base]
     front = _staircase(pareto_front(everything))
-    axis.plot(*zip(*front, strict=True), color="tab:orange", linewidth=1.4, label="Pareto front", zorder=1)
-    _draw_intervals(axis, everything)
-    axis.plot([row.mean_tokens for row in rows], [row.accuracy for row in rows], "o", color="tab:blue", zorder=3)
+    if len(front) > 1:
+        axis.plot(*zip(*front, strict=True), color=COLORS[1], linewidth=3, label="Pareto front", zorder=1)
+    for bar in (bar for row in everything for bar in _bars(row)):
+        axis.plot(*zip(*bar, strict=True), color=NEUTRAL, linewidth=1.3, zorder=2)
+    axis.plot([row.mean_tokens for row in rows], [row.accuracy for row in rows], "o", color=COLORS[0], zorder=3)
     axis.plot(*_point(base), "D", color="black", markersize=7, zorder=3)
     target = common_target([row.target_length for row in rows])
     if target is not None:
@@ -57,14 +66,15 @@ def pareto_figure(
     axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {intervals_over}")
     axis.margins(0.08)
-    legend = axis.legend(frameon=False, fontsize=LABEL_SIZE, loc="lower right")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(frameon=False, fontsize=LABEL_SIZE, loc="lower right")
     show_text_as_it_is(figure)
     canvas.draw()  # fixes where everything is
     figure.set_layout_engine("none")
     axis.autoscale(False)
     lines = [*pairwise(front), *([((target, 0.0), (target, 1.0))] if target is not None else [])]
-    legend_box = Box(*legend.get_window_extent().extents)
-    _draw_labels(axis, everything, [legend_box, *_obstacles(axis, everything, lines)])
+    legends = [] if (legend := axis.get_legend()) is None else [Box(*legend.get_window_extent().extents)]
+    _draw_labels(axis, everything, [*legends, *_obstacles(axis, everything, lines)])
     return figure
 
 
@@ -80,25 +90,19 @@ def _staircase(front: Sequence[ComparisonRow]) -> list[Point]:
     return corners
 
 
-def _draw_intervals(axis: Axes, rows: Sequence[ComparisonRow]) -> None:
-    style: dict[str, Any] = {"color": "tab:gray", "alpha": 0.35, "linewidth": 0.9, "zorder": 2}
-    for row in rows:
-        axis.plot([row.mean_tokens] * 2, row.accuracy_interval, **style)
-        if row.mean_tokens_interval is not None:
-            axis.plot(row.mean_tokens_interval, [row.accuracy] * 2, **style)
+def _bars(row: ComparisonRow) -> list[Line]:
+    """The row's intervals as lines: that of accuracy upright, that of tokens level."""
+    low, high = row.accuracy_interval
+    bars = [((row.mean_tokens, low), (row.mean_tokens, high))]
+    if row.mean_tokens_interval is not None:
+        left, right = row.mean_tokens_interval
+        bars.append(((left, row.accuracy), (right, row.accuracy)))
+    return bars
 
 
 def _draw_labels(axis: Axes, rows: Sequence[ComparisonRow], obstacles: list[Box]) -> None:
-    """Puts names where they cover neither each other nor a marker; those far from their marker get a line to it."""
-    halo = [patheffects.withStroke(linewidth=2.5, foreground="white")]
-    style: dict[str, Any] = {
-        "parse_math": False,
-        "fontsize": LABEL_SIZE,
-        "ha": "center",
-        "va": "center",
-        "zorder": 5,
-        "path_effects": halo,
-    }
+    """Puts names where they cover nothing that is drawn; those far from their marker get a line to it."""
+    style: dict[str, Any] = {"parse_math": False, "fontsize": LABEL_SIZE, "ha": "center", "va": "center", "zorder": 5}
     texts = [axis.text(0, 0, row.name, **style) for row in rows]
     extents = [text.get_window_extent() for text in texts]
     sizes = [(extent.width + 2 * LABEL_MARGIN, extent.height + 2 * LABEL_MARGIN) for extent in extents]
@@ -110,17 +114,16 @@ def _draw_labels(axis: Axes, rows: Sequence[ComparisonRow], obstacles: list[Box]
         text.set_position((x, y))
         end = place.nearest(point)
         if np.hypot(end[0] - point[0], end[1] - point[1]) > LEADER_LENGTH:
-            axis.plot(*to_data([point, end]).T, color="tab:gray", linewidth=0.7, zorder=4)
+            axis.plot(*to_data([point, end]).T, color="black", linewidth=0.5, zorder=4)
 
 
 def _obstacles(axis: Axes, rows: Sequence[ComparisonRow], lines: Sequence[Line]) -> list[Box]:
-    """What labels should not cover, in pixels: the markers, and upright or level lines if there is room elsewhere."""
+    """What labels should not cover, in pixels: the markers, the intervals and other upright or level lines."""
     to_pixels = axis.transData.transform
     boxes = []
     for x, y in to_pixels([_point(row) for row in rows]):
         boxes.append(Box(x - MARKER_RADIUS, y - MARKER_RADIUS, x + MARKER_RADIUS, y + MARKER_RADIUS))
-    bars = [tuple((row.mean_tokens, end) for end in row.accuracy_interval) for row in rows]
-    for line in [*bars, *lines]:
+    for line in [*(bar for row in rows for bar in _bars(row)), *lines]:
         (left, bottom), (right, top) = to_pixels(line)
         boxes.append(Box(left, bottom, max(right, left + LINE_WIDTH), max(top, bottom + LINE_WIDTH)))
     return boxes

@@ -124,7 +124,7 @@ def _sources(runs: Sequence[Curves]) -> list[str]:
 
 def _draw_smoothed(axis: Axes, steps: np.ndarray, values: np.ndarray, label: str, index: int, is_noisy: bool) -> None:
     if is_noisy and len(steps) > SMOOTHING:
-        draw_line(axis, steps, values, BATCHES, **{**line_style(index), "linewidth": 0.8, "alpha": 0.3})
+        draw_line(axis, steps, values, BATCHES, **{**line_style(index), "linewidth": 0.8, "alpha": 0.45})
         values = np.convolve(values, np.full(SMOOTHING, 1 / SMOOTHING), mode="valid")
         steps = steps[SMOOTHING - 1 :]
     if len(steps):

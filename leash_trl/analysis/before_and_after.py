@@ -1,0 +1,129 @@
+"""The part of a report that shows completions of the baseline and of another run side by side."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leash_trl.analysis.page import Completion, Paragraph, Section, SideBySide
+from leash_trl.analysis.run_labels import run_labels
+from leash_trl.evaluation.results import load_samples
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two runs' completions of one problem, with the same number.
+
+    Args:
+        benchmark (`str`), problem (`ProblemSamples`):
+            The problem, as the second run has it.
+        number (`int`):
+            Which of its samples, from 1.
+        before (`SampledCompletion`), after (`SampledCompletion`):
+            What the first and the second run said.
+    """
+
+    benchmark: str
+    problem: ProblemSamples
+    number: int
+    before: SampledCompletion
+    after: SampledCompletion
+
+    @property
+    def change(self) -> int:
+        """Change of the length in tokens; negative is shorter."""
+        return self.after.num_tokens - self.before.num_tokens
+
+    @property
+    def became_wrong(self) -> bool:
+        """Whether the first run was right and the second is wrong."""
+        return self.before.is_correct is True and self.after.is_correct is False
+
+    @property
+    def became_right(self) -> bool:
+        """Whether the first run was wrong and the second is right."""
+        return self.before.is_correct is False and self.after.is_correct is True
+
+
+def before_and_after_section(folders: Sequence[Path]) -> Section | None:
+    """Completions of the first run beside those of each other run; `None` if no other has the same problems.
+
+    Args:
+        folders (`Sequence[Path]`):
+            Folders that `leash eval` wrote; the first is the baseline.
+
+    Raises:
+        `ValueError`: If one is no such folder, or is not finished.
+    """
+    (first, base), *others = run_labels(folders).items()
+    baseline = load_samples(first)[1] if others else {}
+    blocks: list[Paragraph | SideBySide] = []
+    for folder, label in others:
+        if pairs := sample_pairs(baseline, load_samples(folder)[1]):
+            blocks += [_rule(pairs, base, label), *(_shown(*choice, base, label) for choice in chosen(pairs))]
+    return Section("Before and after", blocks) if blocks else None
+
+
+def sample_pairs(
+    before: Mapping[str, Sequence[ProblemSamples]], after: Mapping[str, Sequence[ProblemSamples]]
+) -> list[Pair]:
+    """Completions of the problems that two runs share, in the order of the second run.
+
+    Args:
+        before (`Mapping[str, Sequence[ProblemSamples]]`), after (`Mapping[str, Sequence[ProblemSamples]]`):
+            Samples of the two runs by benchmark.
+    """
+    earlier = {(name, problem.id): problem for name, problems in before.items() for problem in problems}
+    return [
+        Pair(name, problem, number, *completions)
+        for name, problems in after.items()
+        for problem in problems
+        if (name, problem.id) in earlier
+        for number, completions in enumerate(
+            zip(earlier[name, problem.id].completions, problem.completions, strict=False), 1
+        )
+    ]
+
+
+def chosen(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
+    """The pairs to show, each with the reason: by rule, so that nobody picks what looks good.
+
+    The median change in tokens (the lower one of two); the largest saving, if any was shorter; the first that became
+    wrong, if any did. A pair that is several of these comes once.
+
+    Args:
+        pairs (`Sequence[Pair]`):
+            One pair or more. Of equal ones the first counts.
+    """
+    by_change = sorted(range(len(pairs)), key=lambda place: pairs[place].change)
+    reasons = {by_change[(len(pairs) - 1) // 2]: ["median change in tokens"]}
+    if pairs[by_change[0]].change < 0:
+        reasons.setdefault(by_change[0], []).append("largest saving")
+    wrong = [place for place, pair in enumerate(pairs) if pair.became_wrong]
+    if wrong:
+        reasons.setdefault(wrong[0], []).append("first that became wrong")
+    return [(", ".join(words), pairs[place]) for place, words in reasons.items()]
+
+
+def _rule(pairs: Sequence[Pair], base: str, label: str) -> Paragraph:
+    num_wrong, num_right = sum(pair.became_wrong for pair in pairs), sum(pair.became_right for pair in pairs)
+    return Paragraph(
+        f"{label} beside {base}, sample by sample on the same problems: {len(pairs):,} pairs, of which {num_wrong:,} "
+        f"became wrong and {num_right:,} became right. A rule chose what is shown: the median change in tokens, the "
+        "largest saving, and the first pair that became wrong."
+    )
+
+
+def _shown(reason: str, pair: Pair, base: str, label: str) -> SideBySide:
+    return SideBySide(
+        title=f"{reason[0].upper()}{reason[1:]}: {pair.problem.id} of {pair.benchmark}, sample {pair.number}, gold "
+        f"answer {pair.problem.solution}",
+        completions=(_completion(base, pair.before), _completion(label, pair.after)),
+    )
+
+
+def _completion(label: str, completion: SampledCompletion) -> Completion:
+    answer = "no answer" if completion.answer is None else f"answer {completion.answer}"
+    verdict = {True: "right", False: "wrong", None: "not graded"}[completion.is_correct]
+    cut = ", cut off" if completion.finish_reason == "length" else ""
+    return Completion(f"{label}: {completion.num_tokens:,} tokens, {answer}, {verdict}{cut}", completion.text)
