@@ -3,7 +3,9 @@ r"""Counts on answers that were labelled by hand before any grader had read them
 `references/grader_fresh_cases.jsonl` holds a kind, a gold, right and wrong answers a line. A text without a box and
 without `Answer` is put into `\boxed{}`. What is equal is what a teacher would call equal: missing units and names do
 not matter, other ones do; a hedge is wrong; a rounded number is not the exact one. Rules may be mended by what the
-first half shows; the other half, chosen by a hash, was counted once.
+first half shows. The other half, chosen by a hash, was first counted when the first half had no error left: 2 wrong
+answers accepted and 18 right ones rejected of 850. What it showed has been mended since, so neither half is fresh now.
+math-verify alone accepts 34 wrong answers of the first half and rejects 159 right ones of 885.
 """
 
 import hashlib
@@ -11,7 +13,6 @@ import json
 from pathlib import Path
 
 import pytest
-from math_verify import parse, verify
 
 from leash_trl.rewards.grading import grade
 
@@ -36,7 +37,7 @@ def errors(rows: list[tuple[str, str, bool]], verdicts: list[bool]) -> tuple[lis
     return [row for row in wrong if not row[2]], [row for row in wrong if row[2]]
 
 
-@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 3, 18), (1, 3, 18)])
+@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 0, 1), (1, 0, 5)])
 def test_counts_on_fresh_answers(half, max_accepted, max_rejected):
     rows = cases(half)
     assert len(rows) > 800

@@ -73,8 +73,8 @@ def test_the_share_of_failed_comparisons_is_logged(monkeypatch):
     verdicts = {"a": Verdict(False, "ran out of time"), "b": Verdict(False), "c": Verdict(True)}
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [verdicts[answer[7]] for answer, _ in cases])
     logged = {}
-    completions = [r"\boxed{a + 1}", r"\boxed{b + 1}", r"\boxed{c + 1}", "none"]
-    rewards = math_reward(completions, ["x + 1"] * 4, log_metric=logged.__setitem__)
+    completions = [r"\boxed{a \bmod 2}", r"\boxed{b \bmod 2}", r"\boxed{c \bmod 2}", "none"]
+    rewards = math_reward(completions, [r"x \bmod 2"] * 4, log_metric=logged.__setitem__)
     assert rewards == [-1.0, -1.0, 1.0, -1.0]
     assert logged == {"grader/failed_share": 0.25}
 
