@@ -192,3 +192,65 @@ def test_grading_against_direct_calls_of_math_verify(shared_data, num_generation
         assert our_verdicts == verdicts
         assert 0.4 < sum(verdicts) / len(verdicts) < 0.65
     assert our_wall < wall
+
+
+def symbolic_answers(rng: random.Random) -> tuple[str, str]:
+    """A formula, and one of the same kind that differs from it by a sign, a number, a power or a letter."""
+    a, b, c, n = (rng.randint(2, 9) for _ in range(4))
+    x, y = rng.sample("xyztuabn", 2)
+    gold = rng.choice(
+        [
+            rf"{a}{x}^{n} - {b}{x} + {c}",
+            rf"({x}+{a})({x}-{b})({x}+{c})",
+            rf"\frac{{{x}+{a}}}{{{b}{x}-{c}}} + \frac{{{n}}}{{{x}}}",
+            rf"\sqrt{{{x}^2+{a}}} + {b}{y}",
+            rf"{a}\sin({b}{x}) + \cos^2({x}) - {c}",
+            rf"{a}\ln({x}+{b}) - \frac{{{c}}}{{{x}^{n}}}",
+            rf"e^{{-{a}{x}}}({b}\cos {x} + {c}\sin {x})",
+            rf"\frac{{\sqrt{{{x}+{a}}} - \sqrt{{{b}}}}}{{{c}{x}^2 + {n}}}",
+            rf"{a}^{{{x}}} + {b}^{{-{x}}} \cdot {c}",
+            rf"\frac{{{a}{x}{y} + {b}}}{{({x}+{y})^{n}}}",
+            rf"\left({x}^2 + {a}{y}\right)^{n} - {b}{x}{y}",
+            rf"\frac{{{x}^{n}-1}}{{{x}-1}} + \sin^2({a}{x})",
+        ]
+    )
+    digits = [place for place, sign in enumerate(gold) if sign.isdigit()]
+    place = rng.choice(digits)
+    wrong = [
+        gold[:place] + str(int(gold[place]) % 9 + 1) + gold[place + 1 :],
+        gold.replace("+", "-", 1) if "+" in gold else f"-{gold}",
+        f"{gold} + {a}",
+        gold.replace(x, y) if x not in "abn" or "\\" not in gold else f"{gold} - {x}",
+    ]
+    return rng.choice(wrong), gold
+
+
+@pytest.mark.benchmark
+def test_wrong_formulas_are_told_apart_faster_than_by_math_verify():
+    """Seconds of one verdict on 200 wrong formulas: ours, math-verify's with its parser, and its `verify` alone."""
+    rng = random.Random(0)
+    cases = [case for case in (symbolic_answers(rng) for _ in range(260)) if case[0] != case[1]][:200]
+    grading.grade([rf"\boxed{{{cases[0][0]} + 1}}"], [cases[0][1]])
+    verify(parse("$x+1$"), parse("$x+2$"))
+    times: dict[str, list[float]] = {"ours": [], "parse and verify": [], "verify": []}
+    for answer, gold in cases:
+        start = time.perf_counter()
+        ours = grading.grade([rf"\boxed{{{answer}}}"], [gold])[0].is_correct
+        middle = time.perf_counter()
+        values = parse(f"${gold}$"), parse(rf"\boxed{{{answer}}}")
+        parsed = time.perf_counter()
+        theirs = verify(*values)
+        end = time.perf_counter()
+        assert ours == theirs, (answer, gold)
+        for name, seconds in zip(times, (middle - start, end - middle, end - parsed), strict=True):
+            times[name].append(seconds)
+    quantiles = {name: statistics.quantiles(seconds, n=20) for name, seconds in times.items()}
+    for name in ("parse and verify", "verify"):
+        ratios = {
+            "median": quantiles[name][9] / quantiles["ours"][9],
+            "95th percentile": quantiles[name][18] / quantiles["ours"][18],
+            "longest": max(times[name]) / max(times["ours"]),
+            "sum": sum(times[name]) / sum(times["ours"]),
+        }
+        print(f"\nwrong formulas, {name} / ours:", ", ".join(f"{what} {ratio:.1f}" for what, ratio in ratios.items()))
+        assert min(ratios["median"], ratios["95th percentile"]) >= 5

@@ -24,13 +24,15 @@ from leash_trl.rewards.grading import fault_list, grade, quick_verdict, unreadab
         ("9" * 5_000, "9" * 4_999, None),  # Python reads no such integer
         ("(C)", "C", True),
         ("D", "C", False),
-        ("A, B", "A", None),
-        ("A: 3, B: 5", "A: 3, B: 7", None),
+        ("A, B", "A", False),
+        ("A: 3, B: 5", "A: 3, B: 7", False),
         ("0.5", r"\frac12", True),
         ("2", "1, 2", False),
-        ("1,000", "1000", None),
-        ("x", "y", None),
-        ("C", "x", None),
+        ("1,000", "1000", True),
+        ("x", "y", False),
+        ("C", "x", False),
+        (r"\ln x^2", r"2\ln x", None),
+        ("B", "x is a prime", False),
     ],
 )
 def test_quick_verdicts(answer, gold, expected):
@@ -39,7 +41,7 @@ def test_quick_verdicts(answer, gold, expected):
 
 def test_a_bare_list_is_not_read_as_a_formula():
     # math-verify takes a number out of a text, here the last
-    assert quick_verdict(Answer("2, 3.5", "2, 3.5"), stated_answer("3.50")) is None
+    assert quick_verdict(Answer("2, 3.5", "2, 3.5", is_found=False), stated_answer("3.50")) is None
 
 
 # (completion, gold, whether it is right by mathematics)

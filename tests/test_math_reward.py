@@ -78,8 +78,8 @@ def test_a_failed_comparison_is_wrong_or_unscorable_and_both_shares_are_logged(m
     }
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [verdicts[answer[7]] for answer, _ in cases])
     logged = {}
-    completions = [*(rf"\boxed{{{name} + 1}}" for name in "abcd"), "none"]
-    rewards = math_reward(completions, ["x + 1"] * 5, log_metric=logged.__setitem__)
+    completions = [*(rf"\boxed{{{name} \bmod 2}}" for name in "abcd"), "none"]
+    rewards = math_reward(completions, [r"x \bmod 2"] * 5, log_metric=logged.__setitem__)
     assert rewards == [-1.0, -1.0, 1.0, None, -1.0]
     assert logged == {"grader/failed_share": 0.2, "grader/unscorable_share": 0.2}
 

@@ -12,12 +12,15 @@ The answer is looked for in what follows the last `</think>`; thinking that was 
 import re
 from dataclasses import dataclass
 
+from leash_trl.rewards.typography import latex
+
 
 THINK_START, THINK_END = "<think>", "</think>"
 ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 TAG_START, TAG_END = "<answer>", "</answer>"
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
 BETWEEN_BOXES = re.compile(
     r"(?:[\s$,;.&]|[A-Za-z](?:_\w|_\{\w+\})?\s*=|\\[()\[\],;]|\\q?quad|\\text\{|\}|\band\b|\bor\b)*"
@@ -29,14 +32,6 @@ FUNCTION_NAME = re.compile(
     r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|mod|pi", re.IGNORECASE
 )
 
-# Signs that math-verify drops or does not read: it takes a Unicode minus away, so that minus 5 is 5 to it.
-SIGNS: dict[int, str] = {
-    **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
-    **{ord("−"): "-", ord("π"): r"\pi ", ord("∞"): r"\infty ", ord("°"): r"^\circ "},
-    **{ord(sign): rf"\frac{{{a}}}{{{b}}}" for sign, a, b in ("½12", "⅓13", "⅔23", "¼14", "¾34")},
-}
-UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-
 
 @dataclass(frozen=True)
 class Answer:
@@ -47,10 +42,13 @@ class Answer:
             The answer without box and dollar signs.
         expression (`str`):
             What math-verify is given, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2.
+        is_found (`bool`, *optional*, defaults to `True`):
+            Whether the answer stands at a known place; else math-verify looks for one in the expression.
     """
 
     text: str
     expression: str
+    is_found: bool = True
 
     @property
     def is_boxed(self) -> bool:
@@ -111,6 +109,7 @@ def boxed_answer(text: str) -> Answer | None:
         >>> boxed_answer(r"\boxed{1} or \boxed{2}").text
         '1, 2'
     """
+    text = BARE_BOX.sub(r"\\boxed{\1}", text)
     joined: list[tuple[int, int, int]] = []
     for box in reversed(_boxes(text)):
         if joined and not BETWEEN_BOXES.fullmatch(text, box[2] + 1, joined[-1][0]):
@@ -126,7 +125,7 @@ def boxed_answer(text: str) -> Answer | None:
 
 def _bare(text: str) -> str:
     """A text in ASCII's signs, without the one pair of math delimiters around it and without its full stop."""
-    text = UNSEEN.sub("", text).translate(SIGNS).strip()
+    text = latex(text).strip()
     text = text if text.endswith("..") else text.removesuffix(".").rstrip()
     for opening, closing in MATH_DELIMITERS:
         inside = text[len(opening) : -len(closing)]
@@ -181,7 +180,7 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if not lenient or not text.strip():
         return None
     tagged = _tagged(text)
-    return Answer(_bare(text), text) if tagged is None else stated_answer(tagged)
+    return Answer(_bare(text), text, is_found=False) if tagged is None else stated_answer(tagged)
 
 
 def final_answer(completion: str, lenient: bool = False) -> str | None:
@@ -199,7 +198,7 @@ def gold_answer(solution: str) -> Answer | None:
     r"""A data set's gold answer: its last box, else the whole of it; `None` if it is empty.
 
     Example:
-        >>> gold_answer(r"2\sqrt{3}")
-        Answer(text='2\\sqrt{3}', expression='\\boxed{2\\sqrt{3}}')
+        >>> gold_answer(r"2\sqrt{3}").expression
+        '\\boxed{2\\sqrt{3}}'
     """
     return boxed_answer(solution) or stated_answer(solution)

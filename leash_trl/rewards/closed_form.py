@@ -1,179 +1,673 @@
-r"""Values of simple closed forms, so that most comparisons of numbers need no computer algebra.
+r"""The one reader of numbers and formulas: LaTeX, plain text and every usual typography in, exact values out.
 
-A closed form is a number, a fraction, a product with a square root, pi or i, or a sum of such terms; or a bracket or
-list of closed forms. What is not clearly one of these is left to math-verify, whose verdicts these are meant to equal.
+A value is a sum of fractions times square roots, powers of pi and i. Such values are equal where all their fractions
+are, so a verdict on two of them is final: 0.3333333 is not 1/3. What needs logarithms, other roots or sines is a
+float: it tells values apart, and calls them equal only at twelve digits and where neither side has decimals. A letter
+stands for a number; formulas with letters are compared at several points, which tells them apart where both are
+defined and differ at every one, and calls them equal only where the signs of their letters do not matter.
+
+Numbers: thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (`1.234.567` and `1.234,56` too);
+`1.5e6`; mixed numbers such as `1 1/2`; `1.5 million`. Two numbers in a row are none, nor is `1/2x`, which has two
+meanings. What cannot be read raises [`Unreadable`].
 """
 
+import cmath
+import functools
 import math
+import random
 import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 
-# math-verify rounds to six decimals; beyond this relative difference it calls two numbers different too
-CLEARLY_DIFFERENT = 1e-4
-MAX_LENGTH = 100_000  # characters; a second of work
+MAX_LENGTH = 20_000  # characters
+MAX_DEPTH = 40
+MAX_BITS = 30_000
+MAX_FACTORED = 10**10
+CLEARLY_DIFFERENT = 1e-6  # relative; math-verify rounds to six decimals
+ENOUGH = {False: 2, True: 3}  # points that tell formulas with letters apart, or call them equal
+SCALES = tuple(
+    map(Fraction, ("1.3", "0.4", "6", "2.3", "37", "0.04", "300"))
+)  # of the letters' values, so that most functions are defined at some
 
-NUMBER = r"\d{1,9}\.\d{1,6}|\d{1,15}"  # within the digits of math-verify's floats
-PRODUCT = rf"(?:{NUMBER})?\s*(?:\\sqrt\s*(?:\{{\s*\d{{1,15}}\s*\}}|\d))?\s*(?:\\pi(?![A-Za-z]))?"
-SIGNED = re.compile(r"\s*([+-]?)\s*")
-BRACED = rf"\{{\s*(-?{PRODUCT})\s*\}}\s*\{{\s*({PRODUCT})\s*\}}"
-FRACTION = re.compile(rf"\\[dt]?frac\s*(?:{BRACED}|(\d)\s*(\d))(?:\s*\\pi(?![A-Za-z]))?")
-SLASH = re.compile(r"(\d{1,15})\s*/\s*(\d{1,15})(?![\d.])")
-FACTORS = re.compile(rf"({NUMBER})?\s*(?:\\sqrt\s*(?:\{{\s*(\d{{1,15}})\s*\}}|(\d)))?\s*(\\pi(?![A-Za-z]))?")
-IMAGINARY = re.compile(r"\s*i(?![A-Za-z])")
-INFINITY = re.compile(r"\s*([+-]?)\s*\\infty\s*")
-ALONE = re.compile(r"\s*[+-]?\s*[\d.]+")
-DEGREES = re.compile(r"\s*\^\s*(?:\\circ|\{\s*\\circ\s*\})\s*$")
-BRACKET = re.compile(r"\s*(?:\\left)?\s*([(\[])(.*?)(?:\\right)?\s*([)\]])\s*", re.DOTALL)
-DIGITS_COMMA = re.compile(r"\d,\d")
-THOUSANDS = re.compile(r"\d,\d{3}(?!\d)")
+# (square-free radicand, whether times i, power of pi, power of e) -> factor
+Exact = dict[tuple[int, bool, int, Fraction | int], Fraction]
+Value = Exact | complex
+
+GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?"
+GERMAN = r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}(?!\d)|\d{1,3}(?: \d{3})+,\d{1,2}(?!\d)"
+NUMBER = rf"(?:{GERMAN}|{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?"
+TOKEN = re.compile(rf"\s*(?:(?P<number>{NUMBER})|(?P<macro>\\[A-Za-z]+)|(?P<name>[A-Za-z]'*)|(?P<sign>\S))")
+FUNCTIONS: dict[str, Callable[[complex], complex]] = {
+    **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
+    **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
+    **{"cot": lambda x: 1 / cmath.tan(x), "sec": lambda x: 1 / cmath.cos(x), "csc": lambda x: 1 / cmath.sin(x)},
+    **{"ln": cmath.log, "log": cmath.log},
+}
+GREEK = frozenset(
+    re.findall(
+        r"\w+",
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma tau phi "
+        "varphi chi psi omega Gamma Delta Theta Lambda Phi Psi Omega ell",
+    )
+)
+CALLED = frozenset("fghFGP")  # f(x) is no product
+INTEGERS = frozenset("klmnN")
+OPENING = {"(": ")", "{": "}", "[": "]", "|": "|"}
+
+
+class Unreadable(ValueError):
+    """A text that has no value, or none that can be told in time."""
+
+
+RATIONAL = (1, False, 0, 0)
+E: Exact = {(1, False, 0, Fraction(1)): Fraction(1)}
+
+
+def _rational(number: Fraction | int) -> Exact:
+    return {RATIONAL: Fraction(number)} if number else {}
+
+
+@functools.lru_cache(maxsize=4096)
+def _square_free(number: int) -> tuple[int, int]:
+    """The largest root whose square divides a number, and what remains of the number."""
+    if math.isqrt(number) ** 2 == number:
+        return math.isqrt(number), 1
+    if number > MAX_FACTORED:
+        raise Unreadable
+    root, rest, factor = 1, number, 2
+    while factor * factor <= rest:
+        while rest % (factor * factor) == 0:
+            root, rest = root * factor, rest // (factor * factor)
+        factor += 1
+    return root, rest
+
+
+def _float(value: Value) -> complex:
+    if not isinstance(value, dict):
+        return value
+    return sum(
+        (
+            float(factor) * math.sqrt(root) * math.pi**pi * math.exp(e) * (1j if is_imaginary else 1)
+            for (root, is_imaginary, pi, e), factor in value.items()
+        ),
+        start=0j,
+    )
+
+
+def _as_rational(value: Value) -> Fraction | None:
+    if not isinstance(value, dict) or set(value) - {RATIONAL}:
+        return None
+    return value.get(RATIONAL, Fraction(0))
+
+
+def _add(a: Value, b: Value) -> Value:
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return _float(a) + _float(b)
+    total = {key: a.get(key, Fraction(0)) + b.get(key, Fraction(0)) for key in (*a, *b)}
+    return {key: factor for key, factor in total.items() if factor}
+
+
+def _multiply(a: Value, b: Value) -> Value:
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return _float(a) * _float(b)
+    if a.keys() == b.keys() == {RATIONAL}:
+        return _checked({RATIONAL: a[RATIONAL] * b[RATIONAL]})
+    product: Exact = {}
+    for (root, i, pi, e), factor in a.items():
+        for (other_root, other_i, other_pi, other_e), other in b.items():
+            shared = math.gcd(root, other_root)
+            key = (root * other_root // shared**2, i != other_i, pi + other_pi, e + other_e)
+            product[key] = product.get(key, Fraction(0)) + factor * other * shared * (-1 if i and other_i else 1)
+    return _checked({key: factor for key, factor in product.items() if factor})
+
+
+def _checked(value: Exact) -> Exact:
+    """The value; raises [`Unreadable`] if it has grown too large."""
+    if len(value) > 64 or any(factor.numerator.bit_length() > MAX_BITS for factor in value.values()):
+        raise Unreadable
+    return value
+
+
+def _inverse(value: Value) -> Value:
+    """One over a value; a sum of roots is multiplied by its conjugates until one term is left."""
+    if not isinstance(value, dict):
+        return 1 / value
+    factor: Value = _rational(1)
+    for generator in (0, *(prime for prime in (2, 3, 5, 7, 11, 13, 17, 19, 23) if len(value) > 1)):
+        conjugate = {
+            key: -part if (key[1] if generator == 0 else key[0] % generator == 0) else part
+            for key, part in value.items()
+        }
+        if conjugate != value and len(value) > 1:
+            factor, value = _multiply(factor, conjugate), _multiply(value, conjugate)
+            assert isinstance(value, dict)
+    if not value:
+        raise ZeroDivisionError
+    if len(value) > 1:
+        return 1 / _float(value) * _float(factor)
+    ((root, is_imaginary, pi, e), part), *_ = value.items()
+    single: Exact = {(root, is_imaginary, -pi, -e): (-1 if is_imaginary else 1) / (part * root)}
+    return _multiply(factor, single)
+
+
+def _root(value: Value, degree: int, is_real: bool = True) -> Value:
+    """The root, exact where it is rational or a square root of a rational number; real, unless told otherwise."""
+    number = _as_rational(value)
+    if number is not None and number < 0 and is_real and degree % 2 == 0:
+        raise Unreadable  # a branch cut
+    if number is None or (number < 0 and degree != 2):
+        value = _float(value)
+        if value.imag or (value.real < 0 and degree % 2 == 0):
+            raise Unreadable  # a branch cut
+        return math.copysign(abs(value.real) ** (1 / degree), value.real)
+    if degree == 2:
+        try:
+            root, rest = _square_free(abs(number.numerator) * number.denominator)
+        except Unreadable:
+            return cmath.sqrt(number) if number < 0 else math.sqrt(number)
+        return {(rest, number < 0, 0, 0): Fraction(root, number.denominator)} if number else {}
+    roots = [round(part ** (1 / degree)) for part in (number.numerator, number.denominator)]
+    if Fraction(roots[0] ** degree, roots[1] ** degree) == number:
+        return _rational(Fraction(*roots))
+    return complex(float(number) ** (1 / degree))
+
+
+def _power(base: Value, exponent: Value) -> Value:
+    number = _as_rational(exponent)
+    if number is not None and isinstance(base, dict) and len(base) == 1:
+        ((key, factor),) = base.items()
+        if key == (1, False, 0, key[3]) and factor == 1 and key[3]:
+            return {(1, False, 0, key[3] * number): Fraction(1)}
+    if isinstance(base, dict) and number is not None and abs(number) <= MAX_BITS and number.denominator <= 6:
+        if number.denominator > 1:
+            base = _root(base, number.denominator)
+            if not isinstance(base, dict):
+                return base**number.numerator
+        times = abs(number.numerator)
+        bits = max((part.numerator.bit_length() + part.denominator.bit_length() for part in base.values()), default=0)
+        if times * bits <= MAX_BITS:
+            base = _inverse(base) if number < 0 else base
+            result: Value = _rational(1)
+            for bit in bin(times)[2:] if times else "":
+                result = _multiply(result, result)
+                result = _multiply(result, base) if bit == "1" else result
+            return result
+    number_float = _float(base)
+    if (number is None or number.denominator > 1) and (number_float.imag or number_float.real <= 0):
+        raise Unreadable  # a branch cut
+    return number_float ** _float(exponent)
+
+
+def _call(name: str, value: Value) -> Value:
+    if name == "exp":
+        return _power(E, value)
+    argument = _float(value)
+    if name in ("ln", "log") and (argument.imag or argument.real <= 0):
+        raise Unreadable  # a branch cut
+    if name in ("arcsin", "arccos") and (argument.imag or abs(argument.real) > 1):
+        raise Unreadable
+    return FUNCTIONS[name](argument)
+
+
+def _factorial(value: Value) -> Value:
+    number = _as_rational(value)
+    if number is None or number.denominator > 1 or not 0 <= number <= 2_500:
+        raise Unreadable
+    return _rational(math.factorial(int(number)))
+
+
+def _binomial(top: Value, bottom: Value) -> Value:
+    above, below = _as_rational(top), _as_rational(bottom)
+    if above is None or below is None or max(above.denominator, below.denominator) > 1 or not 0 <= below <= 1_000:
+        raise Unreadable
+    if not 0 <= above <= 5_000:
+        raise Unreadable
+    return _rational(math.comb(int(above), int(below)))
+
+
+def _absolute(value: Value) -> Value:
+    if isinstance(value, dict) and not any(key[1] for key in value):
+        return value if _float(value).real >= 0 else _multiply(value, _rational(-1))
+    return complex(abs(_float(value)))
+
+
+Letters = Mapping[str, Fraction]
+Evaluate = Callable[[Letters], Value]
 
 
 @dataclass(frozen=True)
-class ClosedForm:
-    """One number, or several.
+class Formula:
+    """A formula that has been read.
 
     Args:
-        values (`tuple[complex, ...]`):
-            The numbers, in order.
-        rationals (`tuple[Fraction, ...]`, *optional*):
-            The same, exactly; `None` where one is not rational by its form.
-        brackets (`str`):
-            `""` for a number, `","` for a list, or the two brackets.
+        evaluate (`callable`):
+            Its value for values of its letters; raises [`Unreadable`], `ArithmeticError` or `ValueError` where it has
+            none.
+        names (`frozenset[str]`):
+            Its letters.
+        is_whole (`bool`, *optional*, defaults to `True`):
+            Whether it holds no decimals: then a value that agrees to twelve digits is equal, though it be a float.
+        is_entire (`bool`, *optional*, defaults to `True`):
+            Whether it holds no root, logarithm or absolute value of letters. These tell signs apart, and the points
+            that are tried are positive.
     """
 
-    values: tuple[complex, ...]
-    rationals: tuple[Fraction, ...] | None
-    brackets: str = ""
+    evaluate: Evaluate
+    names: frozenset[str]
+    is_whole: bool = True
+    is_entire: bool = True
+
+    @functools.cached_property
+    def exact_value(self) -> frozenset[tuple[object, Fraction]] | None:
+        """The value in a form that only equal values share; `None` where there is none that is exact."""
+        value = None if self.names else _value_at(self, {})
+        return frozenset(value.items()) if isinstance(value, dict) else None
+
+    def times(self, factor: Fraction) -> "Formula":
+        """This formula times a number."""
+        return Formula(_apply(_multiply, self.evaluate, _constant(factor)), self.names, self.is_whole, self.is_entire)
+
+    def by(self, other: "Formula") -> "Formula":
+        """This formula times another one."""
+        return Formula(_apply(_multiply, self.evaluate, other.evaluate), self.names | other.names)
+
+    def minus(self, other: "Formula") -> "Formula":
+        """This formula less another one."""
+        return Formula(
+            lambda letters: _add(self.evaluate(letters), _multiply(other.evaluate(letters), _rational(-1))),
+            self.names | other.names,
+        )
 
 
-def _product(text: str) -> tuple[complex, Fraction | None] | None:
-    """Value of number times root times pi, the exact one where rational; `None` where nothing stands."""
-    match = FACTORS.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        return None
-    number, root, pi = Fraction(match[1] or 1), match[2] or match[3], match[4]
-    value = float(number) * math.sqrt(int(root or 1)) * (math.pi if pi else 1.0)
-    return value, None if root or pi else number
+class _Parser:
+    """Recursive descent; every method returns a function of the letters' values."""
 
+    def __init__(self, text: str):
+        self.tokens = [(match.lastgroup, match[match.lastgroup]) for match in TOKEN.finditer(text) if match.lastgroup]
+        self.tokens = [(str(kind), str(sign)) for kind, sign in self.tokens]
+        self.place = 0
+        self.depth = 0
+        self.names: set[str] = set()
+        self.is_whole = all(kind != "number" or sign.isdigit() or "." not in sign for kind, sign in self.tokens)
+        self.is_entire = True
 
-def _quotient(top: str, bottom: str, has_pi: bool) -> tuple[complex, Fraction | None] | None:
-    above, below = _product(top.removeprefix("-")), _product(bottom)
-    if above is None or below is None or below[0] == 0:
-        return None
-    sign = -1 if top.startswith("-") else 1
-    exact = None if above[1] is None or below[1] is None or has_pi else sign * above[1] / below[1]
-    return sign * above[0] / below[0] * (math.pi if has_pi else 1.0), exact
+    def next(self, ahead: int = 0) -> tuple[str, str]:
+        place = self.place + ahead
+        return self.tokens[place] if place < len(self.tokens) else ("end", "")
 
+    def take(self, *signs: str) -> bool:
+        is_there = self.next()[1] in signs and self.next()[0] != "end"
+        self.place += is_there
+        return is_there
 
-def _term(text: str, position: int) -> tuple[complex, Fraction | None, int] | None:
-    """Value of the term at a position, and where it ends."""
-    if match := FRACTION.match(text, position):
-        top, bottom = (match[1], match[2]) if match[2] is not None else (match[3], match[4])
-        parts = _quotient(top, bottom, match[0].endswith(r"\pi"))
-    elif match := SLASH.match(text, position):
-        parts = _quotient(match[1], match[2], False)
-    elif (match := FACTORS.match(text, position)) and match[0].strip():
-        parts = _product(match[0])
-    elif IMAGINARY.match(text, position):
-        match, parts = None, (1.0, Fraction(1))
-    else:
-        return None
-    end = match.end() if match else position
-    if parts is None:
-        return None
-    if imaginary := IMAGINARY.match(text, end):
-        return parts[0] * 1j, None, imaginary.end()
-    return *parts, end
+    def expect(self, sign: str) -> None:
+        if not self.take(sign):
+            raise Unreadable
 
+    def sum(self) -> Evaluate:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable
+        terms: list[tuple[int, Evaluate]] = []
+        while not terms or self.next()[1] in ("+", "-"):
+            sign = -1 if self.take("-") else 1
+            if sign == 1:
+                self.take("+")
+            terms.append((sign, self.term()))
+        self.depth -= 1
+        if len(terms) == 1 and terms[0][0] == 1:
+            return terms[0][1]
 
-def _number(text: str) -> tuple[complex, Fraction | None] | None:
-    """Value of a sum of terms, or of an infinite end of an interval."""
-    if infinity := INFINITY.fullmatch(text):
-        return -math.inf if infinity[1] == "-" else math.inf, None
-    text = DEGREES.sub("", text).rstrip()
-    total: complex = 0.0
-    exact: Fraction | None = Fraction(0)
-    position = 0
-    while position < len(text) or position == 0:
-        sign = SIGNED.match(text, position)
-        if sign is None or (position and not sign[1]):
+        def total(letters: Letters) -> Value:
+            result: Value = {}
+            for sign, term in terms:
+                value = term(letters)
+                result = _add(result, value if sign == 1 else _multiply(value, _rational(-1)))
+            return result
+
+        return total
+
+    def starts_factor(self) -> bool:
+        kind, sign = self.next()
+        if kind == "macro":
+            name = sign[1:]
+            return name in FUNCTIONS or name in GREEK or name in ("frac", "sqrt", "pi", "binom", "lfloor", "mathbb")
+        return kind in ("name", "number") or sign in ("(", "[", "{")
+
+    def term(self) -> Evaluate:
+        factors: list[tuple[bool, Evaluate]] = [(False, self.factor())]
+        has_slash = False
+        while True:
+            previous = self.tokens[self.place - 1]
+            if self.take("*", r"\cdot", r"\times"):
+                if self.take("-"):
+                    factors.append((False, _constant(-1)))
+                factors.append((False, self.factor()))
+            elif self.take("/"):
+                has_slash = True
+                factors.append((True, self.factor()))
+            elif self.starts_factor():
+                if has_slash or self.next()[0] == "number":
+                    raise Unreadable  # 1/2x, x2, 3 4
+                if previous[1] in CALLED and self.next()[1] == "(":
+                    raise Unreadable
+                factors.append((False, self.factor()))
+            else:
+                break
+        if len(factors) == 1:
+            return factors[0][1]
+
+        def product(letters: Letters) -> Value:
+            result: Value = _rational(1)
+            for is_divisor, factor in factors:
+                value = factor(letters)
+                result = _multiply(result, _inverse(value) if is_divisor else value)
+            return result
+
+        return product
+
+    def factor(self) -> Evaluate:
+        had_names = len(self.names)
+        base = self.primary()
+        has_letters = len(self.names) > had_names or self.tokens[self.place - 1][1] in (*self.names, ")", "}", "]")
+        while True:
+            if self.take("^"):
+                if self.take(r"\circ"):
+                    continue
+                start = self.place
+                base = _apply(_power, base, self.exponent())
+                exponent = self.tokens[start : self.place]
+                if has_letters and any(kind == "name" or sign in ("/", r"\frac") for kind, sign in exponent):
+                    self.is_entire = False
+            elif self.take("!"):
+                base = _apply(_factorial, base)
+            else:
+                return base
+
+    def exponent(self) -> Evaluate:
+        sign = -1 if self.take("-") else 1
+        exponent = self.primary()
+        return exponent if sign == 1 else _apply(_multiply, _constant(-1), exponent)
+
+    def argument(self) -> Evaluate:
+        """What a command such as `\\frac` is given: a group, or a single digit or letter."""
+        kind, sign = self.next()
+        if kind == "number" and len(sign) > 1:
+            if not sign.isdigit():
+                raise Unreadable
+            self.tokens[self.place] = ("number", sign[1:])
+            return _constant(int(sign[0]))
+        return self.primary()
+
+    def group(self, closing: str) -> Evaluate:
+        inside = self.sum()
+        self.expect(closing)
+        return inside
+
+    def primary(self) -> Evaluate:
+        kind, sign = self.next()
+        self.place += 1
+        if kind == "number":
+            return self.number(sign)
+        if kind == "name":
+            return self.name(sign)
+        if kind == "macro":
+            return self.macro(sign[1:])
+        if sign in OPENING:
+            if sign == "|":
+                return _apply(_absolute, self.guarded(lambda: self.group("|"))[0])
+            return self.group(OPENING[sign])
+        raise Unreadable
+
+    def number(self, sign: str) -> Evaluate:
+        value = read_number(sign)
+        whole = sign.isdigit()
+        if whole and self.next()[1] == r"\frac":
+            place, tokens = self.place, [*self.tokens]
+            self.place += 1
+            top, bottom = self.digits(), self.digits()
+            if top is not None and bottom and top < bottom:
+                return _constant(value + Fraction(top, bottom))
+            self.place, self.tokens = place, tokens
+        kinds = [self.next(ahead) for ahead in range(3)]
+        if whole and kinds[0][0] == kinds[2][0] == "number" and kinds[1][1] == "/":
+            share = read_number(kinds[0][1]) / read_number(kinds[2][1])
+            self.place += 3
+            if not 0 < share < 1:
+                raise Unreadable
+            return _constant(value + share)
+        return _constant(value)
+
+    def guarded(self, read: Callable[[], Evaluate]) -> tuple[Evaluate, bool]:
+        """What a method reads, and whether letters stand in it; then values of one sign do not tell all."""
+        outside, self.names = self.names, set()
+        inside = read()
+        has_letters, self.names = bool(self.names), self.names | outside
+        self.is_entire &= not has_letters
+        return inside, has_letters
+
+    def digits(self) -> int | None:
+        """The whole number that a command is given, `None` for all else."""
+        is_group = self.take("{")
+        kind, sign = self.next()
+        if kind != "number" or not sign.isdigit():
             return None
-        term = _term(text, sign.end())
-        if term is None:
-            return None
-        factor = -1 if sign[1] == "-" else 1
-        total += factor * term[0]
-        exact = None if exact is None or term[1] is None else exact + factor * term[1]
-        position = term[2]
-    if "." in text and not ALONE.fullmatch(text):
-        exact = None  # math-verify calculates these in floats
-    return total, exact
+        if is_group or len(sign) == 1:
+            self.place += 1
+            if is_group and not self.take("}"):
+                return None
+            return int(sign)
+        self.tokens[self.place] = ("number", sign[1:])
+        return int(sign[0])
+
+    def name(self, sign: str) -> Evaluate:
+        if self.take("_"):
+            kind, index = self.next()
+            if kind == "end":
+                raise Unreadable
+            self.place += 1
+            if index == "{":
+                _, index = self.next()
+                self.place += 1
+                self.expect("}")
+            sign = f"{sign}_{index}"
+        if sign == "i":
+            return lambda letters: {(1, True, 0, 0): Fraction(1)}
+        if sign == "e":
+            return lambda letters: E
+        self.names.add(sign)
+        return lambda letters: _rational(letters[sign])
+
+    def macro(self, name: str) -> Evaluate:
+        if name == "pi":
+            return lambda letters: {(1, False, 1, 0): Fraction(1)}
+        if name == "frac":
+            top, bottom = self.argument(), self.argument()
+            return _apply(lambda a, b: _multiply(a, _inverse(b)), top, bottom)
+        if name == "binom":
+            return _apply(_binomial, self.argument(), self.argument())
+        if name == "sqrt":
+            degree = 2
+            if self.take("["):
+                kind, sign = self.next()
+                self.place += 1
+                if kind != "number" or sign not in ("2", "3", "4", "5", "6"):
+                    raise Unreadable
+                degree = int(sign)
+                self.expect("]")
+            elif self.next()[0] == "number" and len(self.next()[1]) > 1:
+                raise Unreadable  # 12 under the root, or 1 alone
+            radicand, has_letters = self.guarded(self.argument)
+            return _apply(lambda value: _root(value, degree, is_real=has_letters), radicand)
+        if name in GREEK:
+            return self.name(f"\\{name}")
+        if name in FUNCTIONS:
+            return self.function(name)
+        raise Unreadable
+
+    def function(self, name: str) -> Evaluate:
+        base = power = None
+        if name == "log":
+            base = self.argument() if self.take("_") else None
+            if base is None:
+                raise Unreadable  # to base 10, 2 or e
+        if self.take("^"):
+            if self.next()[1] in ("-", "{") and self.next(1)[1] == "-":
+                raise Unreadable  # an inverse function
+            power = self.argument()
+        is_entire = name in ("sin", "cos", "sinh", "cosh", "exp")
+        operand = self.operand() if is_entire else self.guarded(self.operand)[0]
+        called = _apply(lambda value: _call(name, value), operand)
+        if base is not None:
+            called = _apply(lambda a, b: _multiply(a, _inverse(_call("ln", b))), called, base)
+        return called if power is None else _apply(_power, called, power)
+
+    def operand(self) -> Evaluate:
+        """What a function is applied to: a bracket, or the product that follows it, as in `\\sin 2x`."""
+        if self.next()[1] in ("(", "{", "["):
+            return self.primary()
+        operand = self.factor()
+        while self.next()[0] == "name" or self.next()[1] in (r"\pi", r"\theta", r"\alpha"):
+            operand = _apply(_multiply, operand, self.factor())
+        return operand
 
 
-def closed_form(text: str) -> ClosedForm | None:
-    r"""Value of a closed form; `None` for all else, such as mixed numbers, percentages and divisions by zero.
+def _constant(number: Fraction | int) -> Evaluate:
+    value = _rational(number)
+    return lambda letters: value
 
-    Args:
-        text (`str`):
-            LaTeX, such as `-\frac{3\sqrt{2}}{4}` or `(1, 2+\pi)`, or plain text, such as `3/4`.
+
+def _apply(function: Callable[..., Value], *operands: Evaluate) -> Evaluate:
+    return lambda letters: function(*(operand(letters) for operand in operands))
+
+
+def read_number(text: str) -> Fraction:
+    """Value of a number in any of the typographies that the head of this file names.
 
     Example:
-        >>> closed_form(r"-\frac{3}{4}").rationals, closed_form("(1, 0.75)").brackets, closed_form(r"1\frac{1}{2}")
-        ((Fraction(-3, 4),), '()', None)
+        >>> read_number("1 234"), read_number("1.234,50"), read_number("1.5e-3")
+        (Fraction(1234, 1), Fraction(2469, 2), Fraction(3, 2000))
     """
-    text = " ".join(text.split())  # the patterns would try every way to share a long blank between their parts
+    mantissa, _, exponent = text.lower().partition("e")
+    if re.fullmatch(GERMAN, mantissa):
+        mantissa = mantissa.replace(".", "").replace(" ", "").replace(",", ".")
+    mantissa = re.sub("[ ',]", "", mantissa)
+    if len(mantissa) > 4_000:
+        raise Unreadable  # Python refuses to read much longer ones
+    return Fraction(mantissa) * Fraction(10) ** int(exponent or 0)
+
+
+def read_formula(text: str) -> Formula:
+    r"""The formula that a text is.
+
+    Raises:
+        [`Unreadable`]: If it is none, or not clearly one.
+
+    Example:
+        >>> read_formula(r"2\sqrt{3} - \frac12").names, read_formula("2x + y").names == {"x", "y"}
+        (frozenset(), True)
+    """
     if len(text) > MAX_LENGTH:
+        raise Unreadable
+    parser = _Parser(text)
+    formula = parser.sum()
+    if parser.place < len(parser.tokens):
+        raise Unreadable
+    return Formula(formula, frozenset(parser.names), parser.is_whole, parser.is_entire)
+
+
+def _points(names: frozenset[str]) -> Iterator[dict[str, Fraction]]:
+    """Values of letters: the same for the same letter, whichever formula it stands in."""
+    for number, scale in enumerate(SCALES if names else SCALES[:1]):
+        draws = {name: random.Random(f"{name} {number}").randint(500, 1500) for name in names}
+        yield {
+            name: Fraction(2 + 3 * number + draw % 3) if name in INTEGERS else Fraction(draw, 1000) * scale
+            for name, draw in draws.items()
+        }
+
+
+def _value_at(formula: Formula, point: Letters) -> Value | None:
+    try:
+        value = formula.evaluate(point)
+    except (ArithmeticError, ValueError):
         return None
-    bracket = BRACKET.fullmatch(text)
-    if (THOUSANDS if bracket else DIGITS_COMMA).search(text):
-        return None  # 1,000 is one number, and 1,5 may be
-    parts = (bracket[2] if bracket else text).split(",")
-    numbers = [_number(part) for part in parts]
-    is_half_open = bracket is not None and bracket[1] + bracket[3] not in ("()", "[]")
-    if (
-        None in numbers
-        or (not bracket and r"\infty" in text)
-        or (bracket and len(parts) == 1)
-        or (is_half_open and len(parts) != 2)
-    ):
-        return None
-    values, exacts = zip(*numbers, strict=True)
-    brackets = f"{bracket[1]}{bracket[3]}" if bracket else ("," if len(parts) > 1 else "")
-    return ClosedForm(values, None if None in exacts else exacts, brackets)
+    return value if isinstance(value, dict) or cmath.isfinite(value) else None
 
 
-def _differ(a: complex, b: complex) -> bool:
-    if math.inf in (abs(a), abs(b)):
-        return a != b
-    return abs(a - b) > CLEARLY_DIFFERENT * max(1.0, abs(a), abs(b))
+def _size(value: Value) -> float:
+    try:
+        return abs(_float(value))
+    except OverflowError:
+        return math.inf
 
 
-def closed_forms_equal(one: str, other: str) -> bool | None:
-    r"""Whether two closed forms are equal; `None` if one is no closed form, or they differ by next to nothing.
+def _differ(a: Value, b: Value) -> bool:
+    try:
+        one, other = _float(a), _float(b)
+    except OverflowError:
+        return False
+    size = max(abs(one), abs(other))
+    return size > 1e-9 and abs(one - other) > CLEARLY_DIFFERENT * size  # sin(pi) is 1e-16 in floats
 
-    Rational ones are compared exactly, others only told apart. A list without brackets has no order, so two lists are
-    left to math-verify.
+
+def formulas_equal(one: Formula, other: Formula) -> bool | None:
+    r"""Whether two formulas have one value, whatever their letters are; `None` where that is not certain.
 
     Example:
-        >>> closed_forms_equal("0.5", "1/2"), closed_forms_equal(r"2\sqrt{3}", r"3\sqrt{2}")
-        (True, False)
-        >>> closed_forms_equal("0.3333333", "1/3") is None  # math-verify rounds
+        >>> formulas_equal(read_formula("0.3333333"), read_formula(r"\frac13"))
+        False
+        >>> formulas_equal(read_formula("(x+1)^2"), read_formula("x^2 + 2x + 1"))
+        True
+        >>> formulas_equal(read_formula(r"\ln x^2"), read_formula(r"2\ln x")) is None
         True
     """
-    a, b = closed_form(one), closed_form(other)
-    if a is None or b is None:
+    names = one.names | other.names
+    verdicts: list[bool] = []
+    common_zeros = 0
+    is_exact = agree = True
+    is_entire = one.is_entire and other.is_entire
+    for point in _points(names):
+        if is_entire and verdicts == [False] * ENOUGH[False]:
+            return False
+        a, b = _value_at(one, point), _value_at(other, point)
+        if a is None or b is None:
+            continue
+        if isinstance(a, dict) and isinstance(b, dict):
+            common_zeros += not a and not b
+            if a or b or not names:
+                verdicts.append(a == b)
+            continue
+        is_exact, agree = False, agree and cmath.isclose(_float(a), _float(b), rel_tol=1e-12)
+        if _differ(a, b):
+            verdicts.append(False)
+        elif not names or (1e-3 < _size(a) < 1e3 and cmath.isclose(_float(a), _float(b), rel_tol=1e-13)):
+            # a float that is larger or smaller may hide a difference
+            verdicts.append(True)
+    can_be_equal = (is_exact or (agree and one.is_whole and other.is_whole)) and (not names or is_entire)
+    if not verdicts and common_zeros >= ENOUGH[True]:
+        return True if can_be_equal else None
+    if len(set(verdicts)) != 1 or (names and len(verdicts) < ENOUGH[verdicts[0]]):
         return None
-    if len(a.values) != len(b.values) and 1 in (len(a.values), len(b.values)):
-        several = max(a, b, key=lambda form: len(form.values)).values
-        return False if all(_differ(several[0], value) for value in several[1:]) else None
-    if a.brackets != b.brackets or a.brackets == ",":
+    return (True if can_be_equal else None) if verdicts[0] else False
+
+
+def value_of(formula: Formula) -> complex | None:
+    """The value of a formula without letters, as a float; `None` where it has none."""
+    value = None if formula.names else _value_at(formula, {})
+    try:
+        return None if value is None else _float(value)
+    except OverflowError:
         return None
-    if "]" in a.brackets or "[" in a.brackets:
-        ends = [form.values[:2] for form in (a, b)]
-        if any(end.real <= start.real for start, end in ends):
-            return None  # intervals that hold nothing are equal
-    if len(a.values) != len(b.values) or any(map(_differ, a.values, b.values)):
+
+
+def proportional(one: Formula, other: Formula) -> bool:
+    """Whether one formula is certainly the other one times a number that is not zero."""
+    names = one.names | other.names
+    pairs = [(_value_at(one, point), _value_at(other, point)) for point in _points(names)]
+    exact = [(a, b) for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
+    if len(exact) < 3 or not all(a and b for a, b in exact):
         return False
-    return True if a.rationals is not None and a.rationals == b.rationals else None
+    first, first_other = exact[0]
+    return all(_multiply(a, first_other) == _multiply(b, first) for a, b in exact)

@@ -1,4 +1,15 @@
-"""Completions and golds in, grades out: where most verdicts need no algebra, and the rest go to the worker pool."""
+r"""Completions and golds in, grades out: where most verdicts need no algebra, and the rest go to the worker pool.
+
+Where the answer stands is the rule of [`~leash_trl.rewards.answer`]. Then, the first that tells decides:
+
+1. Texts that are equal, once written in one way, are right.
+2. A gold that is a choice's letter: right is an answer that names this letter and no other one.
+3. What the answer commits to ([`~leash_trl.rewards.commitment`]): an answer that hedges is wrong, words are compared
+   as words.
+4. Where both sides can be read ([`~leash_trl.rewards.comparison`]), their values decide, exactly: 6.63e-34 is not
+   6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
+5. What is left, such as two forms of one logarithm, is math-verify's.
+"""
 
 import functools
 import os
@@ -7,11 +18,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
-from leash_trl.rewards.closed_form import closed_form, closed_forms_equal
+from leash_trl.rewards.commitment import commitment, words_verdict
+from leash_trl.rewards.comparison import comparison, read
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
-from leash_trl.rewards.multiple_choice import choice_letter
+from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
 
 
+MAX_LENGTH = 5_000  # characters; longer ones are left to the workers and their clock
 INTEGER = re.compile(r"[+-]?\d{1,300}")  # Python refuses to read much longer ones
 
 
@@ -45,23 +58,31 @@ if hasattr(os, "register_at_fork"):
 
 
 def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
-    """Verdict where no algebra is needed: equal texts, integers, letters of a choice, closed forms; `None` elsewhere.
+    """Verdict by the rule at the head of this file, steps 1 to 4; `None` where math-verify decides.
 
     Example:
         >>> from leash_trl.rewards.answer import stated_answer
         >>> quick_verdict(stated_answer("073"), stated_answer("73"))
         True
-        >>> quick_verdict(stated_answer("x + 1"), stated_answer("1 + x")) is None
+        >>> quick_verdict(stated_answer(r"\\ln x^2"), stated_answer(r"2\\ln x")) is None
         True
     """
     if answer.text == gold.text:
         return True
     if INTEGER.fullmatch(answer.text) and INTEGER.fullmatch(gold.text):
         return int(answer.text) == int(gold.text)
-    if (gold_letter := choice_letter(gold.text)) and (answer_letter := choice_letter(answer.text)):
-        return answer_letter == gold_letter
-    # what math-verify finds in a text that is not all formula is its own affair
-    return closed_forms_equal(answer.text, gold.text) if answer.is_boxed and gold.is_boxed else None
+    if max(len(answer.text), len(gold.text)) > MAX_LENGTH:
+        return None
+    if not answer.is_found:
+        return choice_verdict(answer.text, gold.text) or None
+    if (verdict := choice_verdict(answer.text, gold.text)) is not None:
+        return verdict
+    said, expected = commitment(answer.text), commitment(gold.text)
+    if said is None or expected is None:
+        return False if expected is not None else None
+    if (verdict := words_verdict(said, expected)) is not None:
+        return verdict
+    return comparison(said, expected)
 
 
 def grade(
@@ -96,6 +117,12 @@ def grade(
     ]
 
 
+def _expression(answer: Answer) -> str:
+    """What math-verify is given: the one formula that words stand around, where there is one."""
+    said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
+    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said.replace(chr(34), ' ')}}}"
+
+
 def _verdicts(cases: Sequence[tuple[Answer | None, Answer | None]]) -> list[Verdict]:
     verdicts: dict[int, Verdict] = {}
     hard: dict[int, tuple[str, str]] = {}
@@ -107,7 +134,7 @@ def _verdicts(cases: Sequence[tuple[Answer | None, Answer | None]]) -> list[Verd
         elif (verdict := quick_verdict(answer, gold)) is not None:
             verdicts[index] = Verdict(verdict)
         else:
-            hard[index] = (answer.expression, gold.expression)
+            hard[index] = (_expression(answer), gold.expression)
     if hard:
         verdicts.update(zip(hard, _pool().verdicts([*hard.values()]), strict=True))
     return [verdicts[index] for index in range(len(cases))]
@@ -128,7 +155,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
     hard = {
         row: gold.expression
         for row, gold in golds.items()
-        if gold and not choice_letter(gold.text) and not (gold.is_boxed and closed_form(gold.text))
+        if gold and (len(gold.text) > MAX_LENGTH or not (choice_letters(gold.text) or read(gold.text)))
     }
     verdicts = _pool().verdicts([(None, expression) for expression in hard.values()]) if hard else []
     for row, verdict in zip(hard, verdicts, strict=True):

@@ -2,26 +2,86 @@
 
 import re
 
+from leash_trl.rewards.commitment import NEGATION, REASON, REMARK, flat
+
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
-WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
-ALONE = re.compile(rf"[\s*]*\(?([{LETTERS}])\)?[\s*.]*")
+ONE = rf"(?:\(([{LETTERS}])\)|\[([{LETTERS}])\]|([{LETTERS}])\)?(?![A-Za-z]))"
+HEAD = re.compile(
+    r"[\s*]*(?:(?:so|thus|hence|therefore)\b,?\s*)?"
+    r"(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)*(?:answer|option|choice|letter)\s*(?:is|must be|:)\s*"
+    r"|(?:it|this)\s+(?:is|must be)\s+|I\s+(?:choose|pick|select|think|say)\s+)?"
+    r"(?:(?:the\s+)?(?:option|choice|letter)\s+)?"
+    r"(?:选项|选择|选|答案是|答案)?\s*",
+    re.IGNORECASE,
+)
 # "A, B" and "A or B" are two choices and none, "I, II" are statements, and "A: 3, B: 5" is a table
-NO_SECOND = rf"(?!\W*(?:(?:and|or)\b\W*|[和或与及]\W*)?(?:[{LETTERS}]|[IVX]+)\W*(?:$|[^\w\s]|and\b|or\b))"
-WITH_TEXT = re.compile(rf"[\s*]*(?:\(([{LETTERS}])\)|([{LETTERS}])[.,)。，、]){NO_SECOND}[\s*]*\S.*")
-BEFORE_OTHER_SCRIPT = re.compile(rf"[\s*]*([{LETTERS}])(?![和或与及、，/])[^\x00-\x7f].*")
+SECOND = re.compile(
+    rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
+    r"|\W*(?:and|or)\b|\s*[和或与及、/]"
+)
+OTHER_LABEL = re.compile(rf"\([{LETTERS}]\)|(?<![A-Za-z\\])[{LETTERS}][.:)](?=\s)")
+TEXT = re.compile(
+    r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\(|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
+)
+SEVERAL = re.compile(rf"\(?([{LETTERS}])\)?(?:\s*(?:,|;|&|\band\b|和|,\s*and\b)\s*\(?([{LETTERS}])\)?)+")
+
+
+def _kept(remark: re.Match[str]) -> str:
+    return "" if re.search("[a-z]{2}", remark[0]) else remark[0]  # (III) is no remark
 
 
 def choice_letter(text: str) -> str | None:
     r"""The letter that a multiple-choice answer names, `None` if it names none.
 
-    Letters from A to J stand alone, in round brackets, or before a mark and their option's text, on one line. A letter
-    at the head of a formula, as in `E = mc^2`, is none, nor is the first of several.
+    Letters from A to J stand alone, in brackets, after "option" or "the answer is", or before a mark and their
+    option's text, on one line. A letter at the head of a formula, as in `E = mc^2`, is none, nor is the first of
+    several: where a second choice is named beside it, the answer is no choice. What is denied ("B, not A") or gives
+    the reason is not looked at.
 
     Example:
         >>> choice_letter(r"\text{(C)}"), choice_letter("D. carbon"), choice_letter("A + B"), choice_letter("A, B")
         ('C', 'D', None, None)
     """
-    text = WRAPPER.sub(r"\1", text)
-    match = ALONE.fullmatch(text) or WITH_TEXT.fullmatch(text) or BEFORE_OTHER_SCRIPT.fullmatch(text)
-    return next(filter(None, match.groups())) if match else None
+    if "\n" in text.strip():
+        return None
+    text = flat(text)
+    head = HEAD.match(text)
+    match = re.compile(ONE).match(text, head.end() if head else 0)
+    if match is None:
+        return None
+    letter, rest = next(filter(None, match.groups())), REMARK.sub(_kept, text[match.end() :])
+    for cut in (REASON, NEGATION):
+        if (found := cut.search(rest)) and (cut is REASON or not re.match(r"\W*\w+\W+is\b", rest)):
+            rest = rest[: found.start()]
+    rest = rest.rstrip(" .,*(")
+    if not rest:
+        return letter
+    is_marked = match[0][-1] in ")]" or TEXT.match(rest)
+    if letter != "I" and re.match(r"\W*[IVX]+\b(?! is)", rest):
+        return letter if is_marked else None  # (B) I and II only
+    return letter if is_marked and not SECOND.match(rest) and not OTHER_LABEL.search(rest) else None
+
+
+def choice_letters(text: str) -> frozenset[str]:
+    """The letters that an answer names: one, or several that commas or "and" join; empty if it names none.
+
+    Example:
+        >>> sorted(choice_letters("A and (C)")), choice_letters("A or C"), choice_letters("x")
+        (['A', 'C'], frozenset(), frozenset())
+    """
+    if letter := choice_letter(text):
+        return frozenset(letter)
+    text = flat(text)
+    return frozenset(re.findall(rf"[{LETTERS}]", text)) if SEVERAL.fullmatch(text) else frozenset()
+
+
+def choice_verdict(answer: str, gold: str) -> bool | None:
+    """Whether an answer names the letter, or the letters, that a gold is; `None` if the gold is no letter.
+
+    Example:
+        >>> choice_verdict("(B) 42", "B"), choice_verdict("B or C", "B"), choice_verdict("B", "42")
+        (True, False, None)
+    """
+    letters = choice_letters(gold)
+    return choice_letters(answer) == letters if letters else None

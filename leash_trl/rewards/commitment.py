@@ -1,0 +1,159 @@
+r"""What an answer commits to, where words stand around it: one number, one list, or nothing.
+
+1. A remark in brackets, a reason ("because ...") and what is denied after it ("34, not 35") do not count.
+2. One number that stays is the answer, with the words after it as its unit ("So there are 34 girls"); a number that is
+   denied ("not 34") or only bounded ("34 or more", "between 3 and 4") is none.
+3. Of several numbers, those after "answer is", or after the first verb, count; joined by nothing but commas, "and" or
+   "or" they are a list, which equals no single number. Other words between them make a hedge: no answer.
+"""
+
+import re
+
+from leash_trl.rewards.typography import unit_of
+
+
+WRAPPER = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|sf|it|tt)|mbox|textnormal|operatorname|boldsymbol|underline|emph"
+    r"|boxed|fbox)\s*\{([^{}]*)\}"
+)
+MARKUP = re.compile(r"\*\*|`|(?<!\\)\$|\\[()\[\]]|(?<![\w}])_(?=[^_]+_$)|(?<=\w)_$|^\*(?=.*\*$)|(?<=.)\*$")
+SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
+LABEL = re.compile(r"\s*(?:\(([A-J])\)|([A-J])[.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
+ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
+BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
+REMARK = re.compile(
+    r"\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)[^()]*\)", re.IGNORECASE
+)
+ALTERNATIVE_REMARK = re.compile(r"\(((?:or|maybe|perhaps|possibly)\b[^()]*)\)", re.IGNORECASE)
+FORMULA_REMARK = re.compile(r"(?<=[\w}])\s+\((?=since|because|as |that is|i\.e)[^()]*\)", re.IGNORECASE)
+NEGATION = re.compile(
+    r"[,;.]?\s*\b(?:(?:and|but)\s+)?(?:not|never|cannot|isn't|rather than|instead of|nicht|kein|pas|no|non|не)\b"
+    r"|[,;]?\s*[不没非]",
+    re.IGNORECASE,
+)
+SENTENCE = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")
+REASON = re.compile(r"[,;.]?\s*\b(?:because|since|as|where|which|so that|weil|car|porque)\b", re.IGNORECASE)
+ANSWER_IS = re.compile(r".*\banswer\s+(?:is|=)", re.IGNORECASE | re.DOTALL)
+VERB = re.compile(r"\b(?:is|are|was|were|be|equals?|has|have|gives?|get)\b", re.IGNORECASE)
+WORD = re.compile(
+    r"(?<![\\A-Za-z])(?<!_\{)(?<!_\{ )[^\W\d_][^\W\d_'.]*[^\W\d_]\.?(?:\s*\^\s*\{?[23]\}?)?"
+    r"|[^\W\d_A-Za-z\u0370-\u03ff]"
+)
+NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
+JOINERS = frozenset(["and", "or", "und", "oder", "et", "ou", "y", "o", "e", "и", "или", "和", "或", "和", "及", "与"])
+ALTERNATIVES = ("oder", "ou", "или", "或")
+BOUNDS = frozenset(
+    re.findall(
+        r"\w+",
+        "between from least most more less fewer over under than up maybe or to zwischen entre между tra",
+    )
+)
+PRONOUNS = re.compile(
+    r"\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
+    r"(?:is|must be)\s*:?\s+",
+    re.IGNORECASE,
+)
+
+
+def flat(text: str) -> str:
+    r"""A text without font commands, math delimiters and Markdown's emphasis.
+
+    Example:
+        >>> flat(r"**12**\text{ boys}")
+        '12 boys'
+    """
+    for _ in range(3):
+        text = WRAPPER.sub(r" \1 ", text)
+    text = MARKUP.sub("", SPACING.sub(" ", text.strip()).strip())
+    return " ".join(text.replace("per cent", "percent").split()).rstrip(" .").lstrip()
+
+
+def is_word(run: str) -> bool:
+    """Whether letters in a row are a word, and not a product such as `xy`."""
+    run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".")
+    if NEGATION.fullmatch(run):
+        return True
+    return (
+        len(run) > 3
+        or not run.isascii()
+        or run.lower() in JOINERS | BOUNDS
+        or bool(unit_of(run))
+        or run.lower() == "sq"
+        or "." in run
+    )
+
+
+def _words(text: str) -> list[re.Match[str]]:
+    runs = [*WORD.finditer(text)]
+    is_prose = any(len(run[0]) > 3 and run[0].isalpha() and not unit_of(run[0]) for run in runs)
+    return [run for run in runs if is_prose or is_word(run[0]) or VERB.fullmatch(run[0])]
+
+
+def commitment(text: str) -> str | None:
+    r"""The formula, list or word that an answer commits to, by the rule at the head of this file; `None` for a hedge.
+
+    Example:
+        >>> commitment(r"34 \text{ girls, not } 35"), commitment("12 boys and 34 girls"), commitment("x = 3")
+        ('34 "girls"', None, 'x = 3')
+    """
+    if r"\begin" in text:
+        return text
+    said = BASE.sub(r"_{\1}", flat(text))
+    if label := LABEL.match(said):
+        said = said[label.end() :]
+        if ANY_LABEL.search(said):
+            return None
+    if not _words(said):
+        return text if said == flat(text) else said
+    sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
+    said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
+    said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
+    said = REASON.split(FORMULA_REMARK.sub("", REMARK.sub("", said)), maxsplit=1)[0] or said
+    if (denied := NEGATION.search(said)) and NUMBER.search(said):
+        said = said[: denied.start()]
+        if not NUMBER.search(said):
+            return None
+    return _stated(said)
+
+
+def _stated(said: str, is_rest: bool = False) -> str | None:
+    words = _words(said)
+    ends = [0, *(word.end() for word in words)]
+    starts = [*(word.start() for word in words), len(said)]
+    segments = [said[end:start] for end, start in zip(ends, starts, strict=True)]
+    numbered = [index for index, segment in enumerate(segments) if NUMBER.search(segment)]
+    spoken = [word[0].lower().rstrip(".") for word in words]
+    if not numbered:
+        return PRONOUNS.sub("", said)
+    if len(numbered) > 1:
+        if set(spoken[numbered[0] : numbered[-1]]) <= JOINERS and not (BOUNDS - {"or"}) & set(spoken):
+            return re.sub(rf"(?<![^\W\d_])(?:{'|'.join(ALTERNATIVES)})(?![^\W\d_])", "or", said[ends[numbered[0]] :])
+        start = ANSWER_IS.match(said) or VERB.search(said)
+        if start is None or is_rest or not NUMBER.search(said, start.end()):
+            return None
+        return _stated(said[start.end() :], is_rest=True)
+    if BOUNDS & set(spoken):
+        return None
+    formula = segments[numbered[0]].rstrip(" ,;:=.").lstrip(" ,;:=")
+    unit = said[ends[numbered[0] + 1] - len(words[numbered[0]][0]) :] if numbered[0] < len(words) else ""
+    return f'{formula} "{unit.strip(" .")}"' if unit and not VERB.match(unit) else formula
+
+
+ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
+
+
+def words_verdict(answer: str, gold: str) -> bool | None:
+    r"""Whether two answers are the same words; `None` unless both are words.
+
+    Example:
+        >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")
+        (True, False, None)
+    """
+    one, other = (ARTICLE.sub("", flat(text)).strip(" .\"'").casefold() for text in (answer, gold))
+    if one == other and one:
+        return True
+    is_text = (
+        (r"\text" in gold or re.search(r"[^\W\d_]{4}", other)) and len(one) > 1 and not NUMBER.search(answer + gold)
+    )
+    is_words = is_text and all(re.fullmatch(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*", text) for text in (one, other))
+    return False if is_words else None
