@@ -34,8 +34,9 @@ def math_reward(
 
     $$ r(x, y) = +1 \text{ if is\_equivalent}(y, y^*) \text{ else } -1 $$
 
-    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). Equivalence is
-    [`~leash_trl.rewards.grading`]'s where it can read both answers, else math-verify's, run in worker processes with a hard limit of processor time and memory, so it cannot hang and works in any thread;
+    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). Equivalence is that of
+    [`~leash_trl.rewards.grading`]: values where both answers can be read, else math-verify's verdict. That runs in
+    worker processes with a hard limit of processor time and memory, so it cannot hang and works in any thread;
     [`~leash_trl.rewards.grader_pool.GraderPool`] says what one comparison and one batch may take.
 
     Args:
