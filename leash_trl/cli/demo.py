@@ -39,10 +39,11 @@ def main(argv: list[str]) -> None:
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")
     _write_figure(output_dir, arguments.seeds)
 
-    from leash_trl.gym.record import NUM_PROBLEMS, NUM_SAMPLES
+    from leash_trl.gym.record import BASE_SAMPLES, NUM_PROBLEMS, NUM_SAMPLES
 
     print(
-        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1. "
+        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the base "
+        f"{BASE_SAMPLES}. "
         f"Table and figure are in {output_dir}."
     )
 

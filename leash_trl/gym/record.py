@@ -16,11 +16,14 @@ from leash_trl.length_control.targets import with_suffix
 MAX_NEW_TOKENS = 256
 NUM_PROBLEMS = SIZES["test"]
 NUM_SAMPLES = 4
+BASE_SAMPLES = 16  # the base is measured once, and all runs are compared with it
 BATCH_SIZE = 512  # a model this small is limited by the number of calls
 
 
-def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "") -> GradedSamples:
-    """Four completions of a gym model for each of the held-out problems, sampled at temperature 1 and graded.
+def measure(
+    path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "", num_samples: int = NUM_SAMPLES
+) -> GradedSamples:
+    """Completions of a gym model for each of the held-out problems, sampled at temperature 1 and graded.
 
     Args:
         path (`str`, *optional*):
@@ -29,6 +32,8 @@ def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "")
             Seed of the sampling.
         prompt_suffix (`str`, *optional*):
             Appended to every problem, for methods that tell the model its target.
+        num_samples (`int`, *optional*, defaults to `4`):
+            Completions of each problem.
     """
     problems = gym_problems("test", NUM_PROBLEMS)
     if prompt_suffix:
@@ -37,7 +42,7 @@ def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "")
         AutoModelForCausalLM.from_pretrained(path),
         AutoTokenizer.from_pretrained(path),
         problems,
-        num_samples=NUM_SAMPLES,
+        num_samples=num_samples,
         max_new_tokens=MAX_NEW_TOKENS,
         seed=seed,
         batch_size=BATCH_SIZE,
@@ -47,10 +52,12 @@ def measure(path: str = str(CHECKPOINT), seed: int = 0, prompt_suffix: str = "")
 
 def write_record() -> Summary:
     """Measures the base model and stores the result beside it."""
-    summary = summarize(measure())
+    summary = summarize(measure(num_samples=BASE_SAMPLES))
     record = {
         "made_by": "leash gym build; leash gym record",
         "versions": {package: version(package) for package in ("torch", "transformers")},
+        "num_problems": NUM_PROBLEMS,
+        "num_samples": BASE_SAMPLES,
         **asdict(summary),
     }
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
