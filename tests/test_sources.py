@@ -212,7 +212,7 @@ def test_splits_are_named_where_the_choice_is_open_or_wrong(write_rows, tmp_path
 
 def test_the_gym_is_a_source_with_both_splits():
     test = load_problems("gym_test")
-    assert len(test) == 128
+    assert len(test) == 512
     assert (
         test.to_list()
         == load_problems("gym", split="test")

@@ -199,11 +199,11 @@ def _environment(autoescape: bool) -> jinja2.Environment:
 
 
 def whole_interval(text: str) -> str:
-    """A cell whose interval stays on one line where the cell is broken into two.
+    r"""A cell whose interval stays on one line where the cell is broken into two.
 
     Example:
-        >>> whole_interval("-49.8 [-52.2, -47.3]").split()
-        ['-49.8', '[-52.2,\xa0-47.3]']
+        >>> whole_interval("-49.8 [-52.2, -47.3]")
+        '-49.8 [-52.2,\xa0-47.3]'
     """
     return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
