@@ -65,6 +65,9 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
             setup_checks.warn_about_misspelt_target(columns)
             if not has_own_prompts:
                 setup_checks.warn_about_strings(train_dataset, self._tokenizer)
+            if not self.use_vllm and self.rollout_func in (None, shrinking_rollout):
+                model_limits = self.accelerator.unwrap_model(self.model).generation_config
+                setup_checks.warn_about_no_limit(args, self.generation_config, model_limits)
         is_readable = isinstance(train_dataset, Dataset) and columns is not None and len(train_dataset) > 0
         # an image is more tokens than its place in text
         if is_readable and not has_own_prompts and not self._is_vlm:

@@ -23,7 +23,6 @@ LEAST = {
     "steps_per_generation": 1,
     "generation_batch_size": 1,
     "num_generations": 2,
-    "num_generations_eval": 1,
     "num_iterations": 1,
 }
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
@@ -111,7 +110,7 @@ class LeashGRPOConfig(GRPOConfig):
 
         max_completion_length (`int`, *optional*, defaults to `32768`):
             Maximum number of tokens to generate per completion. `generation_kwargs` may set another (`max_new_tokens`,
-            with vLLM `max_tokens`), which wins, as in TRL; with vLLM, `None` leaves it to the model's context.
+            with vLLM `max_tokens`), which wins, as in TRL; `None` leaves it to the engine.
         epsilon_high (`float`, *optional*, defaults to `0.28`):
             Upper clipping range of the importance ratio (DAPO's clip-higher).
         lr_scheduler_type (`str`, *optional*, defaults to `"constant"`):
@@ -298,22 +297,20 @@ class LeashGRPOConfig(GRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have, infinite where only vLLM's context ends it."""
+        """Most tokens that a completion may have, infinite where the engine's own limit or the context ends it."""
         limit = self._limit()[1]
         return math.inf if limit is None else limit
 
     def _check_limit(self, method: LengthControl) -> None:
         name, limit = self._limit()
-        without_effect = {"max_length", "max_new_tokens" if self.use_vllm else "max_tokens"}
-        if found := sorted(without_effect & set(self.generation_kwargs or {})):
+        unknown = {"max_length", "max_new_tokens"} if self.use_vllm else {"max_tokens"}
+        if found := sorted(unknown & set(self.generation_kwargs or {})):
             raise ValueError(
                 f"generation_kwargs holds {found[0]}, which does not limit completions here; set max_completion_length"
             )
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"{name} is {limit!r}, but must be a positive whole number of tokens")
         remedy = "set it to the most tokens that a completion may have"
-        if limit is None and not self.use_vllm:
-            raise ValueError(f"{name} is None, and transformers then ends completions after 20 tokens; {remedy}")
         if limit is None and method.needs_limit:
             raise ValueError(
                 f"{name} is None, but length_control={self.length_control!r} measures by the generation limit; "

@@ -25,7 +25,7 @@ from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_wit
 
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+    from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
     from leash_trl.leash_grpo_config import LeashGRPOConfig
 
@@ -183,6 +183,25 @@ def check_asks(dataset: Any) -> None:
     """
     if isinstance(dataset, Dataset) and "prompt" in (known_columns(dataset) or []):
         check_not_blank(dataset["prompt"])
+
+
+def warn_about_no_limit(args: "LeashGRPOConfig", *generation_configs: "GenerationConfig") -> None:
+    """Warns where nothing limits completions, which transformers then ends after 20 tokens.
+
+    Args:
+        args (`LeashGRPOConfig`):
+            Configuration of a run that samples with transformers.
+        generation_configs (`GenerationConfig`):
+            The trainer's and the model's.
+    """
+    given = [getattr(config, name) for config in generation_configs for name in ("max_new_tokens", "max_length")]
+    if args.max_completion_length is None and not any(given):
+        warnings.warn(
+            "max_completion_length is None, and neither generation_kwargs nor the model's generation_config.json has "
+            "a limit: transformers ends completions after 20 tokens; set max_completion_length",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 def warn_about_strings(dataset: Any, tokenizer: "PreTrainedTokenizerBase") -> None:

@@ -129,12 +129,10 @@ def test_defaults_are_the_papers_recipe(config):
             "needs target_length",
         ),
         ({"dynamic_sampling_rounds": -1}, "dynamic_sampling_rounds is -1"),
-        ({"max_completion_length": None}, "max_completion_length is None"),  # transformers would stop at 20 tokens
-        ({"generation_kwargs": {"max_new_tokens": None}}, "generation_kwargs.max_new_tokens is None"),
         ({"generation_kwargs": {"max_new_tokens": 4096}}, "below generation_kwargs.max_new_tokens=4096"),
         ({"generation_kwargs": {"max_new_tokens": 0}}, "generation_kwargs.max_new_tokens is 0"),
         ({"generation_kwargs": '{"max_new_tokens": 9.5}'}, "generation_kwargs.max_new_tokens is 9.5"),
-        ({"generation_kwargs": {"max_length": 9000}}, "generation_kwargs holds max_length"),
+        ({"generation_kwargs": {"max_length": 9000}, "use_vllm": True}, "generation_kwargs holds max_length"),
         ({"generation_kwargs": {"max_tokens": 9000}}, "generation_kwargs holds max_tokens"),
         ({"generation_kwargs": {"max_new_tokens": 9000}, "use_vllm": True}, "generation_kwargs holds max_new_tokens"),
         (
@@ -211,6 +209,8 @@ def test_the_limit_is_what_the_engine_is_told(config):
     assert config(generation_kwargs={"max_new_tokens": 9000}).generation_limit == 9000
     assert config(generation_kwargs={"max_tokens": 50000}, use_vllm=True).generation_limit == 50000
     assert config(generation_kwargs={"max_new_tokens": 9000}, max_completion_length=None).generation_limit == 9000
+    assert config(generation_kwargs={"max_length": 9000}, max_completion_length=None).generation_limit == math.inf
+    assert config(num_generations_eval=0).num_generations_eval == 0  # TRL takes num_generations then
 
 
 def test_milestones_of_a_command_line_become_numbers(config):
