@@ -13,21 +13,24 @@ from leash_trl.length_control.targets import question_of
 
 
 class PromptStream:
-    """Rows of a data set in a seeded random order of its own, pass after pass; the same on every process.
+    """Rows of a data set in an order of its own, pass after pass; the same on every process.
 
     The first pass goes through the first epoch's order from its end. So no prompt comes twice until batches and
-    replacements together have used up the data set.
+    replacements together have used up the data set. Later passes are in seeded random order.
 
     Args:
         dataset (`Dataset`):
             Data set with a length and rows by index.
         seed (`int`):
             Seed of the run.
+        is_shuffled (`bool`, *optional*, defaults to `True`):
+            Whether epochs are in random order.
     """
 
-    def __init__(self, dataset: Any, seed: int):
+    def __init__(self, dataset: Any, seed: int, is_shuffled: bool = True):
         self._dataset = dataset
         self._seed = seed
+        self._is_shuffled = is_shuffled
         self._order: list[int] = []
         self._pass = -1
         self.position = 0
@@ -43,12 +46,17 @@ class PromptStream:
     def _next(self) -> dict[str, Any]:
         number, index = divmod(self.position, len(self._dataset))
         if number != self._pass:
-            # TRL: RepeatSampler.__iter__ draws the first epoch's order in the same way
-            generator = torch.Generator().manual_seed(self._seed + number)
-            self._order = torch.randperm(len(self._dataset), generator=generator).flip(0).tolist()
-            self._pass = number
+            self._order, self._pass = self._order_of(number), number
         self.position += 1
         return self._dataset[self._order[index]]
+
+    def _order_of(self, number: int) -> list[int]:
+        # TRL: RepeatSampler.__iter__ makes the first epoch's order in the same way
+        size = len(self._dataset)
+        if number == 0 and not self._is_shuffled:
+            return list(range(size))[::-1]
+        generator = torch.Generator().manual_seed(self._seed + number)
+        return torch.randperm(size, generator=generator).flip(0).tolist()
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """

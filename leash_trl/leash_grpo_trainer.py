@@ -92,7 +92,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             self._name, self._paper = self.length_control.name, paper
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         group_tensorboard_curves(self)
-        self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed)
+        self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
         if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:
             self._prompt_stream.check()
         self._end_ids = {

@@ -173,7 +173,8 @@ def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer
     assert sum(alive) / (4 * 4) > 1 - sum(plain_dead) / 4 + 0.2
 
 
-def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer):
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer, is_shuffled):
     """No prompt comes twice while the batches and their replacements together are fewer than the data set."""
     trainer = make_trainer(
         mostly_dead_reward,
@@ -182,6 +183,7 @@ def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer):
         lambda_lr=0.0,  # no length signal: many dead groups
         max_steps=5,
         per_device_train_batch_size=16,
+        shuffle_dataset=is_shuffled,
     )
     drawn, batches = [], []
     draw, score = trainer._draw_groups, trainer._score
