@@ -3,6 +3,7 @@
 import filecmp
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -266,3 +267,17 @@ def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(tmp_path):
     samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
     assert main(arguments) == 0
     assert samples.read_bytes() == whole
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(tmp_path, is_finished):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    shutil.copytree(tmp_path / "whole", tmp_path / "failed")
+    path = tmp_path / "failed" / "samples" / "gym_test.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    answered = next(c for row in rows for c in row["completions"] if c["answer"] is not None)
+    answered |= {"is_correct": None, "grader_failure": "lost its worker"}
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (rows if is_finished else rows[:5])))
+    assert main([*arguments, str(tmp_path / "failed")]) == 0
+    assert identical(tmp_path / "whole", tmp_path / "failed")

@@ -18,6 +18,7 @@ from leash_trl.evaluation.sampling_run import (
     check_prompts,
     check_run,
     completion_seed,
+    grade_again,
     num_done,
     sample_problems,
     samples_path,
@@ -309,3 +310,25 @@ def test_a_gold_that_cannot_be_read_is_an_error(tokenizer, sums, tmp_path):
     rows = sums.map(lambda row: {"solution": ""})
     with pytest.raises(ValueError, match="cannot be read"):
         run(SumEngine(tokenizer), rows, tmp_path, plan())
+
+
+def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(tokenizer, sums, tmp_path, monkeypatch):
+    whole, failed = tmp_path / "whole", tmp_path / "failed"
+    run(SumEngine(tokenizer), sums, whole, plan())
+    real = sampling_run.grade
+    lost = Grade("15", None, "lost its worker")
+    monkeypatch.setattr(
+        sampling_run,
+        "grade",
+        lambda texts, *rest: [lost if verdict.answer == "15" else verdict for verdict in real(texts, *rest)],
+    )
+    run(SumEngine(tokenizer), sums, failed, plan())
+    path = samples_path(failed, "sums")
+    before = path.read_bytes()
+    assert before != samples_path(whole, "sums").read_bytes()
+    grade_again(failed, "sums", plan())  # the machine is as it was
+    assert path.read_bytes() == before
+
+    monkeypatch.setattr(sampling_run, "grade", real)
+    grade_again(failed, "sums", plan())
+    assert path.read_bytes() == samples_path(whole, "sums").read_bytes()

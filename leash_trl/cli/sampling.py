@@ -351,13 +351,14 @@ def _sample_locked(
     references: dict[str, str],
     folder: Path,
 ) -> None:
-    from leash_trl.evaluation.sampling_run import check_prompts, check_run, mend_samples, num_done
+    from leash_trl.evaluation.sampling_run import check_prompts, check_run, grade_again, mend_samples, num_done
 
     with user_errors(model_name_or_path=arguments.model_name_or_path):
         todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
         check_run(folder, describe_run(arguments, plan, problems, references), is_complete=not todo)
         for name, rows in problems.items():
             mend_samples(folder, name, rows, plan)
+            grade_again(folder, name, plan)
         if not todo:
             return
         with user_errors(only_loads=True, model_name_or_path=arguments.model_name_or_path):

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +20,13 @@ from leash_trl.evaluation.samples import (
     SAMPLES_FOLDER,
     ProblemSamples,
     SampledCompletion,
+    iterate_samples,
     parse_line,
     read_run,
     whole_lines,
 )
 from leash_trl.rewards.answer import opens_thinking
-from leash_trl.rewards.grading import grade
+from leash_trl.rewards.grading import Grade, grade
 from leash_trl.whole_file import write_whole
 
 
@@ -219,6 +220,43 @@ def mend_samples(folder: Path, name: str, problems: Dataset, plan: SamplingPlan)
     if not stored.is_clean:
         _keep(path, [stored.rows[index] for index in sorted(stored.rows)])
     return set(stored.rows)
+
+
+def grade_again(folder: Path, name: str, plan: SamplingPlan) -> None:
+    """Grades the completions of a mended file that could not be graded once more, from their texts.
+
+    Args:
+        folder (`Path`), name (`str`), plan ([`SamplingPlan`]):
+            As in [`sample_problems`].
+    """
+    path = samples_path(folder, name)
+    rows = [row for row in iterate_samples(path) if any(map(_is_ungraded, row.completions))] if path.is_file() else []
+    lost = [(row.solution, completion) for row in rows for completion in row.completions if _is_ungraded(completion)]
+    if not lost:
+        return
+    # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
+    verdicts = iter(grade([completion.text for _, completion in lost], [gold for gold, _ in lost], plan.lenient))
+    changed = {row.index: replace(row, completions=tuple(_regraded(row, verdicts))) for row in rows}
+    temporary = path.with_name(f"{path.name}.tmp")
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.writelines(f"{changed.get(row.index, row).to_json()}\n" for row in iterate_samples(path))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    left = sum(_is_ungraded(completion) for row in changed.values() for completion in row.completions)
+    logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)
+
+
+def _is_ungraded(completion: SampledCompletion) -> bool:
+    return completion.is_correct is None
+
+
+def _regraded(row: ProblemSamples, verdicts: Iterator[Grade]) -> Iterator[SampledCompletion]:
+    for completion in row.completions:
+        if _is_ungraded(completion):
+            verdict = next(verdicts)
+            completion = replace(completion, is_correct=verdict.is_correct, grader_failure=verdict.failure)
+        yield completion
 
 
 def _keep(path: Path, spans: Sequence[tuple[int, int]]) -> None:
