@@ -231,7 +231,7 @@ def test_csv_has_a_line_per_run_and_benchmark(base, leash):
 
 def test_csv_columns_come_in_the_order_of_the_metrics(base, leash):
     header = to_csv([base, leash], base).splitlines()[0].split(",")
-    identity = ["label", "model", "step", "benchmark", "num_problems", "num_expected", "num_samples"]
+    identity = ["label", "model", "step", "benchmark", "num_problems", "num_expected", "num_graded", "num_samples"]
     means = [name + end for name in base.overall.means for end in ("", "_low", "_high")]
     changes = [
         name + end

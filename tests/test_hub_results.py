@@ -129,3 +129,11 @@ def test_named_sources_are_on_the_hub_where_the_run_has_all_their_problems(tmp_p
     run = load_results(write_run(tmp_path / "run", {name: solved[:size] for name, size in sizes.items()}))
     # aime25 lacks a problem, the gym is not on the Hub, and nobody knows mine
     assert hub_benchmarks(run) == {"aime24": HubBenchmark("HuggingFaceH4/aime_2024", num_problems=30)}
+
+
+def test_a_problem_that_could_not_be_graded_does_not_keep_a_finished_run_from_the_hub(tmp_path):
+    rows = [problem(i, completion("1", 8, None if i == 7 else True)) for i in range(30)]
+    run = load_results(write_run(tmp_path / "run", {"aime24": rows}))
+    (entry,) = parse_eval_result_entries(yaml.safe_load(hub_eval_results(run, hub_benchmarks(run))))
+    assert entry.value == 100.0
+    assert "30 problems, 29 of them graded" in entry.notes

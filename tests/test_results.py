@@ -295,7 +295,7 @@ def test_unscorable_completions_are_left_out_of_accuracy_and_said(tmp_path, capl
     lost = problem(1, *(completion("1", 10, None) for _ in range(4)))
     results = load_results(write_run(tmp_path / "run", {"aime": [mixed, lost]}))
     row = results.benchmarks[0]
-    assert (row.num_problems, row.num_expected, results.problems["aime"].ids) == (1, 2, ("p0",))
+    assert (row.num_problems, row.num_graded, row.is_partial, results.problems["aime"].ids) == (2, 1, False, ("p0",))
     found = values(row)
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["pass_at_2"] == 1.0  # of 3 pairs
@@ -305,3 +305,31 @@ def test_unscorable_completions_are_left_out_of_accuracy_and_said(tmp_path, capl
     assert found["tokens"] == 30.0
     assert (row.statistics["right_tokens"], row.statistics["wrong_tokens"]) == (15.0, 30.0)
     assert "5 of 8" in caplog.text
+
+
+def with_lost(folder, lost, size=4, right=()):
+    """A run with one completion per problem, of which those of some problems could not be graded."""
+    verdicts = {i: None if i in lost else i in right for i in range(size)}
+    rows = [problem(i, completion("1", 10 * (i + 1), verdict)) for i, verdict in verdicts.items()]
+    return load_results(write_run(folder, {"aime": rows}, label=folder.name))
+
+
+def test_runs_are_compared_on_the_problems_that_both_have_graded(tmp_path):
+    base, leash = with_lost(tmp_path / "base", {0}), with_lost(tmp_path / "leash", {1}, right={3})
+    change = compare_results(leash, base).benchmarks[0]
+    assert change.accuracy == mean_share_difference(np.array([0.0, 1.0]), num_samples=1)
+    assert (change.tokens.value, leash.overall.is_partial) == (0.0, False)
+    warning = interval_warning([base, leash])
+    assert "\n" not in warning
+    assert all(words in warning for words in ("1 of 4 of aime in 'base'", "1 of 4 of aime in 'leash'"))
+
+
+def test_a_comparison_without_a_problem_that_both_have_graded_is_refused(tmp_path):
+    runs = [with_lost(tmp_path / str(lost), {lost}, size=2) for lost in (0, 1)]
+    with pytest.raises(ValueError, match=r"no problem of aime graded in both.*again"):
+        compare_results(*runs)
+
+
+def test_a_benchmark_of_which_nothing_could_be_graded_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(ValueError, match=r"aime: .*could be graded.*run the command that made this folder again"):
+        with_lost(tmp_path / "run", {0, 1}, size=2)

@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     sample_all(arguments, plan, problems, dict(zip(names, arguments.benchmarks, strict=True)), folder)
     with user_errors():
         results = load_results(folder)
-    write_results(folder, results, baseline)
+        write_results(folder, results, baseline)
     print(f"\n{summary_markdown([results] if baseline is None else [baseline, results], baseline)}")
     print(f"Samples and results are in {folder}; leash behavior, plot and report read it.")
 

@@ -222,6 +222,7 @@ def _record(run: RunResults, row: BenchmarkResult, change: Change | None) -> dic
         "benchmark": row.name,
         "num_problems": row.num_problems,
         "num_expected": row.num_expected,
+        "num_graded": row.num_graded,
         "num_samples": row.num_samples,
         **_with_bounds(row.means),
         **row.statistics,

@@ -62,8 +62,8 @@ def hub_eval_results(
 ) -> str:
     """Content of one file of a model repository's `.eval_results/` folder: avg@k in percent, one entry per benchmark.
 
-    The notes of each entry say how it was sampled, its interval, its number of problems, its mean length, and whether
-    the problems came from a local copy.
+    The notes of each entry say how it was sampled, its interval, its number of problems and of graded ones, its mean
+    length, and whether the problems came from a local copy.
 
     Args:
         run (`RunResults`):
@@ -162,11 +162,12 @@ def _is_local(reference: str | None, benchmark: HubBenchmark) -> bool:
 
 def _notes(run: RunResults, row: BenchmarkResult, benchmark: HubBenchmark) -> str:
     sampling = run.run["sampling"]
-    warning = few_problems({row.name: row.num_problems})
+    warning = few_problems({row.name: row.num_graded})
     is_local = _is_local(run.run["benchmarks"][row.name].get("reference"), benchmark)
+    graded = "" if row.num_graded == row.num_problems else f", {row.num_graded} of them graded"
     return (
         f"Avg@{row.num_samples} in % [{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]; "
-        f"{row.num_problems} problems{', rows from a local copy' if is_local else ''}; "
+        f"{row.num_problems} problems{graded}{', rows from a local copy' if is_local else ''}; "
         f"{row.tokens.value:.0f} tokens per completion; temperature {sampling['temperature']}, "
         f"top_p {sampling['top_p']}, top_k {sampling['top_k']}, max_new_tokens {sampling['max_new_tokens']}, "
         f"{run.run['decoding']['name']} decoding{f'; {warning}' if warning else ''}"

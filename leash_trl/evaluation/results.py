@@ -42,6 +42,7 @@ logger = logging.getLogger(__name__)
 OVERALL = "overall"
 # the paper of short-m@k recommends these two
 VOTING_SHORTEST = (1, 3)
+GRADED_AGAIN = "run the command that made this folder again: it grades them again"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class BenchmarkResult:
             Name of the benchmark, or `"overall"`.
         num_problems (`int`), num_expected (`int`):
             Problems sampled, and problems there are; fewer of the former in a run that is not finished.
+        num_graded (`int`):
+            Problems of which a completion could be graded; the numbers below are of these.
         num_samples (`int`):
             k, completions per problem.
         means (`dict[str, Estimate]`):
@@ -69,6 +72,7 @@ class BenchmarkResult:
     name: str
     num_problems: int
     num_expected: int
+    num_graded: int
     num_samples: int
     means: dict[str, Estimate]
     statistics: dict[str, float | None]
@@ -101,14 +105,17 @@ class ProblemMeans:
 
     Args:
         ids (`tuple[str, ...]` of length P):
-            Names of the problems.
+            Names of the problems that could be graded.
         accuracy (`np.ndarray` of shape `(P,)`), tokens (`np.ndarray` of shape `(P,)`):
             Share of right completions in [0, 1], and mean length in tokens, of each problem.
+        ungraded (`frozenset[str]`):
+            Names of the problems that were sampled, but could not be graded.
     """
 
     ids: tuple[str, ...]
     accuracy: np.ndarray
     tokens: np.ndarray
+    ungraded: frozenset[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,9 +157,15 @@ def have_overall(runs: Iterable[RunResults]) -> bool:
 
 
 def interval_warning(runs: Iterable[RunResults]) -> str:
-    """One line to say beside the intervals of runs where problems are few; empty where there are enough."""
-    rows = sorted((row for run in runs for row in run.benchmarks), key=lambda row: -row.num_problems)
-    return few_problems({row.name: row.num_problems for row in rows})
+    """One line to say beside the intervals of runs whose problems are few or not all graded; else empty."""
+    rows = sorted(((run.label, row) for run in runs for row in run.benchmarks), key=lambda pair: -pair[1].num_graded)
+    lost = [
+        f"{row.num_problems - row.num_graded} of {row.num_problems} of {row.name} in {label!r}"
+        for label, row in rows
+        if row.num_graded < row.num_problems
+    ]
+    left_out = f"Left out, because they could not be graded: {', '.join(lost)} ({GRADED_AGAIN})." if lost else ""
+    return " ".join(filter(None, [few_problems({row.name: row.num_graded for _, row in rows}), left_out]))
 
 
 @dataclass(frozen=True)
@@ -211,10 +224,10 @@ def load_results(folder: str | Path, allow_partial: bool = False) -> RunResults:
             problem is left out.
 
     Raises:
-        `ValueError`: If the folder holds no run, the run is not finished and `allow_partial` is false, no problem is
-            sampled at all, or the samples do not fit what the run says.
+        `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.
     """
-    return _run_results(*load_samples(folder, allow_partial))
+    run, samples = load_samples(folder, allow_partial)
+    return _run_results(run, samples, {name: _gradable(f"{folder}, {name}", rows) for name, rows in samples.items()})
 
 
 def load_samples(
@@ -227,7 +240,8 @@ def load_samples(
             As in [`load_results`].
 
     Raises:
-        `ValueError`: As [`load_results`].
+        `ValueError`: If the folder holds no run, the run is not finished and `allow_partial` is false, no problem is
+            sampled at all, or the samples do not fit what the run says.
     """
     run = read_run(folder)
     files = sample_files(folder)
@@ -236,7 +250,6 @@ def load_samples(
         _check_samples(f"{folder}, {name}", problems, run["benchmarks"][name]["num_problems"], run["num_samples"])
     if not allow_partial:
         _check_complete(folder, run, samples)
-    samples = {name: _gradable(f"{folder}, {name}", problems) for name, problems in samples.items() if problems}
     samples = {name: problems for name, problems in samples.items() if problems}
     if not samples:
         raise ValueError(f"{folder} holds no samples yet; let leash eval sample at least one problem")
@@ -258,7 +271,11 @@ def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int
 
 
 def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples]:
-    """The problems without those of which nothing could be graded; says what could not."""
+    """The problems without those of which nothing could be graded; says what could not.
+
+    Raises:
+        `ValueError`: If nothing is left.
+    """
     failures = [
         completion.grader_failure
         for problem in problems
@@ -268,14 +285,17 @@ def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples
     if not failures:
         return problems
     kept = [problem for problem in problems if any(c.is_correct is not None for c in problem.completions)]
+    if not kept:
+        raise ValueError(f"{place}: no completion could be graded (the first {failures[0]}); {GRADED_AGAIN}")
     logger.warning(
         "%s: %d of %d completions could not be graded (the first %s) and count as neither right nor wrong; so %d "
-        "problems are left out; sample into a new folder to have them",
+        "problems are left out; %s",
         place,
         len(failures),
         sum(len(problem.completions) for problem in problems),
         failures[0],
         len(problems) - len(kept),
+        GRADED_AGAIN,
     )
     return kept
 
@@ -293,27 +313,35 @@ def _check_complete(folder: str | Path, run: dict[str, Any], samples: dict[str, 
         )
 
 
-def _run_results(run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> RunResults:
+def _run_results(
+    run: dict[str, Any], samples: dict[str, list[ProblemSamples]], graded: dict[str, list[ProblemSamples]]
+) -> RunResults:
     budgets = token_budgets(run["sampling"]["max_new_tokens"])
-    values = {name: _problem_values(problems, budgets) for name, problems in samples.items()}
+    values = {name: _problem_values(problems, budgets) for name, problems in graded.items()}
     benchmarks = tuple(
         BenchmarkResult(
             name=name,
-            num_problems=len(problems),
+            num_problems=len(samples[name]),
             num_expected=run["benchmarks"][name]["num_problems"],
+            num_graded=len(problems),
             num_samples=run["num_samples"],
             means={metric: _mean(metric, column) for metric, column in values[name].items()},
             statistics=_statistics(problems),
         )
-        for name, problems in samples.items()
+        for name, problems in graded.items()
     )
     return RunResults(
         run=run,
         benchmarks=benchmarks,
         overall=_overall(run, benchmarks),
         problems={
-            name: ProblemMeans(tuple(p.id for p in problems), values[name]["accuracy"], values[name]["tokens"])
-            for name, problems in samples.items()
+            name: ProblemMeans(
+                ids := tuple(problem.id for problem in problems),
+                values[name]["accuracy"],
+                values[name]["tokens"],
+                frozenset(problem.id for problem in samples[name]).difference(ids),
+            )
+            for name, problems in graded.items()
         },
     )
 
@@ -327,6 +355,7 @@ def _overall(run: dict[str, Any], benchmarks: Sequence[BenchmarkResult]) -> Benc
         name=OVERALL,
         num_problems=sum(benchmark.num_problems for benchmark in benchmarks),
         num_expected=sum(benchmark["num_problems"] for benchmark in run["benchmarks"].values()),
+        num_graded=sum(benchmark.num_graded for benchmark in benchmarks),
         num_samples=run["num_samples"],
         means={
             metric: mean_over_benchmarks([benchmark.means[metric] for benchmark in benchmarks])
@@ -393,21 +422,29 @@ def _statistics(problems: Sequence[ProblemSamples]) -> dict[str, float | None]:
 def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
     """Differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
 
-    The intervals are those of the differences problem by problem, so how hard the problems are drops out.
+    The intervals are those of the differences problem by problem, so how hard the problems are drops out. What one of
+    the runs could not grade is left out of both; [`interval_warning`] says how much.
 
     Args:
         run (`RunResults`), baseline (`RunResults`):
             Runs on the same problems of the same benchmarks, in any order.
 
     Raises:
-        `ValueError`: If benchmarks or problems differ.
+        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
     _check_same(run, baseline, set(run.problems), set(baseline.problems), "benchmarks")
     num_samples = min(run.overall.num_samples, baseline.overall.num_samples)
     pairs = {}
-    for name, problems in run.problems.items():
-        _check_same(run, baseline, set(problems.ids), set(baseline.problems[name].ids), f"problems of {name}")
-        pairs[name] = (problems, _in_order(baseline.problems[name], problems.ids))
+    for name, own in run.problems.items():
+        base = baseline.problems[name]
+        _check_same(run, baseline, {*own.ids, *own.ungraded}, {*base.ids, *base.ungraded}, f"problems of {name}")
+        ids = tuple(problem_id for problem_id in own.ids if problem_id not in base.ungraded)
+        if not ids:
+            raise ValueError(
+                f"{run.label!r} and its baseline {baseline.label!r} have no problem of {name} graded in both; run the "
+                "commands that made their folders again: they grade them again"
+            )
+        pairs[name] = (_chosen(own, ids), _chosen(base, ids))
     changes = tuple(_change(name, [pair], num_samples) for name, pair in pairs.items())
     return RunComparison(
         label=run.label,
@@ -431,10 +468,10 @@ def _first_few(names: set[str]) -> str:
     return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
 
 
-def _in_order(problems: ProblemMeans, ids: tuple[str, ...]) -> ProblemMeans:
+def _chosen(problems: ProblemMeans, ids: tuple[str, ...]) -> ProblemMeans:
     place = {problem_id: i for i, problem_id in enumerate(problems.ids)}
     order = [place[problem_id] for problem_id in ids]
-    return ProblemMeans(ids, problems.accuracy[order], problems.tokens[order])
+    return ProblemMeans(ids, problems.accuracy[order], problems.tokens[order], problems.ungraded)
 
 
 def _change(name: str, pairs: Sequence[tuple[ProblemMeans, ProblemMeans]], num_samples: int) -> Change:
