@@ -39,6 +39,65 @@ def test_quick_verdicts(answer, gold, expected):
     assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
 
 
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        # a word beside a number may change it
+        *((text, "5", False) for text in ("negative 5", "minus 5", "half of 5", "twice 5", "the square root of 5")),
+        *((text, "5", False) for text in ("below 5", "all except 5", "multiples of 5", "x=5 is wrong", "5 squared")),
+        *((text, "60", False) for text in ("16 out of 60", "1 of 60")),
+        ("The negative root is -5", "-5", True),
+        (r"120 \text{ square meters}", "120", True),
+        (r"5 \text{ cm squared}", "5", True),
+        # a relation with one side, an equation that is not solved, a list that goes on
+        ("> 42", "42", False),
+        (r"\neq 42", "42", False),
+        (r"\geq 4", "4", False),
+        ("2x=10", "10", False),
+        ("3x+1=10", "10", False),
+        (r"\cos x = 10", "10", True),
+        ("x+y=10", "10", True),
+        ("5, ...", "5", False),
+        (r"5\to 6", "5", False),
+        # letters
+        ("3A+2B", "3a+2b", False),
+        ("X", "x", False),
+        ("x'", "x", False),
+        ("5 xy", "5", False),
+        ("b", "B", True),
+        ("(b)", "B", True),
+        (r"(\text{D})", "D", True),
+        (r"3+4\text{i}", "7", False),
+        (r"3+4\text{i}", "3+4i", True),
+        # units
+        ("120 m^2", "120", True),
+        (r"120\ \mathrm{m}^2", "120", True),
+        (r"5\,\mathrm{N}", "5", True),
+        (r"{52}_8", "52_8", True),
+        (r"\sin 45^\circ", r"\frac{\sqrt{2}}{2}", True),
+        (r"2\sin 10^\circ", r"2\sin 10", False),
+        (r"\sin 45", r"\sin 45^\circ", False),
+        ("2:05 AM", "14:05", False),
+        ("2:05 PM", "14:05", True),
+        ("12:30", "12:30 AM", True),
+        # signs of letters, and powers in a row
+        ("|x|+|y|=1", "x+y=1", None),
+        ("|x|:1", "x:1", None),
+        ("2^3^2", "512", True),
+        ("3!!", "720", None),
+    ],
+)
+def test_what_stands_beside_a_value_counts(answer, gold, expected):
+    assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
+
+
+@pytest.mark.parametrize("tail", ["!", "^1", "^x"])
+def test_a_long_tail_of_signs_raises_nothing(tail):
+    for answer in ("1" + tail * 900, "x" + tail * 900):
+        for gold in ("42", "y=2x+1", "1:2"):
+            assert not quick_verdict(stated_answer(answer), stated_answer(gold))
+
+
 def test_a_bare_list_is_not_read_as_a_formula():
     # math-verify takes a number out of a text, here the last
     assert quick_verdict(Answer("2, 3.5", "2, 3.5", is_found=False), stated_answer("3.50")) is None

@@ -271,13 +271,18 @@ class Formula:
 
     def by(self, other: "Formula") -> "Formula":
         """This formula times another one."""
-        return Formula(_apply(_multiply, self.evaluate, other.evaluate), self.names | other.names)
+        return self._joined(other, _multiply)
 
     def minus(self, other: "Formula") -> "Formula":
         """This formula less another one."""
+        return self._joined(other, lambda a, b: _add(a, _multiply(b, _rational(-1))))
+
+    def _joined(self, other: "Formula", function: Callable[[Value, Value], Value]) -> "Formula":
         return Formula(
-            lambda letters: _add(self.evaluate(letters), _multiply(other.evaluate(letters), _rational(-1))),
+            _apply(function, self.evaluate, other.evaluate),
             self.names | other.names,
+            self.is_whole and other.is_whole,
+            self.is_entire and other.is_entire,
         )
 
 
@@ -289,6 +294,7 @@ class _Parser:
         self.tokens = [(str(kind), str(sign)) for kind, sign in self.tokens]
         self.place = 0
         self.depth = 0
+        self.degree = _constant(1)  # what a degree is worth: inside a function it is an angle, else a unit
         self.names: set[str] = set()
         self.is_whole = all(kind != "number" or sign.isdigit() or "." not in sign for kind, sign in self.tokens)
         self.is_entire = True
@@ -307,9 +313,7 @@ class _Parser:
             raise Unreadable
 
     def sum(self) -> Evaluate:
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable
+        self.deepen()
         terms: list[tuple[int, Evaluate]] = []
         while not terms or self.next()[1] in ("+", "-"):
             sign = -1 if self.take("-") else 1
@@ -372,24 +376,34 @@ class _Parser:
         had_names = len(self.names)
         base = self.primary()
         has_letters = len(self.names) > had_names or self.tokens[self.place - 1][1] in (*self.names, ")", "}", "]")
-        while True:
-            if self.take("^"):
-                if self.take(r"\circ"):
-                    continue
-                start = self.place
-                base = _apply(_power, base, self.exponent())
-                exponent = self.tokens[start : self.place]
-                if has_letters and any(kind == "name" or sign in ("/", r"\frac") for kind, sign in exponent):
-                    self.is_entire = False
-            elif self.take("!"):
-                base = _apply(_factorial, base)
-            else:
-                return base
+        if self.take("!"):
+            base = _apply(_factorial, base)
+        if self.take("^"):
+            if self.take(r"\circ"):
+                return _apply(_multiply, base, self.degree)
+            start = self.place
+            base = _apply(_power, base, self.exponent())
+            exponent = self.tokens[start : self.place]
+            if has_letters and any(kind == "name" or sign in ("/", r"\frac") for kind, sign in exponent):
+                self.is_entire = False
+        if self.next()[1] in ("!", "^"):
+            raise Unreadable  # 3!! is not (3!)!, and 2^3! has two meanings
+        return base
 
     def exponent(self) -> Evaluate:
+        """What stands after `^`; of powers in a row, the last is taken first."""
+        self.deepen()
         sign = -1 if self.take("-") else 1
         exponent = self.primary()
+        if self.take("^"):
+            exponent = _apply(_power, exponent, self.exponent())
+        self.depth -= 1
         return exponent if sign == 1 else _apply(_multiply, _constant(-1), exponent)
+
+    def deepen(self) -> None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable
 
     def argument(self) -> Evaluate:
         """What a command such as `\\frac` is given: a group, or a single digit or letter."""
@@ -518,7 +532,9 @@ class _Parser:
                 raise Unreadable  # an inverse function
             power = self.argument()
         is_entire = name in ("sin", "cos", "sinh", "cosh", "exp")
+        outside, self.degree = self.degree, lambda letters: {(1, False, 1, 0): Fraction(1, 180)}
         operand = self.operand() if is_entire else self.guarded(self.operand)[0]
+        self.degree = outside
         called = _apply(lambda value: _call(name, value), operand)
         if base is not None:
             called = _apply(lambda a, b: _multiply(a, _inverse(_call("ln", b))), called, base)
@@ -667,7 +683,8 @@ def proportional(one: Formula, other: Formula) -> bool:
     names = one.names | other.names
     pairs = [(_value_at(one, point), _value_at(other, point)) for point in _points(names)]
     exact = [(a, b) for a, b in pairs if isinstance(a, dict) and isinstance(b, dict)]
-    if len(exact) < 3 or not all(a and b for a, b in exact):
+    is_sure = len(exact) >= 3 and one.is_entire and other.is_entire
+    if not is_sure or not all(a and b for a, b in exact):
         return False
     first, first_other = exact[0]
     return all(_multiply(a, first_other) == _multiply(b, first) for a, b in exact)

@@ -48,6 +48,13 @@ BOUNDS = frozenset(
         "between from least most more less fewer over under than up maybe or to zwischen entre между tra",
     )
 )
+GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
+# Words beside a number that make another one of it; before it they count from the last verb on
+CHANGED = re.compile(
+    r"\b(?:negative|minus|half|twice|double|triple|roots? of|squares? of|cubes? of|multiples? of|below|above|except)\b.*\d"
+    r"|\d\s*(?:squared|cubed|factorial)\b|\b(?:wrong|incorrect)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 PRONOUNS = re.compile(
     r"\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
     r"(?:is|must be)\s*:?\s+",
@@ -76,7 +83,7 @@ def is_word(run: str) -> bool:
     return (
         len(run) > 3
         or not run.isascii()
-        or run.lower() in JOINERS | BOUNDS
+        or run.lower() in JOINERS | BOUNDS | {"of", "out"}
         or bool(unit_of(run))
         or run.lower() == "sq"
         or "." in run
@@ -98,6 +105,8 @@ def commitment(text: str) -> str | None:
     """
     if r"\begin" in text:
         return text
+    if GOES_ON.search(text):
+        return None
     said = BASE.sub(r"_{\1}", flat(text))
     if label := LABEL.match(said):
         said = said[label.end() :]
@@ -132,13 +141,16 @@ def _stated(said: str, is_rest: bool = False) -> str | None:
         if start is None or is_rest or not NUMBER.search(said, start.end()):
             return None
         return _stated(said[start.end() :], is_rest=True)
-    if BOUNDS & set(spoken):
+    if BOUNDS & set(spoken) or CHANGED.search(
+        VERB.split(said[: starts[numbered[0]]])[-1] + said[starts[numbered[0]] :]
+    ):
         return None
     formula = segments[numbered[0]].rstrip(" ,;:=.").lstrip(" ,;:=")
     unit = said[ends[numbered[0] + 1] - len(words[numbered[0]][0]) :] if numbered[0] < len(words) else ""
     return f'{formula} "{unit.strip(" .")}"' if unit and not VERB.match(unit) else formula
 
 
+TEXT_GOLD = re.compile(r"[^\W\d_]{4}|^(?:[A-Z][a-z]+|yes|no)$")  # xyz and AB are products
 ARTICLE = re.compile(r"^(?:the|an?)\s+", re.IGNORECASE)
 
 
@@ -149,11 +161,10 @@ def words_verdict(answer: str, gold: str) -> bool | None:
         >>> words_verdict("Even", r"\text{even}"), words_verdict("odd", "even"), words_verdict("x", "even")
         (True, False, None)
     """
-    one, other = (ARTICLE.sub("", flat(text)).strip(" .\"'").casefold() for text in (answer, gold))
-    if one == other and one:
+    said, expected = (ARTICLE.sub("", flat(text)).strip(' ."') for text in (answer, gold))
+    if said == expected and said:
         return True
-    is_text = (
-        (r"\text" in gold or re.search(r"[^\W\d_]{4}", other)) and len(one) > 1 and not NUMBER.search(answer + gold)
-    )
+    one, other = said.casefold(), expected.casefold()
+    is_text = (r"\text" in gold or TEXT_GOLD.search(expected)) and len(one) > 1 and not NUMBER.search(answer + gold)
     is_words = is_text and all(re.fullmatch(r"[^\W\d_]+(?:[ '.-]+[^\W\d_]+)*", text) for text in (one, other))
-    return False if is_words else None
+    return one == other if is_words else None

@@ -32,7 +32,8 @@ IGNORED = re.compile(
     r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|bf|rm|it|limits|mathstrut)(?![A-Za-z])"
     r"|\\(?:text)?color\s*\{\w+\}|(?<=\d)\\!|\\!"
 )
-FONT = re.compile(r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|mathbf|operatorname)\s*\{\s*(\w)\s*\}")
+FONT = re.compile(r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}|\\text\s*\{\s*([ie])\s*\}")
+UPRIGHT_UNIT = re.compile(r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})")
 TEXT = re.compile(
     r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*\{([^{}]*)\}"
 )
@@ -41,7 +42,7 @@ SPELLINGS = [
     (re.compile(rf"\\(?:{names})(?![A-Za-z])"), sign)
     for names, sign in {
         "leqslant|leq|le": "≤", "geqslant|geq|ge": "≥", "neq|ne": "≠", "lt": "<", "gt": ">", "times|cdot|ast": "*",
-        "div": "/", "lor": "or", "land": "and", "langle": "(", "rangle": ")", "colon": ":", "approx": "≈", "to": "≈",
+        "div": "/", "lor": "or", "land": "and", "langle": "(", "rangle": ")", "colon": ":", "approx": "≈", "to": "=",
         "mid|vert": "|", "varnothing": r"\\emptyset", "degree": r"^\\circ", "equiv": "=",
     }.items()
 ]  # fmt: skip
@@ -52,15 +53,17 @@ GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 OVER = re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}")
 TEN_POWER = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)")
 COLON = re.compile(r"\{:\}|\\!:\\!|\s*:\s*")
-NUMERAL = re.compile(r"\(?\s*([0-9A-Fa-f]+)\s*\)?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
+NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
 BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 BASES |= {"twelve": 12, "sixteen": 16}
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]|(?<=[0-9])\'(?![0-9])'
 )
+ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
 SIMPLE_NAME = re.compile(r"[A-Za-z]'?(?:_(?:\w|\{[^{}]*\}))?(?:\([A-Za-z]\))?")
+LINEAR = re.compile(r"-?[\d.]+\*?[a-z](?:[+-][\d.]+)?|-?[a-z][+-][\d.]+")
 INDEX = re.compile(r"_(?:\w|\{[^{}]*\})$")
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)", re.DOTALL)
 BUILDER = re.compile(r"«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»")
@@ -82,7 +85,8 @@ class Reading:
             Left side minus right side, where a value was stated as an equation.
         cuts (`tuple`):
             Of a set of reals: where it begins and ends in turn, each a number and whether the cut is after it. Of a
-            time or a numeral: its parts.
+            numeral: its value and base. Of a time: its minute, and whether it is clear which half of the day is
+            meant.
     """
 
     kind: str
@@ -101,7 +105,7 @@ def _plain(text: str) -> str:
     """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
     text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), GROUP_MARK.sub("'", text))
     text = IGNORED.sub("", DECIMAL_MARK.sub(".", text)).replace(r"\{", "«").replace(r"\}", "»")
-    text = FONT.sub(r"\1", text.replace(r"\%", "%").replace(r"\$", "$"))
+    text = FONT.sub(r"\1\2", UPRIGHT_UNIT.sub(r'\1 "\2" ', text).replace(r"\%", "%").replace(r"\$", "$"))
     text = TEXT.sub(
         lambda match: f' "{match[1].strip()}" ' if re.search(r"[^\W\d_]", match[1]) else f" {match[1]} ", text
     )
@@ -112,7 +116,13 @@ def _plain(text: str) -> str:
     text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace(":=", "=").replace("==", "=")
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
     text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
-    return re.sub(" +", " ", COLON.sub(":", text)).replace(" ^", "^").rstrip(" .,;").lstrip()
+    return (
+        re.sub(" +", " ", COLON.sub(":", text))
+        .replace(" ^", "^")
+        .replace(r"^{\circ}", r"^\circ")
+        .rstrip(" .,;")
+        .lstrip()
+    )
 
 
 def _split(text: str, pattern: re.Pattern[str]) -> list[str]:
@@ -151,13 +161,15 @@ def read(text: str) -> Reading | None:
 
 
 def _read(text: str) -> Reading:
+    if text[:1] in ("<", ">", "≤", "≥", "≠"):
+        return NOTHING
     if match := NUMERAL.fullmatch(text):
         base = BASES.get(match[2].lower()) or (int(match[2]) if match[2].isdigit() else 0)
         if 2 <= base <= 36:
             return Reading("numeral", cuts=_numeral(match[1], base))
     if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
         hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
-        return Reading("time", cuts=(60 * hour + int(match[2]), bool(match[3])))
+        return Reading("time", cuts=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
     if (reals := _reals(text)) is not None:
         return Reading("reals", cuts=reals) if reals else NOTHING
     if match := MEMBER.fullmatch(text):
@@ -253,6 +265,8 @@ def _item(text: str, depth: int) -> Reading:
     for name, other in ((left, readings[1]), (right, readings[0])):
         if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and other:
             return replace(other, name=name, equation=_difference(readings[0], readings[1]))
+    if closed and LINEAR.fullmatch(right if closed[0] is readings[0] else left):
+        return NOTHING  # 2x = 10 has not been solved
     if closed:
         name = right if closed[0] is readings[0] else left
         return replace(closed[0], name=name, equation=_difference(readings[0], readings[1]))
@@ -296,6 +310,8 @@ def _quantity(text: str) -> Reading:
         if match.start() == 0:
             if SCALE_FREE.fullmatch(match[0]):
                 raise Unreadable
+            continue
+        if "circ" in match[0] and ANGLE.search(text):
             continue
         is_product = match[0].isascii() and match[0].isalpha() and len(word) <= 3 and not unit_of(word)
         if not is_product:
@@ -458,16 +474,13 @@ def _assigned(reading: Reading) -> dict[str, Reading]:
 def _equal(one: Reading, gold: Reading) -> bool | None:
     kinds = {one.kind, gold.kind}
     if "nothing" in kinds:
-        return False if one.kind == "nothing" else None
+        return None if gold.kind == "nothing" else False
     if one.kind == gold.kind:
         if one.kind == "reals":
             return len(one.cuts) == len(gold.cuts) and all(map(_same_cut, one.cuts, gold.cuts))
         if one.kind == "time":
             (minutes, is_sure), (gold_minutes, gold_is_sure) = one.cuts, gold.cuts
-            is_close = minutes % 720 == gold_minutes % 720 and not (is_sure and gold_is_sure)
-            return minutes == gold_minutes or (
-                is_close and min(minutes, gold_minutes) < 720 and is_sure != gold_is_sure
-            )
+            return minutes == gold_minutes or (is_sure != gold_is_sure and (minutes - gold_minutes) % 720 == 0)
         if one.kind == "numeral":
             return one.cuts[0] == gold.cuts[0]
         if one.kind == "value":
@@ -578,7 +591,9 @@ def _same_quantity(one: Reading, gold: Reading) -> bool | None:
     return verdict
 
 
-LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-zA-Z]{1,3})\.?")  # 3 h, 18 mph: units where the gold has no letters
+LETTER_UNIT = re.compile(
+    r"(.*[\d})])(\s*)([a-wA-W]{1,3})\.?((?:\s*\^\s*\{?[23]\}?)?)"
+)  # 3 h, 18 mph: units where the gold has no letters
 DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
@@ -597,12 +612,12 @@ def comparison(answer: str, gold: str) -> bool | None:
     """
     one, other = read(answer), read(gold)
     if one is None or other is None:
-        return False if one is NOTHING else None
+        return False if one is NOTHING and other is not None else None
     verdict = _equal(one, other)
     if verdict is not True and (match := LETTER_UNIT.fullmatch(answer)) and all(map(_is_closed, other.items)):
         has_unit = any(item.unit for item in other.items)
         if has_unit or (match[2] and (len(match[3]) > 1 or unit_of(match[3]))):
-            verdict = _equal(read(f'{match[1]} "{match[3]}"') or one, other)
+            verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other)
     if verdict is not True and len(one.items) == 2 and len(DECIMAL_COMMA.findall(answer)) == answer.count(",") == 1:
         decimal = read(DECIMAL_COMMA.sub(".", answer))
         if len(other.items) == 1 and decimal:

@@ -6,7 +6,7 @@ from leash_trl.rewards.commitment import NEGATION, REASON, REMARK, flat
 
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
-ONE = rf"(?:\(([{LETTERS}])\)|\[([{LETTERS}])\]|([{LETTERS}])\)?(?![A-Za-z]))"
+ONE = rf"(?:\(\s*([{LETTERS}])\s*\)|\[([{LETTERS}])\]|([{LETTERS}])\)?(?![A-Za-z]))"
 HEAD = re.compile(
     r"[\s*]*(?:(?:so|thus|hence|therefore)\b,?\s*)?"
     r"(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)*(?:answer|option|choice|letter)\s*(?:is|must be|:)\s*"
@@ -24,6 +24,7 @@ OTHER_LABEL = re.compile(rf"\([{LETTERS}]\)|(?<![A-Za-z\\])[{LETTERS}][.:)](?=\s
 TEXT = re.compile(
     r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\(|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
 )
+SMALL = re.compile(r"\(?[a-j]\)?")
 SEVERAL = re.compile(rf"\(?([{LETTERS}])\)?(?:\s*(?:,|;|&|\band\b|和|,\s*and\b)\s*\(?([{LETTERS}])\)?)+")
 
 
@@ -84,4 +85,5 @@ def choice_verdict(answer: str, gold: str) -> bool | None:
         (True, False, None)
     """
     letters = choice_letters(gold)
+    answer = answer.upper() if SMALL.fullmatch(answer) else answer
     return choice_letters(answer) == letters if letters else None
