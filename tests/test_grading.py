@@ -98,6 +98,26 @@ def test_a_long_tail_of_signs_raises_nothing(tail):
             assert not quick_verdict(stated_answer(answer), stated_answer(gold))
 
 
+HUGE = (
+    "1e4000",
+    "1e-4000",
+    "10^{9000}",
+    "10^{-9000}",
+    "e^{10^9}",
+    r"10^{9000}\pi",
+    r"|10^{9000}+i|",
+    "9^9^9^9",
+    r"\cosh 1000",
+)
+
+
+@pytest.mark.parametrize("huge", HUGE)
+def test_a_huge_number_raises_nothing(huge):
+    for gold in (r"\ln 2", r"x\ln 2", r"\ln 2:3", "0.3333333", r"\{1,\ln 2\}", r"[\ln 2,\infty)", "y=x+1"):
+        for answer in (huge, f"[{huge},\\infty)", f"{huge}:2", f"\\{{1,{huge}\\}}", f"y=x{huge}", f"{huge}=y"):
+            assert not quick_verdict(stated_answer(answer), stated_answer(gold))
+
+
 def test_a_bare_list_is_not_read_as_a_formula():
     # math-verify takes a number out of a text, here the last
     assert quick_verdict(Answer("2, 3.5", "2, 3.5", is_found=False), stated_answer("3.50")) is None

@@ -12,6 +12,7 @@ meanings. What cannot be read raises [`Unreadable`].
 """
 
 import cmath
+import contextlib
 import functools
 import math
 import random
@@ -267,7 +268,7 @@ class Formula:
 
     def times(self, factor: Fraction) -> "Formula":
         """This formula times a number."""
-        return Formula(_apply(_multiply, self.evaluate, _constant(factor)), self.names, self.is_whole, self.is_entire)
+        return self._joined(Formula(_constant(factor), frozenset()), _multiply)
 
     def by(self, other: "Formula") -> "Formula":
         """This formula times another one."""
@@ -612,20 +613,12 @@ def _value_at(formula: Formula, point: Letters) -> Value | None:
     return value if isinstance(value, dict) or cmath.isfinite(value) else None
 
 
-def _size(value: Value) -> float:
-    try:
-        return abs(_float(value))
-    except OverflowError:
-        return math.inf
-
-
-def _differ(a: Value, b: Value) -> bool:
-    try:
-        one, other = _float(a), _float(b)
-    except OverflowError:
-        return False
-    size = max(abs(one), abs(other))
-    return size > 1e-9 and abs(one - other) > CLEARLY_DIFFERENT * size  # sin(pi) is 1e-16 in floats
+def _finite(value: Value) -> complex | None:
+    """A value as a float; `None` where it is too large for one."""
+    with contextlib.suppress(OverflowError):
+        number = _float(value)
+        return number if cmath.isfinite(number) else None
+    return None
 
 
 def formulas_equal(one: Formula, other: Formula) -> bool | None:
@@ -655,10 +648,14 @@ def formulas_equal(one: Formula, other: Formula) -> bool | None:
             if a or b or not names:
                 verdicts.append(a == b)
             continue
-        is_exact, agree = False, agree and cmath.isclose(_float(a), _float(b), rel_tol=1e-12)
-        if _differ(a, b):
+        x, y = _finite(a), _finite(b)
+        if x is None or y is None:
+            continue
+        is_exact, agree = False, agree and cmath.isclose(x, y, rel_tol=1e-12)
+        size = max(abs(x), abs(y))
+        if size > 1e-9 and abs(x - y) > CLEARLY_DIFFERENT * size:  # sin(pi) is 1e-16 in floats
             verdicts.append(False)
-        elif not names or (1e-3 < _size(a) < 1e3 and cmath.isclose(_float(a), _float(b), rel_tol=1e-13)):
+        elif not names or (1e-3 < abs(x) < 1e3 and cmath.isclose(x, y, rel_tol=1e-13)):
             # a float that is larger or smaller may hide a difference
             verdicts.append(True)
     can_be_equal = (is_exact or (agree and one.is_whole and other.is_whole)) and (not names or is_entire)
@@ -672,10 +669,7 @@ def formulas_equal(one: Formula, other: Formula) -> bool | None:
 def value_of(formula: Formula) -> complex | None:
     """The value of a formula without letters, as a float; `None` where it has none."""
     value = None if formula.names else _value_at(formula, {})
-    try:
-        return None if value is None else _float(value)
-    except OverflowError:
-        return None
+    return None if value is None else _finite(value)
 
 
 def proportional(one: Formula, other: Formula) -> bool:

@@ -51,7 +51,7 @@ BOUNDS = frozenset(
 GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
 # Words beside a number that make another one of it; before it they count from the last verb on
 CHANGED = re.compile(
-    r"\b(?:negative|minus|half|twice|double|triple|roots? of|squares? of|cubes? of|multiples? of|below|above|except)\b.*\d"
+    r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
     r"|\d\s*(?:squared|cubed|factorial)\b|\b(?:wrong|incorrect)\b",
     re.IGNORECASE | re.DOTALL,
 )
