@@ -85,6 +85,12 @@ def test_quick_verdicts(answer, gold, expected):
         ("|x|:1", "x:1", None),
         ("2^3^2", "512", True),
         ("3!!", "720", None),
+        # a mixed number is a whole number and a fraction, wherever it stands
+        (r"\frac12\frac34", r"\frac38", True),
+        (r"2\frac13", "7/3", True),
+        (r"2\frac32", "3", True),
+        ("3 4 1/2", "13.5", None),
+        (r"\sqrt2\frac12", r"\frac{\sqrt2}{2}", None),
     ],
 )
 def test_what_stands_beside_a_value_counts(answer, gold, expected):

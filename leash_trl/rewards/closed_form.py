@@ -38,8 +38,11 @@ Value = Exact | complex
 
 GROUPED = r"\d{1,3}(?P<mark>[ ',])\d{3}(?:(?P=mark)\d{3})*(?!\d)(?:\.\d+)?"
 GERMAN = r"\d{1,3}(?:\.\d{3})+,\d+|\d{1,3}(?:\.\d{3}){2,}(?!\d)|\d{1,3}(?: \d{3})+,\d{1,2}(?!\d)"
+MIXED = re.compile(r"(\d+)(?: ?\\frac *(?:\{ *(\d+) *\}|(\d)) *(?:\{ *(\d+) *\}|(\d))| (\d{1,2}) ?/ ?(\d+)(?![\d.]))")
 NUMBER = rf"(?:{GERMAN}|{GROUPED}|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{{1,4}}(?!\d))?"
-TOKEN = re.compile(rf"\s*(?:(?P<number>{NUMBER})|(?P<macro>\\[A-Za-z]+)|(?P<name>[A-Za-z]'*)|(?P<sign>\S))")
+TOKEN = re.compile(
+    rf"\s*(?:(?P<number>{MIXED.pattern}|{NUMBER})|(?P<macro>\\[A-Za-z]+)|(?P<name>[A-Za-z]'*)|(?P<sign>\S))"
+)
 FUNCTIONS: dict[str, Callable[[complex], complex]] = {
     **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
     **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
@@ -425,7 +428,7 @@ class _Parser:
         kind, sign = self.next()
         self.place += 1
         if kind == "number":
-            return self.number(sign)
+            return _constant(read_number(sign))
         if kind == "name":
             return self.name(sign)
         if kind == "macro":
@@ -436,25 +439,6 @@ class _Parser:
             return self.group(OPENING[sign])
         raise Unreadable
 
-    def number(self, sign: str) -> Evaluate:
-        value = read_number(sign)
-        whole = sign.isdigit()
-        if whole and self.next()[1] == r"\frac":
-            place, tokens = self.place, [*self.tokens]
-            self.place += 1
-            top, bottom = self.digits(), self.digits()
-            if top is not None and bottom and top < bottom:
-                return _constant(value + Fraction(top, bottom))
-            self.place, self.tokens = place, tokens
-        kinds = [self.next(ahead) for ahead in range(3)]
-        if whole and kinds[0][0] == kinds[2][0] == "number" and kinds[1][1] == "/":
-            share = read_number(kinds[0][1]) / read_number(kinds[2][1])
-            self.place += 3
-            if not 0 < share < 1:
-                raise Unreadable
-            return _constant(value + share)
-        return _constant(value)
-
     def guarded(self, read: Callable[[], Evaluate]) -> tuple[Evaluate, bool]:
         """What a method reads, and whether letters stand in it; then values of one sign do not tell all."""
         outside, self.names = self.names, set()
@@ -462,20 +446,6 @@ class _Parser:
         has_letters, self.names = bool(self.names), self.names | outside
         self.is_entire &= not has_letters
         return inside, has_letters
-
-    def digits(self) -> int | None:
-        """The whole number that a command is given, `None` for all else."""
-        is_group = self.take("{")
-        kind, sign = self.next()
-        if kind != "number" or not sign.isdigit():
-            return None
-        if is_group or len(sign) == 1:
-            self.place += 1
-            if is_group and not self.take("}"):
-                return None
-            return int(sign)
-        self.tokens[self.place] = ("number", sign[1:])
-        return int(sign[0])
 
     def name(self, sign: str) -> Evaluate:
         if self.take("_"):
@@ -567,6 +537,13 @@ def read_number(text: str) -> Fraction:
         >>> read_number("1 234"), read_number("1.234,50"), read_number("1.5e-3")
         (Fraction(1234, 1), Fraction(2469, 2), Fraction(3, 2000))
     """
+    if mixed := MIXED.fullmatch(text):
+        whole, top, bottom = (read_number(part) for part in mixed.groups() if part)
+        if top < bottom:
+            return whole + top / bottom
+        if mixed[6]:
+            raise Unreadable
+        return whole * top / bottom
     mantissa, _, exponent = text.lower().partition("e")
     if re.fullmatch(GERMAN, mantissa):
         mantissa = mantissa.replace(".", "").replace(" ", "").replace(",", ".")

@@ -25,7 +25,6 @@ REMARK = re.compile(
     r"\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)[^()]*\)", re.IGNORECASE
 )
 ALTERNATIVE_REMARK = re.compile(r"\(((?:or|maybe|perhaps|possibly)\b[^()]*)\)", re.IGNORECASE)
-FORMULA_REMARK = re.compile(r"(?<=[\w}])\s+\((?=since|because|as |that is|i\.e)[^()]*\)", re.IGNORECASE)
 NEGATION = re.compile(
     r"[,;.]?\s*\b(?:(?:and|but)\s+)?(?:not|never|cannot|isn't|rather than|instead of|nicht|kein|pas|no|non|не)\b"
     r"|[,;]?\s*[不没非]",
@@ -117,7 +116,7 @@ def commitment(text: str) -> str | None:
     sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
     said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
     said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
-    said = REASON.split(FORMULA_REMARK.sub("", REMARK.sub("", said)), maxsplit=1)[0] or said
+    said = REASON.split(REMARK.sub("", said), maxsplit=1)[0] or said
     if (denied := NEGATION.search(said)) and NUMBER.search(said):
         said = said[: denied.start()]
         if not NUMBER.search(said):

@@ -116,6 +116,7 @@ def _plain(text: str) -> str:
     text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace(":=", "=").replace("==", "=")
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
     text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
+    text = re.sub(r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}", text)
     return (
         re.sub(" +", " ", COLON.sub(":", text))
         .replace(" ^", "^")
@@ -156,7 +157,7 @@ def read(text: str) -> Reading | None:
     """The reading of an answer, `None` if it cannot be read."""
     try:
         return _read(_plain(text))
-    except (Unreadable, ArithmeticError, RecursionError):
+    except (ArithmeticError, RecursionError, ValueError):
         return None
 
 
@@ -166,7 +167,7 @@ def _read(text: str) -> Reading:
     if match := NUMERAL.fullmatch(text):
         base = BASES.get(match[2].lower()) or (int(match[2]) if match[2].isdigit() else 0)
         if 2 <= base <= 36:
-            return Reading("numeral", cuts=_numeral(match[1], base))
+            return Reading("numeral", cuts=(int(match[1], base), base))
     if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
         hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
         return Reading("time", cuts=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
@@ -175,13 +176,6 @@ def _read(text: str) -> Reading:
     if match := MEMBER.fullmatch(text):
         text = match[1]
     return _several(text)
-
-
-def _numeral(digits: str, base: int) -> tuple[int, ...]:
-    try:
-        return (int(digits, base), base)
-    except ValueError:
-        raise Unreadable from None
 
 
 def _several(text: str, depth: int = 0) -> Reading:

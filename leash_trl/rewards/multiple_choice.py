@@ -2,7 +2,7 @@
 
 import re
 
-from leash_trl.rewards.commitment import NEGATION, REASON, REMARK, flat
+from leash_trl.rewards.commitment import ANY_LABEL, NEGATION, REASON, REMARK, flat
 
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
@@ -20,7 +20,6 @@ SECOND = re.compile(
     rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
     r"|\W*(?:and|or)\b|\s*[和或与及、/]"
 )
-OTHER_LABEL = re.compile(rf"\([{LETTERS}]\)|(?<![A-Za-z\\])[{LETTERS}][.:)](?=\s)")
 TEXT = re.compile(
     r"\s?[.,:)。，、：]|\s*[-—–]\s|\s*\(|\s+\$?\d|\s+is\s+(?:the\s+)?(?:correct|right|best|true|answer)\b|\s*[^\x00-\x7f]"
 )
@@ -61,7 +60,7 @@ def choice_letter(text: str) -> str | None:
     is_marked = match[0][-1] in ")]" or TEXT.match(rest)
     if letter != "I" and re.match(r"\W*[IVX]+\b(?! is)", rest):
         return letter if is_marked else None  # (B) I and II only
-    return letter if is_marked and not SECOND.match(rest) and not OTHER_LABEL.search(rest) else None
+    return letter if is_marked and not SECOND.match(rest) and not ANY_LABEL.search(rest) else None
 
 
 def choice_letters(text: str) -> frozenset[str]:
