@@ -6,6 +6,10 @@ not matter, other ones do; a hedge is wrong; a rounded number is not the exact o
 first half shows. The other half, chosen by a hash, was first counted when the first half had no error left: 2 wrong
 answers accepted and 18 right ones rejected of 850. What it showed has been mended since, so neither half is fresh now.
 math-verify alone accepts 34 wrong answers of the first half and rejects 159 right ones of 885.
+
+The lines marked "second set" were written later by someone who had not read the grader: of 1,148 answers it accepted
+14 wrong ones and rejected 17 right ones, math-verify alone 57 and 225. Mended since; seven whose label is doubtful, as
+`x^2=5` for 5, are left out. What is still rejected are mostly numbers in words.
 """
 
 import hashlib
@@ -37,7 +41,7 @@ def errors(rows: list[tuple[str, str, bool]], verdicts: list[bool]) -> tuple[lis
     return [row for row in wrong if not row[2]], [row for row in wrong if row[2]]
 
 
-@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 0, 1), (1, 0, 5)])
+@pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 0, 5), (1, 0, 10)])
 def test_counts_on_fresh_answers(half, max_accepted, max_rejected):
     rows = cases(half)
     assert len(rows) > 800

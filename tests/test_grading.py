@@ -59,6 +59,7 @@ def test_quick_verdicts(answer, gold, expected):
         ("x+y=10", "10", True),
         ("5, ...", "5", False),
         (r"5\to 6", "5", False),
+        (r"\{3,-4\}", "(3,-4)", False),
         # letters
         ("3A+2B", "3a+2b", False),
         ("X", "x", False),
