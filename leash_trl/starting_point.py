@@ -48,14 +48,14 @@ def agreed(accelerator: Accelerator, find: Callable[[], T]) -> T:
     """What the main process finds, on all processes, so that none goes another way or waits for the others.
 
     Raises:
-        `CannotStartError`: On all processes, if the main one raises a `ValueError`.
+        `CannotStartError`: On all processes, if the main one raises anything.
     """
     found: list[Any] = [None, None]
     if accelerator.is_main_process:
         try:
             found[0] = find()
-        except ValueError as error:
-            found[1] = str(error)
+        except Exception as error:  # whatever it is, the others wait in the broadcast
+            found[1] = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     result, problem = broadcast_object_list(found)
     if problem is not None:
         raise CannotStartError(problem)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import killable_run
 import pytest
@@ -436,6 +437,8 @@ def cut(path: Path) -> None:
         ("optimizer.pt", cut, "optimizer.pt is cut off"),
         ("optimizer.pt", Path.unlink, "optimizer is missing"),
         ("model.safetensors", cut, "model.safetensors is cut off"),
+        ("model.safetensors", lambda path: path.write_text("version https://git-lfs"), "model.safetensors is cut off"),
+        ("model.safetensors", lambda path: path.write_bytes(b"\xff" * 16), "model.safetensors is cut off"),
         ("model.safetensors", Path.unlink, "weights are missing"),
         ("rng_state.pth", Path.unlink, "rng_state is missing"),
         ("scheduler.pt", lambda path: os.truncate(path, 0), "scheduler.pt is cut off"),
