@@ -64,6 +64,12 @@ def is_whole(folder: Path) -> bool:
     return fault_of_checkpoint(folder) is None
 
 
+def is_bare(folder: Path) -> bool:
+    """Whether a folder holds nothing of a trainer's state, torn or whole."""
+    patterns = (pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns)
+    return not _found(folder, (TRAINER_STATE_FILE, *patterns))
+
+
 def _checkpoints(output_dir: str | Path) -> list[Path]:
     """The newest first."""
     checkpoints = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]

@@ -14,6 +14,7 @@ from leash_trl.checkpoint_folder import (
     TRAINER_STATE_FILE,
     CannotStartError,
     fault_of_checkpoint,
+    is_bare,
     last_whole_checkpoint,
     problem_of_used_folder,
     read_trainer_state,
@@ -90,7 +91,7 @@ def starting_point(
     is_named = requested is not True
     folder = last_whole_checkpoint(args.output_dir) if requested is True else Path(requested)
     if is_named and (fault := fault_of_checkpoint(folder)) is not None:
-        if folder.name.startswith(PREFIX_CHECKPOINT_DIR):
+        if folder.name.startswith(PREFIX_CHECKPOINT_DIR) or not is_bare(folder):
             raise CannotStartError(f"{folder} is not whole ({fault}); take an earlier one")
         if is_sharded:
             raise CannotStartError(

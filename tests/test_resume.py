@@ -459,6 +459,30 @@ def test_a_torn_checkpoint_is_passed_over_with_one_line(trained, tmp_path, caplo
     assert fault in line
 
 
+def test_all_processes_leave_when_the_main_one_fails(monkeypatch):
+    sent = []
+    monkeypatch.setattr("leash_trl.starting_point.broadcast_object_list", lambda found: sent.append(found) or found)
+
+    def fail():
+        raise MemoryError
+
+    with pytest.raises(ValueError, match="MemoryError"):
+        agreed(SimpleNamespace(is_main_process=True), fail)
+    (found,) = sent
+    monkeypatch.setattr("leash_trl.starting_point.broadcast_object_list", lambda _: found)
+    with pytest.raises(ValueError, match="MemoryError"):
+        agreed(SimpleNamespace(is_main_process=False), fail)
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "trainer_state.json"])
+def test_a_torn_checkpoint_of_another_name_is_no_bare_model(resumable, tmp_path, name):
+    """What `hub_strategy=checkpoint` calls `last-checkpoint`."""
+    renamed = Path(checkpoint(tmp_path / "run", 4)).rename(tmp_path / "last-checkpoint")
+    cut(renamed / name)
+    with pytest.raises(ValueError, match="last-checkpoint is not whole"):
+        resumable().train(resume_from_checkpoint=renamed)
+
+
 def test_a_run_goes_on_from_before_a_torn_checkpoint(resumable, tmp_path):
     torn = checkpoint(tmp_path / "run", 4)
     cut(Path(torn, "optimizer.pt"))
