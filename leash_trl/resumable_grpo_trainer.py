@@ -197,10 +197,10 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def set_initial_training_values(self, *args, **kwargs):
         """Leaves no epoch to train where the checkpoint is the run's last, of which transformers would train a step
         more: only what comes at the end of training is left."""
-        num_epochs, updates_per_epoch, *others = super().set_initial_training_values(*args, **kwargs)
-        if self._start.is_end:
-            num_epochs = self.args.max_steps // updates_per_epoch
-        return num_epochs, updates_per_epoch, *others
+        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        if self._start.is_end(self.args, max_steps):
+            num_epochs = max_steps // updates_per_epoch
+        return num_epochs, updates_per_epoch, *others, max_steps
 
     def _restore_bare_model(self, folder: Path) -> None:
         """Weights and lambda of a folder without trainer state, which transformers would refuse."""

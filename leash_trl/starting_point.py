@@ -36,13 +36,29 @@ class StartingPoint(NamedTuple):
             Checkpoint or model folder; `None` to start afresh.
         is_checkpoint (`bool`, *optional*, defaults to `False`):
             Whether the folder holds the trainer's state too.
-        is_end (`bool`, *optional*, defaults to `False`):
-            Whether nothing is left to train.
+        steps (`int`, *optional*, defaults to 0):
+            Updates that it has behind it.
     """
 
     folder: str | None = None
     is_checkpoint: bool = False
-    is_end: bool = False
+    steps: int = 0
+
+    def is_end(self, args: LeashGRPOConfig, max_steps: int) -> bool:
+        """Whether nothing is left to train in a run of `max_steps` updates.
+
+        Raises:
+            `CannotStartError`: If the checkpoint has more updates behind it than the run is to have.
+        """
+        if not self.steps or self.steps < max_steps:
+            return False
+        field = "max_steps" if args.max_steps > 0 else "num_train_epochs"
+        limit = f"{field}={getattr(args, field)}"
+        if self.steps > max_steps:
+            raise CannotStartError(f"{self.folder} is beyond {limit}, or {max_steps} steps; raise it to go on")
+        if args.process_index == 0:
+            logger.warning("%s has reached %s: nothing is left to train", self.folder, limit)
+        return True
 
 
 def agreed(accelerator: Accelerator, find: Callable[[], T]) -> T:
@@ -99,7 +115,8 @@ def starting_point(
             )
         return StartingPoint(str(folder))
     _check_settings(folder, settings, is_named)
-    return StartingPoint(str(folder), is_checkpoint=True, is_end=_is_end(folder, args.max_steps))
+    steps = (read_trainer_state(folder) or {}).get("global_step", 0)
+    return StartingPoint(str(folder), is_checkpoint=True, steps=steps)
 
 
 def _check_settings(checkpoint: Path, settings: Mapping[str, Any], is_named: bool) -> None:
@@ -113,13 +130,3 @@ def _check_settings(checkpoint: Path, settings: Mapping[str, Any], is_named: boo
             "from it with these"
         )
     logger.warning("%s was trained with other settings, and goes on with those of this run: %s", checkpoint, changed)
-
-
-def _is_end(checkpoint: Path, max_steps: int) -> bool:
-    steps = (read_trainer_state(checkpoint) or {}).get("global_step", 0)
-    if not 0 < max_steps <= steps:
-        return False
-    if max_steps < steps:
-        raise CannotStartError(f"{checkpoint} is beyond max_steps={max_steps}; raise max_steps to go on")
-    logger.warning("%s has reached max_steps=%s: nothing is left to train", checkpoint, max_steps)
-    return True

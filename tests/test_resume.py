@@ -586,6 +586,18 @@ def test_a_run_killed_before_its_final_save_is_finished(tmp_path, capsys):
     assert "max_steps=1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("epochs", "last"), [(1, 4), (1.5, 6)])
+def test_a_finished_run_of_epochs_trains_no_step_more(make_trainer, problems, tmp_path, caplog, epochs, last):
+    settings = {"dataset": problems.select(range(8)), "max_steps": -1, "save_strategy": "steps", "save_steps": 2}
+    make_trainer(num_train_epochs=epochs, **settings).train()
+    finished = make_trainer(num_train_epochs=epochs, **settings)
+    finished.train(resume_from_checkpoint=True)
+    assert finished.state.global_step == last
+    assert "nothing is left to train" in caplog.text
+    with pytest.raises(ValueError, match=r"num_train_epochs=0\.5"):
+        make_trainer(num_train_epochs=0.5, **settings).train(resume_from_checkpoint=True)
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_data_for_no_step_are_an_error(make_trainer, problems, rows):
     data = problems.select(range(1)) if rows else Dataset.from_dict({"prompt": [], "solution": []})

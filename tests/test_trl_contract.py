@@ -36,6 +36,7 @@ def parameters(method) -> list[str]:
         ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
         ("_save_rng_state", ["self", "output_dir"]),
+        ("set_initial_training_values", ["self", "args", "dataloader"]),
         ("_load_best_model", ["self"]),
         ("_log_completion_extra", ["self", "column", "values"]),
         ("_prepare_inputs", ["self", "generation_batch"]),
