@@ -34,10 +34,14 @@ MAY_DIFFER = (
     *("transformers_continuous_batching_config", "cache_implementation"),
     # what counts is their product over all processes
     *("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
+    "update_batch_size",
     # a warning of its own
     "target_length",
 )
-NOT_THE_ADAPTER = ("base_model_name_or_path", "inference_mode", "revision")
+# one model has several names: an id on the Hub, its snapshot on disk, a copy
+ONLY_SAID = frozenset({"model"})
+ARCHITECTURE = ("model_type", "hidden_size", "num_hidden_layers")
+NOT_THE_ADAPTER = ("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision")
 NUM_PROMPTS = 16  # prompts that stand for a data set
 MOST_SHOWN = 60  # characters of a value in a message
 
@@ -64,8 +68,9 @@ def run_settings(
         "completions per generation batch": args.generation_batch_size,
         **model,
         "reward_funcs": list(reward_funcs),
-        "data": _data(dataset),
     }
+    if (data := _data(dataset)) is not None:
+        settings["data"] = data
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
 
@@ -79,14 +84,20 @@ def model_settings(model: Any) -> dict[str, Any]:
 
     Args:
         model ([`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
-            Known by the last part of its name, for folders move.
+            Known by its architecture, its adapter and the last part of its name.
     """
-    adapter = model.peft_config[model.active_adapter].to_dict() if isinstance(model, PeftModel) else {}
-    given = {name: value for name, value in adapter.items() if value is not None and name not in NOT_THE_ADAPTER}
+    is_adapter = isinstance(model, PeftModel)
+    adapter = model.peft_config[model.active_adapter].to_dict() if is_adapter else {"peft_type": None}
+    config = model.config.get_text_config()
     return {
         "model": model.config._name_or_path.rstrip("/").rpartition("/")[2],
         "dtype": str(model.dtype).removeprefix("torch."),
-        "adapter": {name: sorted(value) if isinstance(value, set) else value for name, value in given.items()},
+        **{name: getattr(config, name) for name in ARCHITECTURE if hasattr(config, name)},
+        **{
+            f"adapter.{name}": sorted(value) if isinstance(value, set) else value
+            for name, value in adapter.items()
+            if name not in NOT_THE_ADAPTER
+        },
     }
 
 
@@ -100,23 +111,31 @@ def _data(dataset: Any) -> str | None:
     return f"{rows} rows {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Settings that are not what they were, each as `name old -> new`; what one side does not know is no difference.
+def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Settings that are not what they were, as `old -> new` by name; what one side does not know is no difference.
 
     Example:
-        >>> differences({"seed": 1, "data": None}, {"seed": 2, "data": "8 rows", "weight_decay": 0.0})
-        ['seed 1 -> 2', 'weight_decay 0.1 -> 0.0']
+        >>> differences({"seed": 1}, {"seed": 2, "data": "8 rows", "weight_decay": 0.0})
+        {'seed': '1 -> 2', 'weight_decay': '0.1 -> 0.0'}
     """
     defaults = {name: field.default for name, field in LeashGRPOConfig.__dataclass_fields__.items()}
-    found = []
-    for name in sorted(saved.keys() | now.keys()):
-        old, new = saved.get(name, defaults.get(name)), now.get(name, defaults.get(name))
-        is_unknown = name not in defaults and None in (old, new)
-        if old != new and not is_unknown and not _may_differ(name):
-            found.append(f"{name} {_shown(old)} -> {_shown(new)}")
-    return found
+    before, after = {**defaults, **saved}, {**defaults, **now}
+    return {
+        name: _change(before[name], after[name])
+        for name in sorted((saved.keys() | now.keys()) & before.keys() & after.keys())
+        if before[name] != after[name] and not _may_differ(name)
+    }
 
 
-def _shown(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+def _change(old: Any, new: Any) -> str:
+    """Two values, each cut to where they differ."""
+    texts = (str(old), str(new))
+    pairs = enumerate(zip(*texts, strict=False))
+    same = next((place for place, (one, other) in pairs if one != other), min(map(len, texts)))
+    start = max(0, same - MOST_SHOWN // 2) if max(map(len, texts)) > MOST_SHOWN else 0
+    return " -> ".join(_cut(text, start) for text in texts)
+
+
+def _cut(text: str, start: int) -> str:
+    end = start + MOST_SHOWN
+    return ("..." if start else "") + text[start:end] + ("..." if text[end:] else "")

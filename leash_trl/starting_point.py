@@ -21,7 +21,7 @@ from leash_trl.checkpoint_folder import (
 )
 from leash_trl.controller_state import read_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
-from leash_trl.run_settings import differences
+from leash_trl.run_settings import ONLY_SAID, differences
 
 
 logger = logging.getLogger(__name__)
@@ -121,9 +121,10 @@ def starting_point(
 
 def _check_settings(checkpoint: Path, settings: Mapping[str, Any], is_named: bool) -> None:
     saved = read_state(checkpoint).get("settings")  # older checkpoints have none
-    if saved is None or not (changed := ", ".join(differences(saved, settings))):
+    if saved is None or not (found := differences(saved, settings)):
         return
-    if not is_named:
+    changed = ", ".join(f"{name} {change}" for name, change in found.items())
+    if not is_named and found.keys() - ONLY_SAID:
         raise CannotStartError(
             f"cannot resume: {checkpoint} was trained with other settings: {changed}; set them back, choose another "
             f"output_dir for a run of its own, or name the checkpoint (resume_from_checkpoint: {checkpoint}) to go on "

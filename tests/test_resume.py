@@ -13,6 +13,7 @@ import killable_run
 import pytest
 from conftest import parity_reward
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import TrainerCallback
 
 from leash_trl import LeashGRPOTrainer
@@ -356,9 +357,55 @@ def test_other_data_rewards_or_model_are_another_run(make_trainer, make_args, pr
     ):
         with pytest.raises(ValueError, match=difference):
             make_trainer(max_steps=2, **settings, **changes).train(resume_from_checkpoint=True)
-    other_model = shutil.copytree(tiny_model_path, tmp_path / "else")
-    with pytest.raises(ValueError, match=r"model .* -> else"):
+    other_model = Path(shutil.copytree(tiny_model_path, tmp_path / "else"))
+    config = json.loads((other_model / "config.json").read_text())
+    (other_model / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    with pytest.raises(ValueError, match="num_hidden_layers 1 -> 2"):
         LeashGRPOTrainer(other_model, parity_reward, make_args(max_steps=2), train_dataset=problems).train(True)
+
+
+def test_a_model_of_another_name_is_gone_on_with_and_said(resumable, trained, tmp_path, tiny_model_path, caplog):
+    """A Hub id, and its snapshot on disk, are one model."""
+    snapshot = shutil.copytree(tiny_model_path, tmp_path / "snapshots" / "0a1b2c")
+    trainer = killable_run.make_trainer(str(snapshot), resumable().args.output_dir, max_steps=5)
+    trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 5
+    assert "-> 0a1b2c" in caplog.text
+
+
+def test_an_adapter_is_known_by_what_both_versions_of_peft_know(make_trainer, tmp_path):
+    def trainer(steps, **lora):
+        config = LoraConfig(**{"r": 2, "target_modules": ["q_proj"], "task_type": "CAUSAL_LM", **lora})
+        return make_trainer(max_steps=steps, save_strategy="steps", save_steps=1, peft_config=config)
+
+    trainer(1).train()
+    folder = checkpoint(tmp_path / "run", 1)
+    state = read_state(folder)
+    older = {name: value for name, value in state["settings"].items() if name != "adapter.use_dora"}
+    assert len(older) < len(state["settings"])
+    assert not any("peft_version" in f"{name}{value}" for name, value in older.items())
+    write_state(folder, {**state, "settings": older})
+    for lora, difference in (
+        ({"r": 4}, "adapter.r 2 -> 4"),
+        ({"modules_to_save": ["lm_head"]}, "modules_to_save None"),
+    ):
+        with pytest.raises(ValueError, match=difference):
+            trainer(2, **lora).train(resume_from_checkpoint=True)
+    with pytest.raises(ValueError, match=r"adapter.* LORA -> None"):
+        make_trainer(max_steps=2).train(resume_from_checkpoint=True)
+    resumed = trainer(2)
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 2
+
+
+def test_the_difference_of_long_values_is_shown():
+    long = {f"option_{number}": number for number in range(30)}
+    (difference,) = differences(
+        {"generation_kwargs": {**long, "z": 1}}, {"generation_kwargs": {**long, "z": 2}}
+    ).values()
+    assert "'z': 1" in difference
+    assert "'z': 2" in difference
+    assert len(difference) < 140
 
 
 def test_naming_the_checkpoint_means_to_go_on_with_other_settings(resumable, tmp_path, caplog):
@@ -371,7 +418,7 @@ def test_naming_the_checkpoint_means_to_go_on_with_other_settings(resumable, tmp
 def test_what_does_not_change_training_may_differ(resumable, caplog):
     same = {"logging_steps": 2, "save_steps": 3, "save_total_limit": 1, "dataloader_num_workers": 0, "run_name": "x"}
     batch = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    trainer = resumable(**same, **batch, eval_strategy="no", skip_zero_signal=False)
+    trainer = resumable(**same, **batch, update_batch_size=8, eval_strategy="no", skip_zero_signal=False)
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.global_step == 6
     assert "other settings" not in caplog.text
