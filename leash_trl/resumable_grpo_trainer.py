@@ -60,7 +60,8 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
         """Saves the controller's state beside the weights, before a checkpoint is pushed to the Hub."""
         folder = Path(output_dir or self.args.output_dir)
-        is_checkpoint = _internal_call and folder.name.startswith(PREFIX_CHECKPOINT_DIR)
+        is_step = folder.name == f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        is_checkpoint = _internal_call and is_step and folder != Path(self.args.output_dir)
         if is_checkpoint:
             if self.args.should_save:
                 clear_checkpoint(folder)

@@ -21,6 +21,9 @@ from leash_trl.checkpoint_folder import LOCK_FILE, is_whole, last_whole_checkpoi
 from leash_trl.cli.main import main
 from leash_trl.controller_state import STATE_FILE, read_state, write_state
 from leash_trl.gym.dataset import gym_problems
+from leash_trl.hub.checkpoint_files import model_files
+from leash_trl.run_settings import differences
+from leash_trl.starting_point import agreed
 
 
 KILLABLE_RUN = Path(killable_run.__file__)
@@ -255,6 +258,23 @@ def test_rollouts_are_not_left_where_they_would_be_pushed(make_trainer, tmp_path
     trainer.save_model(_internal_call=True)  # as push_to_hub does
     assert not list((tmp_path / "run").glob("leash_rollouts*"))
     assert list((tmp_path / "run" / "checkpoint-1").glob("leash_rollouts*"))
+
+
+@pytest.mark.parametrize("name", ["checkpoint-mine", "checkpoint-1"])
+def test_a_run_in_a_folder_called_checkpoint_keeps_its_files(make_trainer, tmp_path, name):
+    trainer = make_trainer(max_steps=1, output_dir=str(tmp_path / name))
+    trainer.train()
+    trainer.save_state()
+    trainer.save_model(_internal_call=True)  # as push_to_hub does
+    assert (tmp_path / name / "trainer_state.json").is_file()
+    assert (tmp_path / name / "model.safetensors").is_file()
+
+
+def test_only_the_model_of_a_checkpoint_is_at_the_root_of_a_repository(tmp_path):
+    state = ("optimizer.pt", "entropy_ctrl_state.json", "leash_reference.pt", "leash_rollouts_0.pt")
+    for name in (*state, "model.safetensors"):
+        (tmp_path / name).touch()
+    assert set(model_files(tmp_path)) == {"model.safetensors"}
 
 
 @pytest.fixture(scope="module")

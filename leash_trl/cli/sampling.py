@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.checkpoint_folder import TRAINER_STATE_FILE, read_trainer_state
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path
 
@@ -129,7 +130,7 @@ def _check_output(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--output_dir {folder} is a file, but must be a folder")
-    if any((folder / name).is_file() for name in ("config.json", "trainer_state.json")):
+    if any((folder / name).is_file() for name in ("config.json", TRAINER_STATE_FILE)):
         raise ValueError(f"--output_dir {folder} holds a model or a training run; choose a folder of its own")
 
 
@@ -245,8 +246,7 @@ def _commit(name: str, revision: str | None) -> str | None:
 
 
 def _training_step(folder: Path) -> int | None:
-    state = folder / "trainer_state.json"
-    return json.loads(state.read_text(encoding="utf-8"))["global_step"] if state.is_file() else None
+    return (read_trainer_state(folder) or {}).get("global_step")
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:

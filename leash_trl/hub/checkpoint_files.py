@@ -5,6 +5,7 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
+from leash_trl.checkpoint_folder import ENTROPY_FILE, REFERENCE_FILE
 from leash_trl.hub.model_card import CARD_FILE, CURVES_FILE
 
 
@@ -19,7 +20,8 @@ TRAINING_STATE = (
     "zero_to_fp32.py",
     "pytorch_model_fsdp*",
     "leash_rollouts_*",
-    "leash_reference.pt",
+    REFERENCE_FILE,
+    ENTROPY_FILE,
 )
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
 EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
