@@ -220,12 +220,13 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
         return record
 
     def _warn_about_partial_checkpoint(self, checkpoint: Path) -> None:
-        # DeepSpeed keeps its optimizer in global_step*/, FSDP in optimizer_*/
-        if not any([*checkpoint.glob("optimizer*"), *checkpoint.glob("global_step*")]):
+        # DeepSpeed keeps its optimizer in global_step*/, FSDP in optimizer_*/ or optimizer.bin; none reads another's
+        plain = "optimizer*" if self.is_fsdp_enabled else "optimizer.pt*"
+        if not any(checkpoint.glob("global_step*" if self.is_deepspeed_enabled else plain)):
             warnings.warn(
-                f"{checkpoint} holds no optimizer state (saved with save_only_model, or the root of a Hub "
-                "repository): weights and the state of length control are restored, the optimizer and the random "
-                "generators start afresh"
+                f"{checkpoint} holds no optimizer state that this run can read (saved with save_only_model, with "
+                "DeepSpeed or FSDP where this run has neither, or the root of a Hub repository): weights and the "
+                "state of length control are restored, the optimizer and the random generators start afresh"
                 + ("" if self._start.is_checkpoint else ", and so do the steps and the schedule"),
                 UserWarning,
                 stacklevel=2,

@@ -105,6 +105,15 @@ def test_resuming_without_the_optimizer_warns_and_restores_lambda(make_trainer, 
     assert curves(second, 3)[0][3] == first.length_control.lam
 
 
+def test_an_optimizer_that_only_deepspeed_reads_is_not_taken_for_restored(resumable, tmp_path):
+    saved = Path(checkpoint(tmp_path / "run", 4))
+    (saved / "global_step4").mkdir()
+    for name in ("optimizer.pt", "scheduler.pt"):
+        (saved / name).unlink()
+    with pytest.warns(UserWarning, match="no optimizer state"):
+        resumable(max_steps=5).train(resume_from_checkpoint=True)
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
