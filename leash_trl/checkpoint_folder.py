@@ -10,6 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from leash_trl.controller_state import STATE_FILE, read_state
+
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,8 @@ FILES = (
     *(pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns),
     *("*.index.json", "scaler.pt", ENTROPY_FILE, REFERENCE_FILE, "leash_rollouts_*.pt"),
 )
+# written before the mark of wholeness, over what an older save has left
+SMALL_FILES = ("config.json", "adapter_config.json")
 
 
 class CannotStartError(ValueError):
@@ -40,7 +44,7 @@ def fault_of_checkpoint(folder: Path) -> str | None:
     """What keeps a run from being resumed from a folder, in a few words; `None` if nothing does.
 
     Files are opened and their tables of contents compared with their sizes; no tensor is read. The state of length
-    control is not looked for: without it, resuming is an error with a remedy of its own.
+    control may be absent: without it, resuming is an error with a remedy of its own.
 
     Args:
         folder (`Path`):
@@ -53,10 +57,26 @@ def fault_of_checkpoint(folder: Path) -> str | None:
     state = {name: _found(folder, patterns) for name, patterns in NEEDED_TO_RESUME.items()}
     if any(state.values()) and (missing := [name for name, files in state.items() if not files]):
         return f"{' and '.join(missing)} is missing"
-    for path in _found(folder, FILES):
+    for path in _found(folder, (*FILES, *SMALL_FILES)):
         if fault := _fault_of_file(path):
             return fault
-    return None
+    missing = [name for name in _promised_files(folder) if not (folder / name).is_file()]
+    return f"{missing[0]} is missing" if missing else None
+
+
+def _promised_files(folder: Path) -> list[str]:
+    """Files that the run has saved beside those that every checkpoint has."""
+    try:
+        names: list[str] = read_state(folder).get("files", [])
+    except ValueError:  # missing or damaged, for whoever reads the rest of it to say
+        return []
+    return names
+
+
+def _fault_of_last(checkpoint: Path) -> str | None:
+    """What speaks against going on from a checkpoint where an earlier one may do."""
+    state = checkpoint / STATE_FILE
+    return fault_of_checkpoint(checkpoint) or (_fault_of_file(state) if state.is_file() else None)
 
 
 def is_whole(folder: Path) -> bool:
@@ -78,7 +98,7 @@ def _checkpoints(output_dir: str | Path) -> list[Path]:
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
     """The whole ones of a run, the newest first."""
-    return filter(is_whole, _checkpoints(output_dir))
+    return (path for path in _checkpoints(output_dir) if _fault_of_last(path) is None)
 
 
 def problem_of_used_folder(output_dir: str | Path) -> str | None:
@@ -101,12 +121,22 @@ def last_whole_checkpoint(output_dir: str | Path) -> Path:
     """
     checkpoints = _checkpoints(output_dir)
     for path in checkpoints:
-        if (fault := fault_of_checkpoint(path)) is None:
+        if (fault := _fault_of_last(path)) is None:
             return path
         logger.warning("%s is not whole (%s); trying an earlier one", path, fault)
     raise CannotStartError(
         f"cannot resume: {output_dir} holds no checkpoint" + (" that is whole" if checkpoints else "")
     )
+
+
+def check_is_there(folder: Path, output_dir: str | Path) -> None:
+    """Raises `CannotStartError` if `resume_from_checkpoint` names no folder, with those that could be meant."""
+    if not folder.is_dir():
+        known = ", ".join(path.name for path in whole_checkpoints(output_dir)) or "no checkpoint"
+        raise CannotStartError(
+            f"resume_from_checkpoint is {str(folder)!r}, but there is no such folder; give true for the last "
+            f"checkpoint, or a folder: {output_dir} holds {known}"
+        )
 
 
 def read_trainer_state(folder: Path) -> dict | None:

@@ -12,7 +12,13 @@ import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.callbacks import EpochShuffleCallback
-from leash_trl.checkpoint_folder import ENTROPY_FILE, REFERENCE_FILE, clear_checkpoint, only_run_in
+from leash_trl.checkpoint_folder import (
+    ENTROPY_FILE,
+    REFERENCE_FILE,
+    clear_checkpoint,
+    fault_of_checkpoint,
+    only_run_in,
+)
 from leash_trl.controller_state import read_state, restore_method, write_state
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
@@ -72,7 +78,9 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             self._save_entropy(folder)
             self._save_reference(folder)
         if self.args.should_save:
-            write_state(folder, self._state_record())
+            names = (ENTROPY_FILE, REFERENCE_FILE) if is_checkpoint else ()
+            files = [name for name in names if (folder / name).is_file()]
+            write_state(folder, {**self._state_record(), **({"files": files} if files else {})})
 
     def _save_rng_state(self, output_dir):
         """Waits until all processes have saved their parts: transformers marks the checkpoint as whole next."""
@@ -111,8 +119,13 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _load_best_model(self):
         """Loads the state that belongs to the best weights too, so that what is saved at the end is of one step."""
-        super()._load_best_model()
         best, last_step = Path(self.state.best_model_checkpoint), self.state.global_step
+        if (fault := agreed(self.accelerator, lambda: fault_of_checkpoint(best))) is not None:
+            logger.warning("load_best_model_at_end: %s is not whole (%s); the last weights are kept", best, fault)
+            if not best.is_dir():  # transformers compares it with other folders
+                self.state.best_model_checkpoint = None
+            return
+        super()._load_best_model()
         try:
             record = read_state(best)
             restore_method(self.length_control, record, best)
@@ -121,7 +134,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
             self._record_of_weights = {**self._state_record(), "note": note}
             logger.warning("load_best_model_at_end: %s (%s)", note, error)
             return
-        self._record_of_weights = record
+        self._record_of_weights = {name: value for name, value in record.items() if name != "files"}
         if self.accelerator.is_main_process and record.get("global_step") != last_step:
             logger.warning(
                 "load_best_model_at_end: weights and state of length control are those of step %s (%s), not of step "

@@ -10,7 +10,8 @@ from datasets import Dataset
 from peft import PeftModel
 
 from leash_trl.hub.recipe import changed_fields, portable
-from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
+from leash_trl.length_control.targets import TARGET_COLUMN
 
 
 # fields that may differ between a checkpoint and the run that goes on from it; all others change what is trained
@@ -35,8 +36,6 @@ MAY_DIFFER = (
     # what counts is their product over all processes
     *("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
     "update_batch_size",
-    # a warning of its own
-    "target_length",
 )
 # one model has several names: an id on the Hub, its snapshot on disk, a copy
 ONLY_SAID = frozenset({"model"})
@@ -59,11 +58,14 @@ def run_settings(
         reward_funcs (`list[str]`):
             Names of the reward functions.
         dataset (`Dataset`, *optional*):
-            Training data, known by its size and some prompts; a stream is not compared.
+            Training data, known by its size, some prompts, and all golds and targets; a stream is not compared.
     """
     fields = {name: value for name, value in portable(changed_fields(args)).items() if not _may_differ(name)}
+    method = args.make_length_control()
     settings = {
         **fields,
+        # a recipe may name the method's own, or leave it out
+        **{name: getattr(method, name) for name in LAMBDA_FIELDS if hasattr(method, name)},
         "completions per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "completions per generation batch": args.generation_batch_size,
         **model,
@@ -106,8 +108,9 @@ def _data(dataset: Any) -> str | None:
         return None
     rows = len(dataset)
     prompts = dataset.select_columns("prompt").select(range(0, rows, max(1, rows // NUM_PROMPTS)))
+    small = {name: dataset[name][:] for name in ("solution", TARGET_COLUMN) if name in dataset.column_names}
     # pictures in messages have no text of their own
-    text = json.dumps(list(prompts), default=lambda value: type(value).__name__, sort_keys=True)
+    text = json.dumps([list(prompts), small], default=lambda value: type(value).__name__, sort_keys=True)
     return f"{rows} rows {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

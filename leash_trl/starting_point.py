@@ -13,6 +13,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from leash_trl.checkpoint_folder import (
     TRAINER_STATE_FILE,
     CannotStartError,
+    check_is_there,
     fault_of_checkpoint,
     is_bare,
     last_whole_checkpoint,
@@ -106,6 +107,8 @@ def starting_point(
         return StartingPoint()
     is_named = requested is not True
     folder = last_whole_checkpoint(args.output_dir) if requested is True else Path(requested)
+    if is_named:
+        check_is_there(folder, args.output_dir)
     if is_named and (fault := fault_of_checkpoint(folder)) is not None:
         if folder.name.startswith(PREFIX_CHECKPOINT_DIR) or not is_bare(folder):
             raise CannotStartError(f"{folder} is not whole ({fault}); take an earlier one")

@@ -351,6 +351,21 @@ def test_best_weights_without_a_state_are_marked(make_trainer, tmp_path, caplog)
     assert "checkpoint-2" in read_state(tmp_path / "run")["note"]
 
 
+@pytest.mark.parametrize("lost", ["model.safetensors", "the folder"])
+def test_best_weights_that_are_lost_leave_the_last_with_their_own_state(make_trainer, tmp_path, caplog, lost):
+    best = Path(checkpoint(tmp_path / "run", 2))
+
+    def lose():
+        if lost == "the folder":
+            shutil.rmtree(best, ignore_errors=True)
+        else:
+            (best / lost).unlink(missing_ok=True)
+
+    train_to_the_best(make_trainer, best_step=2, at_the_end=lose)
+    assert "the last weights are kept" in caplog.text
+    assert read_state(tmp_path / "run")["global_step"] == 4
+
+
 def test_the_best_weights_of_the_last_step_need_no_word(make_trainer, caplog):
     train_to_the_best(make_trainer, best_step=4)
     assert "load_best_model_at_end" not in caplog.text
@@ -363,6 +378,7 @@ def test_the_best_weights_of_the_last_step_need_no_word(make_trainer, caplog):
         ({"seed": 7}, "seed 42 -> 7"),
         ({"lambda_lr": 0.2}, "lambda_lr 0.1 -> 0.2"),
         ({"gradient_accumulation_steps": 2}, "8 -> 16"),
+        ({"target_length": 10}, "target_length 12 -> 10"),
     ],
 )
 def test_a_run_of_other_settings_is_not_gone_on_with(resumable, changes, difference):
@@ -370,6 +386,19 @@ def test_a_run_of_other_settings_is_not_gone_on_with(resumable, changes, differe
         resumable(**changes).train(resume_from_checkpoint=True)
     assert "checkpoint-4" in str(refused.value)
     assert "output_dir" in str(refused.value)
+
+
+def test_a_methods_own_lambda_may_be_named(make_trainer):
+    settings = {"save_strategy": "steps", "save_steps": 1, "lambda_lr": None}
+    make_trainer(max_steps=1, **settings).train()
+    resumed = make_trainer(max_steps=2, **{**settings, "lambda_lr": 0.005})
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 2
+
+
+def test_a_folder_that_is_not_there_is_said(make_trainer, tmp_path):
+    with pytest.raises(ValueError, match="no such folder"):
+        make_trainer().train(resume_from_checkpoint=checkpoint(tmp_path / "run", 33))
 
 
 def other_reward(completion_ids, **kwargs) -> list[float]:
@@ -380,8 +409,11 @@ def test_other_data_rewards_or_model_are_another_run(make_trainer, make_args, pr
     settings = {"save_strategy": "steps", "save_steps": 1}
     make_trainer(max_steps=1, **settings).train()
     other_rows = problems.select(range(1, 64))
+    other_golds = problems.map(lambda row: {"solution": f"1{row['solution']}"})
     for difference, changes in (
         ("data", {"dataset": other_rows}),
+        ("data", {"dataset": other_golds}),
+        ("data", {"dataset": problems.add_column("target_length", [9] * len(problems))}),
         ("reward_funcs", {"reward_funcs": other_reward}),
     ):
         with pytest.raises(ValueError, match=difference):
@@ -486,10 +518,14 @@ def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
     assert divergence(resumed) == divergence(whole) != [0.0] * 3
     for name, weights in whole.ref_model.state_dict().items():
         assert weights.equal(resumed.ref_model.state_dict()[name])
-    for file in (tmp_path / "run").glob("checkpoint-*/leash_reference.pt"):
-        file.unlink()
+    saved = Path(checkpoint(tmp_path / "run", 3))
+    (saved / "leash_reference.pt").unlink()
+    with pytest.raises(ValueError, match=r"leash_reference\.pt is missing"):
+        make_trainer(**settings).train(resume_from_checkpoint=saved)
+    older = {name: value for name, value in read_state(saved).items() if name != "files"}
+    write_state(saved, older)  # from before references were saved
     with pytest.warns(UserWarning, match="sync_ref_model"):
-        make_trainer(**settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+        make_trainer(**settings).train(resume_from_checkpoint=saved)
 
 
 def test_a_checkpoint_killed_while_it_is_overwritten_is_passed_over(trained, tmp_path, tiny_model_path):
@@ -518,6 +554,8 @@ def cut(path: Path) -> None:
         ("model.safetensors", Path.unlink, "weights are missing"),
         ("rng_state.pth", Path.unlink, "rng_state is missing"),
         ("scheduler.pt", lambda path: os.truncate(path, 0), "scheduler.pt is cut off"),
+        ("config.json", cut, "config.json is cut off"),
+        (STATE_FILE, cut, f"{STATE_FILE} is cut off"),
         ("entropy_ctrl_state.json", Path.touch, "entropy_ctrl_state.json is cut off"),
         (
             "model.safetensors.index.json",
@@ -574,13 +612,18 @@ def test_adaptive_entropy_is_in_every_whole_checkpoint(make_trainer, tmp_path, m
     """TRL writes its coefficient behind `trainer_state.json`, where a kill would leave a checkpoint without it."""
     trainer = make_trainer(max_steps=1, save_strategy="steps", save_steps=1, use_adaptive_entropy=True)
     seen = []
-    monkeypatch.setattr(
-        type(trainer.state),
-        "save_to_json",
-        lambda state, path: seen.append((Path(path).parent / "entropy_ctrl_state.json").read_text()),
-    )
+    save_to_json = type(trainer.state).save_to_json
+
+    def spy(state, path):
+        seen.append((Path(path).parent / "entropy_ctrl_state.json").read_text())
+        save_to_json(state, path)
+
+    monkeypatch.setattr(type(trainer.state), "save_to_json", spy)
     trainer.train()
     assert [json.loads(text)["entropy_coef"] for text in seen] == [trainer.entropy_coef]
+    assert is_whole(Path(checkpoint(trainer.args.output_dir, 1)))
+    Path(checkpoint(trainer.args.output_dir, 1), "entropy_ctrl_state.json").unlink()
+    assert not is_whole(Path(checkpoint(trainer.args.output_dir, 1)))
 
 
 def test_a_folder_is_used_by_one_run_at_a_time(make_trainer):

@@ -25,6 +25,7 @@ from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format
 
 from leash_trl.checkpoint_folder import (
     CannotStartError,
+    check_is_there,
     last_whole_checkpoint,
     problem_of_used_folder,
     whole_checkpoints,
@@ -274,6 +275,7 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     # what is wrong with newer ones is for the trainer to say, once
     last = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir) if is_last else None
     checkpoint = last or Path(local_checkpoint(requested))
+    check_is_there(checkpoint, output_dir)
     # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     # which one that is, also on the Hub, the processes of a run agree on in the trainer
