@@ -1,36 +1,50 @@
-"""Prompts that ask nothing. Pure; the data's readers and the trainer look for them alike."""
+"""Prompts that ask nothing. The data's readers and the trainer look for them alike."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 
-def is_blank(prompt: Any) -> bool:
-    """Whether a prompt asks nothing: it is missing, empty or blank, or its last message is.
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def is_blank(row: Mapping[str, Any]) -> bool:
+    """Whether a row's prompt asks nothing: it is missing, empty or blank, or its last message is.
+
+    Messages with pictures beside them, and a last message that calls tools, ask something without text.
 
     Args:
-        prompt (`str` or `list[dict]`, *optional*):
-            Text, or messages.
+        row (`Mapping`):
+            Row with text or messages in column `prompt`, and perhaps with `image` or `images`.
 
     Example:
-        >>> is_blank(None), is_blank(" "), is_blank([]), is_blank([{"role": "user", "content": "?"}])
-        (True, True, True, False)
+        >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
+        [True, True, True, False]
     """
-    last = prompt[-1].get("content") if prompt and isinstance(prompt, list) else prompt
-    return not (last.strip() if isinstance(last, str) else last)
+    prompt = row["prompt"]
+    if not prompt or not isinstance(prompt, list):
+        return _is_empty(prompt)
+    if not _is_empty(prompt[-1].get("content")) or prompt[-1].get("tool_calls"):
+        return False
+    return not (row.get("images") or row.get("image"))
 
 
-def check_not_blank(prompts: Iterable[Any]) -> None:
+def _is_empty(content: Any) -> bool:
+    return not (content.strip() if isinstance(content, str) else content)
+
+
+def check_not_blank(dataset: "Dataset") -> None:
     """Sees to it that every prompt asks something.
 
     Args:
-        prompts (`Iterable`):
-            The column `prompt` of a data set.
+        dataset (`Dataset`):
+            Rows with a column `prompt`.
 
     Raises:
         `ValueError`: If one does not; it names the first such row.
     """
-    for row, prompt in enumerate(prompts):
-        if is_blank(prompt):
+    for row, prompt in enumerate(dataset["prompt"]):
+        if is_blank({"prompt": prompt}) and is_blank(dataset[row]):  # pictures take long to read
             raise ValueError(f"row {row} (counted from 0) of the data set: {blank_problem(prompt)}")
 
 

@@ -182,7 +182,7 @@ def check_asks(dataset: Any) -> None:
         `ValueError`: If one is missing or empty; it names the row.
     """
     if isinstance(dataset, Dataset) and "prompt" in (known_columns(dataset) or []):
-        check_not_blank(dataset["prompt"])
+        check_not_blank(dataset)
 
 
 def warn_about_no_limit(args: "LeashGRPOConfig", *generation_configs: "GenerationConfig") -> None:

@@ -12,6 +12,7 @@ import pytest
 from leash_trl import gym
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.main import main
+from leash_trl.cli.train import parse
 
 
 GOOD = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + "\n" for i in range(40))
@@ -52,7 +53,6 @@ def files(tmp_path_factory):
         "half.yaml": "max_steps: 1.5\n",
         "mapping.yaml": "learning_rate: {a: 1}\n",
         "twice.yaml": "seed: 1\nbf16: false\nseed: 2\n",
-        "no.yaml": "save_strategy: no\n",
         "mixture.yaml": "datasets:\n- {path: json, data_file: good.jsonl}\n",
         "mixture_of_nothing.yaml": "datasets:\n- {path: json, data_files: nowhere.jsonl}\n",
         "mixture_of_empty.yaml": "datasets:\n- {path: json, data_files: empty.jsonl}\n",
@@ -103,7 +103,6 @@ MISTAKES = [
     ("train", {"config": "text.yaml"}, ["text.yaml", "learning_rate", "'fast'"]),
     ("train", {"config": "half.yaml", "max_steps": None}, ["half.yaml", "max_steps", "1.5"]),
     ("train", {"config": "mapping.yaml"}, ["learning_rate", "{'a': 1}"]),
-    ("train", {"config": "no.yaml"}, ["save_strategy", "False", "'no'"]),
     ("train", {"config": "mixture.yaml", "dataset_name": None}, ["data_file"]),
     ("train", {"config": "mixture_of_nothing.yaml", "dataset_name": None}, ["datasets", "nowhere.jsonl"]),
     ("train", {"config": "mixture_of_empty.yaml", "dataset_name": None}, ["datasets", "empty.jsonl"]),
@@ -204,3 +203,22 @@ def test_numbers_as_golds_train_as_they_are_evaluated(files, tmp_path, make_args
     script_args, _, _, dataset_args = parse(words("train", {"DATA": str(tmp_path / "numbers.jsonl")})[1:])
     (row,) = load_training_data(script_args, dataset_args)["train"]
     assert row["solution"] == "4"
+
+
+def test_no_in_yaml_means_no_strategy(tmp_path):
+    names = ("eval_strategy", "logging_strategy", "save_strategy")
+    (tmp_path / "no.yaml").write_text("".join(f"{name}: no\n" for name in names))
+    given = [word for name, value in TRAIN.items() for word in (f"--{name}", value)]
+    training_args = parse(["--config", str(tmp_path / "no.yaml"), *given])[1]
+    assert [getattr(training_args, name) for name in names] == ["no"] * 3
+
+
+def test_an_import_that_fails_in_training_keeps_its_traceback(files, monkeypatch, tmp_path):
+    (tmp_path / "late_import.py").write_text(
+        "def reward(completions, **kwargs):\n    import no_such_package_of_mine\n"
+    )
+    monkeypatch.chdir(files)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = {**TRAIN, "reward_funcs": "late_import.reward", "output_dir": str(tmp_path / "run")}
+    with pytest.raises(ImportError, match="no_such_package_of_mine"):
+        main(["train", *(word for name, value in given.items() for word in (f"--{name}", value))])

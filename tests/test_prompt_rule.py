@@ -10,6 +10,7 @@ from datasets import Dataset, IterableDataset
 from test_schemas import DAPO_PROCESSED, dapo_row
 
 from leash_trl import LeashGRPOTrainer
+from leash_trl.blank_prompts import check_not_blank
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
 from leash_trl.cli.train import build_trainer, load_training_data, parse
@@ -93,6 +94,22 @@ def test_nothing_to_ask_is_an_error(prompt):
         as_conversation({"prompt": prompt})
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": user(""), "image": "a picture"},
+        {"prompt": user(""), "images": ["a picture"]},
+        {"prompt": [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]},
+    ],
+)
+def test_pictures_and_tool_calls_ask_too(row):
+    assert as_conversation(row) == {"prompt": row["prompt"]}
+    check_not_blank(Dataset.from_list([row]))
+    emptied = {**row, "images": None, "image": None, "prompt": user("")}
+    with pytest.raises(ValueError, match="row 0"):
+        check_not_blank(Dataset.from_list([emptied]))
+
+
 def test_training_keeps_all_columns_and_rows_of_prompts_with_solutions(tmp_path):
     path = tmp_path / "rows.jsonl"
     rows = [{"prompt": "1 + 1 = ?", "solution": "2", "hint": {"level": 1}, "weight": 0.5}] * 2
@@ -102,6 +119,49 @@ def test_training_keeps_all_columns_and_rows_of_prompts_with_solutions(tmp_path)
     assert loaded.remove_columns("prompt").to_list() == [
         {k: v for k, v in row.items() if k != "prompt"} for row in rows
     ]
+
+
+@pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"problem": "?", "answer": "7"}, {"label": True}])
+def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path):
+    """Though the other columns would make problems of another kind, whose prompts, columns and repeats would go."""
+    path = tmp_path / "rows.jsonl"
+    rows = [{"prompt": [SYSTEM, *user("1 + 1 = ?")], "style": "kind", **gold}] * 3
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(path))
+    loaded = load_training_data(script_args, dataset_args)["train"]
+    assert [{name: row[name] for name in rows[0]} for row in loaded] == rows
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("kind", ["verl", "slime"])
+def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, streams, tmp_path):
+    (tmp_path / "folder").mkdir()
+    rows = [{**ROWS[kind]("1 + 1 = ?", "2"), "style": "kind"}] * 3
+    (tmp_path / "folder" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    where = ["--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", str(streams).lower()]
+    script_args, _, _, dataset_args = training_arguments(*where)
+    loaded = list(load_training_data(script_args, dataset_args)["train"])
+    expected = {**rows[0], "prompt": user(f"1 + 1 = ?{BOXED_SUFFIX}"), "solution": "2"}
+    assert loaded == [expected] * 3
+
+
+def test_a_label_of_a_reward_s_own_is_there_to_reward_with(tmp_path):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Say hi.", "label": None}) + "\n")
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.jsonl"))
+    (row,) = load_training_data(script_args, dataset_args)["train"]
+    assert row == {"prompt": user(f"Say hi.{BOXED_SUFFIX}"), "label": None, "solution": None}
+
+
+def test_only_the_splits_that_a_run_reads_are_read(tmp_path):
+    good, blank = {"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}
+    for split, row in (("train", good), ("test", blank)):
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path))
+    loaded = load_training_data(script_args, dataset_args)
+    assert set(loaded) == {"train", "test"}
+    assert loaded["train"]["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
+    with pytest.raises(ValueError, match=r"row 0 .*prompt is"):
+        load_training_data(script_args, dataset_args, evaluates=True)
 
 
 def test_prompts_of_other_rewards_need_no_solution(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 from leash_trl.cli.errors import UserError
 
 
+STRATEGIES = ("eval_strategy", "logging_strategy", "save_strategy")
 TRL_NAMES = {"model": "model_name_or_path", "dataset": "dataset_name", "output": "output_dir"}
 """What may be written for TRL's name of an option, on the command line and in recipes."""
 
@@ -39,7 +40,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def recipe_with_trl_names(recipe: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of a recipe with TRL's names for the short ones.
+    """The fields of a recipe with TRL's names for the short ones, and the strategy "no" where it says `no`.
 
     Args:
         recipe (`Mapping[str, Any]`):
@@ -53,7 +54,9 @@ def recipe_with_trl_names(recipe: Mapping[str, Any], where: str) -> dict[str, An
     for short, name in TRL_NAMES.items():
         if short in recipe and name in recipe and recipe[short] != recipe[name]:
             raise ValueError(f"{where}: {_said_twice(short, recipe[short], name, recipe[name])}")
-    return {TRL_NAMES.get(name, name): value for name, value in recipe.items()}
+    # YAML reads a bare `no` as False
+    strategies = {name: "no" for name in STRATEGIES if recipe.get(name) is False}
+    return {TRL_NAMES.get(name, name): value for name, value in {**recipe, **strategies}.items()}
 
 
 def _option(word: str) -> str | None:

@@ -237,10 +237,11 @@ def _imported(name: str):
     return getattr(importlib.import_module(module_path), attribute)
 
 
-def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig):
+def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig, evaluates: bool = False):
     """Splits of what a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id.
 
-    Prompts are read by the rule of [`~leash_trl.data.as_conversation`].
+    Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
+    [`~leash_trl.data.as_conversation`]. Other splits are as they come.
     """
     from leash_trl import gym
     from leash_trl.data.references import parse_reference
@@ -248,10 +249,16 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
 
     suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
     name, train_split = script_args.dataset_name, script_args.dataset_train_split
+    read = {train_split, script_args.dataset_test_split} if evaluates else {train_split}
+
+    def as_read(splits, source):
+        return {
+            split: training_rows(rows, source, suffix) if split in read else rows for split, rows in splits.items()
+        }
+
     if dataset_args.datasets:
         with named_files("a part of the mixture"):
-            splits = get_dataset(dataset_args)
-        return {split: training_rows(rows, "datasets", suffix) for split, rows in splits.items()}
+            return as_read(get_dataset(dataset_args), "datasets")
     if name is None:
         raise ValueError("a recipe needs dataset_name (a Hub id, a file, a folder or gym) or datasets (a mixture)")
     reference = parse_reference(name)
@@ -261,7 +268,7 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
     splits = load_splits(replace(reference, config=script_args.dataset_config or reference.config), **options)
     if reference.path is not None and reference.path.is_file():
         splits = {train_split: splits["train"]}
-    return {split: training_rows(rows, reference.name, suffix) for split, rows in splits.items()}
+    return as_read(splits, reference.name)
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
@@ -290,7 +297,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     with user_errors(
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
-        dataset = load_training_data(script_args, dataset_args)
+        dataset = load_training_data(script_args, dataset_args, evaluates=training_args.eval_strategy != "no")
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
     check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)
@@ -354,7 +361,7 @@ def run_training(
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except (CannotStartError, ImportError) as error:
+    except CannotStartError as error:
         raise UserError(str(error)) from error
     trainer.save_state()
     if training_args.push_to_hub:

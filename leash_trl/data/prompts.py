@@ -29,7 +29,8 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str
     2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
        the suffix, unless the string ends with it.
     3. Of published data (`leash_trl.data.schemas`), the question is the string; of those that write a template of
-       their own around it (verl, slime), it is the question inside.
+       their own around it (verl, slime), it is the question inside. Training reads column `prompt` wherever there is
+       one; filtering and evaluation read it unless the data has question and answer, but no gold beside the prompt.
 
     `leash train`, `leash filter` and `leash eval` read all data by it, with the option `prompt_suffix` for the suffix;
     all three refuse a tokenizer without chat template. `LeashGRPOTrainer` takes a data set as it comes, as TRL does: a
@@ -53,7 +54,7 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str
         {'prompt': [{'role': 'user', 'content': 'What is 2 + 2? Be brief.'}]}
     """
     prompt = row["prompt"]
-    if is_blank(prompt):
+    if is_blank(row):
         raise ValueError(blank_problem(prompt))
     if not isinstance(prompt, str):
         return {"prompt": prompt}

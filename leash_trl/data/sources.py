@@ -4,7 +4,7 @@ import csv
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -314,8 +314,10 @@ def load_problems(
 def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
     """One split of training data, its prompts by the rule of [`~leash_trl.data.as_conversation`].
 
-    Rows with prompt and solution, or with a prompt alone, keep all their columns, which reward functions may want, and
-    none is left out. Rows of other schemas become problems, as `load_problems` makes them.
+    Rows with a prompt keep all their columns, which reward functions may want, and none is left out, whatever other
+    schemas they fit. Where the gold has another name (verl, slime), `solution` is added; it is `None` where what
+    stands there is no gold, as a label for a reward function may be. Rows without a prompt become problems, as
+    `load_problems` makes them.
 
     Args:
         raw (`Dataset` or `IterableDataset`):
@@ -329,8 +331,7 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
         `ValueError`: If there are no rows, no known schema, or a row asks nothing.
     """
     columns = raw.column_names or ["prompt"]  # some streams do not say
-    schema = find_schema(columns)
-    keeps_rows = "solution" in schema.columns if schema else "prompt" in columns
+    keeps_rows = "prompt" in columns
     how = {"with_indices": True, "fn_kwargs": {"name": name, "suffix": suffix}, "features": _conversational(raw)}
     if isinstance(raw, IterableDataset):
         if not keeps_rows:
@@ -348,10 +349,31 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
 def _as_training_row(row: dict[str, Any], index: int, name: str, suffix: str) -> dict[str, Any]:
     try:
         target = {"target_length": read_target(row["target_length"])} if "target_length" in row else {}
-        gold = {"solution": read_text(row, "solution")} if isinstance(row.get("solution"), int | float) else {}
+        gold: dict[str, Any] = {}
+        if _has_gold_elsewhere(row):
+            question, gold["solution"] = _question_and_gold(row)
+            row = row if question is None else {**row, "prompt": question}
+        if isinstance(row.get("solution"), int | float):
+            gold["solution"] = read_text(row, "solution")
         return {**target, **gold, **as_conversation(row, suffix)}
     except ValueError as error:
         raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
+
+
+def _has_gold_elsewhere(columns: Iterable[str]) -> bool:
+    if "solution" in (columns := list(columns)):
+        return False
+    schema = find_schema(columns)
+    return schema is not None and "prompt" in schema.columns
+
+
+def _question_and_gold(row: dict[str, Any]) -> tuple[str | None, str | None]:
+    """What a row of verl or slime asks, if it is text, and its gold; neither if the row only has such columns."""
+    try:
+        question, gold = detect_schema(row).read(row)
+    except (ValueError, AttributeError):  # a label that is no gold, a reward_model that is no mapping
+        return None, None
+    return question if isinstance(question, str) else None, gold
 
 
 def _conversational(raw: Rows) -> Features | None:
@@ -365,6 +387,8 @@ def _conversational(raw: Rows) -> Features | None:
         features["prompt"] = [{"role": text, "content": text}]
     if features.get("target_length") == text:
         features["target_length"] = Value("int64")
+    if _has_gold_elsewhere(features):
+        features["solution"] = text
     if isinstance(gold := features.get("solution"), Value) and gold.dtype.startswith(("int", "float")):
         features["solution"] = text
     return features
