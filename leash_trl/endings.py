@@ -77,7 +77,7 @@ def check_chat_template(chat_template: Any) -> None:
         raise ValueError(
             "prompts are messages, but the tokenizer has no chat_template to write them with; take an "
             "instruction-tuned model, set tokenizer.chat_template and save it with the model, or give "
-            "LeashGRPOTrainer prompts that are plain text"
+            "prompts that are plain text"
         )
 
 

@@ -213,7 +213,7 @@ def test_the_suffix_reaches_the_questions(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
     for suffix, question in ((" Be brief.", "1 + 1 = ? Be brief."), (None, f"1 + 1 = ?{BOXED_SUFFIX}")):
-        arguments = SimpleNamespace(prompt_suffix=suffix, limit=None)
+        arguments = SimpleNamespace(prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
         problems = load_checked(str(data), arguments, "benchmark", drops_unreadable=False)
         assert problems[0]["prompt"][0]["content"] == question
 

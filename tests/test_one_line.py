@@ -42,6 +42,7 @@ def files(tmp_path_factory):
         "broken.jsonl": GOOD + '{"prompt": "x\n',
         "null.jsonl": GOOD + line("null", '"1"'),
         "blank.jsonl": GOOD + line('" "', '"1"'),
+        "messages.jsonl": line('[{"role": "user", "content": "x"}]', '"1"') * 40,
         "no_messages.jsonl": line('[{"role": "user", "content": "x"}]', '"1"') + line("[]", '"1"'),
         "no_gold.jsonl": GOOD + line('"x"', "null"),
         "list_gold.jsonl": line('"x"', '["1"]') * 40,
@@ -75,7 +76,7 @@ MISTAKES = [
     ("every", {"MODEL": "no_weights"}, ["no_weights", "model.safetensors"]),
     ("every", {"MODEL": "torn_weights"}, ["torn_weights", "whole"]),
     ("every", {"MODEL": "no_files"}, ["no_files", "config.json"]),
-    ("every", {"MODEL": "no_template"}, ["chat_template"]),
+    ("every", {"MODEL": "no_template", "DATA": "messages.jsonl"}, ["chat_template"]),
     *(("every", {"output_dir": path}, ["output_dir", path]) for path in ("a_file", "a_file/run", "/proc/run")),
     ("every", {"DATA": "empty.jsonl"}, ["empty.jsonl"]),
     ("every", {"DATA": "broken.jsonl"}, ["broken.jsonl", "JSON"]),
@@ -93,7 +94,11 @@ MISTAKES = [
     ("every", {"DATA": "no_files"}, ["no_files"]),
     ("train", {"loss_type": "dapoo"}, ["loss_type", "'dapoo'", "dapo"]),
     ("train", {"scale_rewards": "groups"}, ["scale_rewards", "'groups'", "'group'"]),
-    ("train", {"model_name_or_path": "no_template", "rollout_func": SHRINKING}, ["chat_template"]),
+    (
+        "train",
+        {"MODEL": "no_template", "DATA": "messages.jsonl", "rollout_func": SHRINKING},
+        ["chat_template"],
+    ),
     *(
         ("train", {name: "0"}, [name, "0"])
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations", "temperature")

@@ -1,6 +1,7 @@
 """One rule for prompts: the same rows give training, filtering and evaluation the same tokens, whatever the path."""
 
 import json
+import shutil
 import warnings
 from types import SimpleNamespace
 
@@ -9,7 +10,7 @@ from conftest import parity_reward
 from datasets import Dataset, IterableDataset
 from test_schemas import DAPO_PROCESSED, dapo_row
 
-from leash_trl import LeashGRPOTrainer
+from leash_trl import LeashGRPOTrainer, gym
 from leash_trl.blank_prompts import check_not_blank
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
@@ -64,7 +65,7 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
     for path in (file, folder / "train.jsonl"):
         path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": str(file)}]}))
-    sampling = SimpleNamespace(prompt_suffix=suffix, limit=None)
+    sampling = SimpleNamespace(prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
     evaluated = load_checked(str(file), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
     assert len(evaluated) == len(QUESTIONS)
     for path in (file, folder):
@@ -78,6 +79,25 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
             trainer = build_trainer(script_args, training_args, model_args, dataset_args)
             trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
             assert trained == ids_of(evaluated, tokenizer)
+
+
+@pytest.mark.parametrize("rows", ["strings", "problem and answer", "strings with the suffix"])
+def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
+    base, path = tmp_path / "base", tmp_path / "rows.jsonl"
+    shutil.copytree(gym.CHECKPOINT, base)
+    (base / "chat_template.jinja").unlink()
+    path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
+    texts = [text + BOXED_SUFFIX for text in QUESTIONS]
+    where = ["--dataset_name", str(path), "--model_name_or_path", str(base), "--output_dir", str(tmp_path / "run")]
+    trainer = build_trainer(*training_arguments(*where))
+    assert trainer.train_dataset["prompt"][:] == texts
+    sampling = SimpleNamespace(prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None)
+    evaluated = load_checked(str(path), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
+    assert evaluated == texts
+    assert trainer._tokenize_prompts(texts)[0] == ids_of(evaluated, trainer.processing_class)
+    short = ["--model", str(base), "--limit", "2", "--num_samples", "2", "--max_new_tokens", "4"]
+    out = ["--output_dir", str(tmp_path / "eval")]
+    assert main(["eval", "--benchmarks", str(path), *short, *out]) == 0
 
 
 @pytest.mark.parametrize("suffix", ["", " Be brief."])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from leash_trl.checkpoint_folder import TRAINER_STATE_FILE, read_trainer_state
 from leash_trl.cli.errors import UserError, check_writable, user_errors
-from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
 
 
 if TYPE_CHECKING:
@@ -178,7 +178,13 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
 
     suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
-        problems = load_problems(reference, suffix=suffix, limit=arguments.limit, kind=kind)
+        problems = load_problems(
+            reference,
+            suffix=suffix,
+            limit=arguments.limit,
+            kind=kind,
+            has_chat_template=has_chat_template(arguments.model_name_or_path, arguments.revision),
+        )
     faults = unreadable_solutions(problems["solution"])
     if not faults:
         return problems
@@ -311,10 +317,15 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
     tokenizer = AutoTokenizer.from_pretrained(
         checkpoint_path(arguments.model_name_or_path), revision=arguments.revision
     )
-    check_chat_template(tokenizer.chat_template)
     options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
-    prompts = (prompt for rows in problems.values() for prompt in rows["prompt"])
-    longest = max(len(tokenizer.apply_chat_template(prompt, **options)) for prompt in prompts)
+
+    def num_tokens(prompt: Any) -> int:
+        if isinstance(prompt, str):
+            return len(tokenizer(prompt)["input_ids"])
+        check_chat_template(tokenizer.chat_template)
+        return len(tokenizer.apply_chat_template(prompt, **options))
+
+    longest = max(num_tokens(prompt) for rows in problems.values() for prompt in rows["prompt"])
     return longest + plan.sampling.max_new_tokens
 
 
@@ -375,7 +386,8 @@ def _warn_of_unknown_words(engine: "Engine", name: str, rows: "Dataset") -> None
     from leash_trl.evaluation.decoding.vocabulary import unknown_token_share
 
     prompts = rows["prompt"][:LOOKED_AT]
-    ids = [token for prompt in prompts for token in engine.tokenizer.encode(prompt[-1]["content"])]
+    texts = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in prompts]
+    ids = [token for text in texts for token in engine.tokenizer.encode(text)]
     if (share := unknown_token_share(engine.tokenizer, ids)) > UNKNOWN_SHARE:
         logger.warning("%s: %.0f%% of the prompts' tokens are unknown to this tokenizer", name, 100 * share)
 

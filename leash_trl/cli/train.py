@@ -39,6 +39,7 @@ from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.controller_state import read_state, restore_method
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.endings import TEMPLATE_FAULTS
+from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
@@ -237,11 +238,16 @@ def _imported(name: str):
     return getattr(importlib.import_module(module_path), attribute)
 
 
-def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetMixtureConfig, evaluates: bool = False):
+def load_training_data(
+    script_args: LeashScriptArguments,
+    dataset_args: DatasetMixtureConfig,
+    evaluates: bool = False,
+    has_template: bool = True,
+):
     """Splits of what a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id.
 
     Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
-    [`~leash_trl.data.as_conversation`]. Other splits are as they come.
+    [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not. Other splits are as they come.
     """
     from leash_trl import gym
     from leash_trl.data.references import parse_reference
@@ -253,7 +259,8 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
 
     def as_read(splits, source):
         return {
-            split: training_rows(rows, source, suffix) if split in read else rows for split, rows in splits.items()
+            split: training_rows(rows, source, suffix, has_template) if split in read else rows
+            for split, rows in splits.items()
         }
 
     if dataset_args.datasets:
@@ -263,7 +270,7 @@ def load_training_data(script_args: LeashScriptArguments, dataset_args: DatasetM
         raise ValueError("a recipe needs dataset_name (a Hub id, a file, a folder or gym) or datasets (a mixture)")
     reference = parse_reference(name)
     if reference.source is not None and name != gym.NAME:
-        return {train_split: load_problems(name, suffix=suffix)}
+        return {train_split: load_problems(name, suffix=suffix, has_chat_template=has_template)}
     options = {"streaming": True} if script_args.dataset_streaming else {}
     splits = load_splits(replace(reference, config=script_args.dataset_config or reference.config), **options)
     if reference.path is not None and reference.path.is_file():
@@ -297,7 +304,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     with user_errors(
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
-        dataset = load_training_data(script_args, dataset_args, evaluates=training_args.eval_strategy != "no")
+        has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
+        dataset = load_training_data(script_args, dataset_args, training_args.eval_strategy != "no", has_template)
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
     check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)

@@ -22,26 +22,29 @@ LETTER_INSTRUCTION = "Answer with the LETTER of the right choice within \\boxed{
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
-def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str, Any]:
+def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_template: bool = True) -> dict[str, Any]:
     r"""A row whose prompt is a conversation; for `Dataset.map`. The one rule for prompts.
 
     1. Messages stay as they are.
     2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
-       the suffix, unless the string ends with it.
+       the suffix, unless the string ends with it. For a base model, whose tokenizer has no chat template, it stays a
+       string, with the same suffix.
     3. Of published data (`leash_trl.data.schemas`), the question is the string; of those that write a template of
        their own around it (verl, slime), it is the question inside. Training reads column `prompt` wherever there is
        one; filtering and evaluation read it unless the data has question and answer, but no gold beside the prompt.
 
     `leash train`, `leash filter` and `leash eval` read all data by it, with the option `prompt_suffix` for the suffix;
-    all three refuse a tokenizer without chat template. `LeashGRPOTrainer` takes a data set as it comes, as TRL does: a
-    string goes to the model without chat template and suffix, which it warns about where the tokenizer has a template.
-    Data for it goes through `Dataset.map(as_conversation)`.
+    all three refuse messages where the tokenizer has no chat template. `LeashGRPOTrainer` takes a data set as it
+    comes, as TRL does: a string goes to the model without chat template and suffix, which it warns about where the
+    tokenizer has a template. Data for it goes through `Dataset.map(as_conversation)`.
 
     Args:
         row (`dict`):
             Row with messages or a string in column `prompt`.
         suffix (`str`, *optional*):
             Appended to strings, defaults to the instruction of the LEASH authors' release.
+        has_chat_template (`bool`, *optional*, defaults to `True`):
+            Whether the model's tokenizer has one.
 
     Returns:
         `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.
@@ -59,7 +62,8 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX) -> dict[str
     if not isinstance(prompt, str):
         return {"prompt": prompt}
     text = prompt.strip()
-    return {"prompt": [{"role": "user", "content": text if text.endswith(suffix.strip()) else text + suffix}]}
+    asked = text if text.endswith(suffix.strip()) else text + suffix
+    return {"prompt": [{"role": "user", "content": asked}] if has_chat_template else asked}
 
 
 def bare_question(text: str) -> str:

@@ -158,7 +158,13 @@ def _distinct_rows(raw: Dataset, schema: Schema) -> Sequence[int]:
 
 
 def _read(
-    row: dict[str, Any], index: int, schema: Schema, rows: Sequence[int], name: str, suffix: str
+    row: dict[str, Any],
+    index: int,
+    schema: Schema,
+    rows: Sequence[int],
+    name: str,
+    suffix: str,
+    has_chat_template: bool,
 ) -> dict[str, Any]:
     try:
         problem = read_row(schema, row)
@@ -166,20 +172,25 @@ def _read(
         raise ValueError(f"{name}, row {rows[index]} (counted from 0), read as {schema.name}: {error}") from error
     problem["id"] = problem["id"] or f"{name}-{rows[index]}"
     if isinstance(problem["prompt"], str):
-        problem |= as_conversation(problem, suffix)
+        is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
+        problem |= as_conversation(problem, suffix, has_chat_template or is_message)
     return problem
 
 
-def _features(raw: Dataset) -> Features:
+def _features(raw: Dataset, schema: Schema, has_chat_template: bool) -> Features:
     """Types of the columns; without them, `map` would turn golds back into the numbers that the source had."""
     text = Value("string")
     kept = {name: raw.features[column] for column, name in KEPT_COLUMNS.items() if column in raw.column_names}
     if "target_length" in kept:
         kept["target_length"] = Value("int64")
-    return Features({"id": text, "prompt": [{"role": text, "content": text}], "solution": text, **kept})
+    has_strings = "prompt" not in schema.columns or isinstance(raw.features["prompt"], Value)
+    prompt = text if has_strings and not has_chat_template else [{"role": text, "content": text}]
+    return Features({"id": text, "prompt": prompt, "solution": text, **kept})
 
 
-def _read_rows(raw: Dataset, rows: Sequence[int], schema: Schema, name: str, suffix: str) -> Dataset:
+def _read_rows(
+    raw: Dataset, rows: Sequence[int], schema: Schema, name: str, suffix: str, has_chat_template: bool
+) -> Dataset:
     columns = columns_to_read(schema, raw.column_names)
     return (
         raw.select_columns(columns)
@@ -187,9 +198,15 @@ def _read_rows(raw: Dataset, rows: Sequence[int], schema: Schema, name: str, suf
         .map(
             _read,
             with_indices=True,
-            fn_kwargs={"schema": schema, "rows": rows, "name": name, "suffix": suffix},
+            fn_kwargs={
+                "schema": schema,
+                "rows": rows,
+                "name": name,
+                "suffix": suffix,
+                "has_chat_template": has_chat_template,
+            },
             remove_columns=columns,
-            features=_features(raw),
+            features=_features(raw, schema, has_chat_template),
             load_from_cache_file=False,  # its key would not change with the functions of this package
             desc=f"reading {name}",
         )
@@ -241,6 +258,7 @@ def load_with_report(
     suffix: str = BOXED_SUFFIX,
     limit: int | None = None,
     kind: Kind | None = None,
+    has_chat_template: bool = True,
 ) -> tuple[Dataset, LoadReport]:
     """Problems as `load_problems` gives them, and what became of the rows they come from.
 
@@ -253,15 +271,17 @@ def load_with_report(
     raw = _chosen_split(load_splits(named), split, named)
     _check_size(len(raw), named)
     is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    problems, report = _read_problems(raw, named.name, suffix, is_benchmark)
+    problems, report = _read_problems(raw, named.name, suffix, is_benchmark, has_chat_template)
     return problems.select(range(min(limit or len(problems), len(problems)))), report
 
 
-def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool) -> tuple[Dataset, LoadReport]:
+def _read_problems(
+    raw: Dataset, name: str, suffix: str, is_benchmark: bool, has_chat_template: bool
+) -> tuple[Dataset, LoadReport]:
     schema = detect_schema(raw.column_names)
     rows = range(len(raw)) if is_benchmark else _distinct_rows(raw, schema)
     report = LoadReport(name, schema.name, num_rows=len(raw), num_copies=len(raw) - len(rows))
-    problems = _read_rows(raw, rows, schema, name, suffix)
+    problems = _read_rows(raw, rows, schema, name, suffix, has_chat_template)
     problems, rows, report = _without_repeats(problems, rows, is_benchmark, report)
     problems = _with_unique_ids(problems, rows, name)
     return problems, replace(report, num_problems=len(problems))
@@ -279,6 +299,7 @@ def load_problems(
     suffix: str = BOXED_SUFFIX,
     limit: int | None = None,
     kind: Kind | None = None,
+    has_chat_template: bool = True,
 ) -> Dataset:
     """Problems in TRL's columns.
 
@@ -298,6 +319,8 @@ def load_problems(
             Number of problems to keep, the first ones.
         kind (`str`, *optional*):
             `"train"` or `"benchmark"`, defaults to the named source's, and to `"train"` for files and Hub ids.
+        has_chat_template (`bool`, *optional*, defaults to `True`):
+            As for `as_conversation`.
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and
@@ -306,12 +329,14 @@ def load_problems(
     Raises:
         `ValueError`: If the data set, split or schema is not known, cannot be reached, or a row lacks what it needs.
     """
-    problems, report = load_with_report(reference, split=split, suffix=suffix, limit=limit, kind=kind)
+    problems, report = load_with_report(
+        reference, split=split, suffix=suffix, limit=limit, kind=kind, has_chat_template=has_chat_template
+    )
     _log(report)
     return problems
 
 
-def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
+def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX, has_chat_template: bool = True) -> Rows:
     """One split of training data, its prompts by the rule of [`~leash_trl.data.as_conversation`].
 
     Rows with a prompt keep all their columns, which reward functions may want, and none is left out, whatever other
@@ -326,13 +351,19 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
             Short name of the data set, for messages.
         suffix (`str`, *optional*):
             As for `load_problems`.
+        has_chat_template (`bool`, *optional*, defaults to `True`):
+            As for `as_conversation`.
 
     Raises:
         `ValueError`: If there are no rows, no known schema, or a row asks nothing.
     """
     columns = raw.column_names or ["prompt"]  # some streams do not say
     keeps_rows = "prompt" in columns
-    how = {"with_indices": True, "fn_kwargs": {"name": name, "suffix": suffix}, "features": _conversational(raw)}
+    how = {
+        "with_indices": True,
+        "fn_kwargs": {"name": name, "suffix": suffix, "has_chat_template": has_chat_template},
+        "features": _training_features(raw, has_chat_template),
+    }
     if isinstance(raw, IterableDataset):
         if not keeps_rows:
             raise ValueError(f"{name} has columns {', '.join(columns)}, which are read as a whole; do not stream it")
@@ -340,22 +371,25 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX) -> Rows:
     if len(raw) == 0:
         raise ValueError(f"{name} has no rows")
     if not keeps_rows:
-        problems, report = _read_problems(raw, name, suffix, is_benchmark=False)
+        problems, report = _read_problems(raw, name, suffix, False, has_chat_template)
         _log(report)
         return problems
     return raw.map(_as_training_row, **how, load_from_cache_file=False, desc=f"reading {name}")  # as _read_rows
 
 
-def _as_training_row(row: dict[str, Any], index: int, name: str, suffix: str) -> dict[str, Any]:
+def _as_training_row(
+    row: dict[str, Any], index: int, name: str, suffix: str, has_chat_template: bool
+) -> dict[str, Any]:
     try:
         target = {"target_length": read_target(row["target_length"])} if "target_length" in row else {}
         gold: dict[str, Any] = {}
         if _has_gold_elsewhere(row):
             question, gold["solution"] = _question_and_gold(row)
+            has_chat_template |= not isinstance(row["prompt"], str)  # messages stay messages
             row = row if question is None else {**row, "prompt": question}
         if isinstance(row.get("solution"), int | float):
             gold["solution"] = read_text(row, "solution")
-        return {**target, **gold, **as_conversation(row, suffix)}
+        return {**target, **gold, **as_conversation(row, suffix, has_chat_template)}
     except ValueError as error:
         raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
 
@@ -376,14 +410,14 @@ def _question_and_gold(row: dict[str, Any]) -> tuple[str | None, str | None]:
     return question if isinstance(question, str) else None, gold
 
 
-def _conversational(raw: Rows) -> Features | None:
-    """Types of the columns once string prompts are messages and golds and targets are what they are in problems;
-    `None` where a stream does not say."""
+def _training_features(raw: Rows, has_chat_template: bool) -> Features | None:
+    """Types of the columns once prompts follow the rule, and golds and targets are what they are in problems; `None`
+    where a stream does not say."""
     if raw.features is None:
         return None
     text = Value("string")
     features = Features(raw.features)
-    if "prompt" in features and isinstance(features["prompt"], Value):
+    if has_chat_template and "prompt" in features and isinstance(features["prompt"], Value):
         features["prompt"] = [{"role": text, "content": text}]
     if features.get("target_length") == text:
         features["target_length"] = Value("int64")

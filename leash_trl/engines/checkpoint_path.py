@@ -35,3 +35,21 @@ def missing_folder(path: str) -> str | None:
     first = path.partition("/")[0]
     is_local = path.startswith((".", "/")) or path.count("/") > 1 or Path(first).is_dir()
     return f"no such folder: {path!r}" if is_local else None
+
+
+def has_chat_template(name: str, revision: str | None = None) -> bool:
+    """Whether a model's tokenizer has a chat template; `True` where it cannot be read, which loading the model says.
+
+    Args:
+        name (`str`):
+            As for `checkpoint_path`.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the Hub.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(name), revision=revision)
+    except (OSError, ValueError, KeyError, ImportError):
+        return True
+    return tokenizer.chat_template is not None

@@ -275,9 +275,8 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
     """Sees to it, before anything is sampled, that every prompt leaves room for its completion.
 
     Raises:
-        `ValueError`: If one does not, or the tokenizer has no chat template.
+        `ValueError`: If one does not, or is messages and the tokenizer has no chat template.
     """
-    check_chat_template(engine.tokenizer.chat_template)
     for start in range(0, len(problems), 1000):
         rows = problems[start : start + 1000]
         for problem_id, ids in zip(rows["id"], _prompt_ids(engine, rows["prompt"], plan), strict=True):
@@ -287,7 +286,10 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
                 raise ValueError(f"problem {problem_id}: {error}") from error
 
 
-def _prompt_ids(engine: Engine, prompts: Sequence[list[dict[str, str]]], plan: SamplingPlan) -> list[list[int]]:
+def _prompt_ids(engine: Engine, prompts: Sequence[str | list[dict[str, str]]], plan: SamplingPlan) -> list[list[int]]:
+    if isinstance(prompts[0], str):  # as TRL makes them
+        return list(engine.tokenizer(list(prompts))["input_ids"])
+    check_chat_template(engine.tokenizer.chat_template)
     ids: list[list[int]] = engine.tokenizer.apply_chat_template(
         list(prompts), add_generation_prompt=True, return_dict=False, **plan.chat_template_kwargs
     )
