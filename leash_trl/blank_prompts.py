@@ -34,18 +34,23 @@ def _is_empty(content: Any) -> bool:
 
 
 def check_not_blank(dataset: "Dataset") -> None:
-    """Sees to it that every prompt asks something.
+    """Sees to it that every prompt is text or messages, and asks something.
 
     Args:
         dataset (`Dataset`):
             Rows with a column `prompt`.
 
     Raises:
-        `ValueError`: If one does not; it names the first such row.
+        `ValueError`: If one is or does not; it names the first such row.
     """
     for row, prompt in enumerate(dataset["prompt"]):
-        if is_blank({"prompt": prompt}) and is_blank(dataset[row]):  # pictures take long to read
+        # pictures take long to read
+        if not _is_text_or_messages(prompt) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {blank_problem(prompt)}")
+
+
+def _is_text_or_messages(prompt: Any) -> bool:
+    return isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt))
 
 
 def blank_problem(prompt: Any) -> str:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from conftest import ROOT, parity_reward
+from datasets import Dataset
 from transformers import FalconConfig, GPT2Config, LlamaConfig, LlamaForCausalLM, MptConfig
 from transformers.training_args import OptimizerNames
 
@@ -861,3 +862,9 @@ def test_every_field_of_the_short_help_exists():
 
     known = {name for dataclass_type in DATACLASS_TYPES for name in dataclass_type.__dataclass_fields__}
     assert known >= MOST_USED
+
+
+@pytest.mark.parametrize("prompts", [[1, 2], [[1, 2], [3, 4]], [["a"], ["b"]], [{"content": "a"}, {"content": "b"}]])
+def test_prompts_that_are_neither_text_nor_messages_are_named_before_the_model_is_loaded(prompts, make_args):
+    with pytest.raises(ValueError, match="row 0 .*must be text or messages"):
+        LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=Dataset.from_dict({"prompt": prompts}))
