@@ -6,7 +6,9 @@ import signal
 import threading
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import torch
 
 from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
@@ -101,3 +103,21 @@ def test_a_forked_process_grades_with_a_pool_of_its_own():
         os._exit(0 if math_reward([r"\boxed{y+y}"], ["2y"]) == [1.0] else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert math_reward([r"\boxed{z+z}"], ["2z"]) == [1.0]
+
+
+@pytest.mark.parametrize("gold", [None, float("nan"), np.float64("nan")])
+def test_a_missing_gold_is_unscorable(gold):
+    assert math_reward([r"\boxed{7}", "no answer", r"\boxed{7}"], [gold, gold, "7"]) == [None, -1.0, 1.0]
+
+
+def test_numbers_are_golds():
+    golds = [7, 7.0, np.int64(7), torch.tensor(0.5), -3, 1e-7, 1e22, 8]
+    answers = ["7", "7", "7", "1/2", "-3", "10^{-7}", "10^{22}", "7"]
+    completions = [rf"\boxed{{{answer}}}" for answer in answers]
+    assert math_reward(completions, golds) == [1.0] * 7 + [-1.0]
+
+
+@pytest.mark.parametrize("gold", [["7"], {"answer": "7"}, True])
+def test_a_gold_of_another_type_is_named_with_its_place(gold):
+    with pytest.raises(ValueError, match="solution of completion 1 is .* must be text or a number"):
+        math_reward([r"\boxed{7}"] * 2, ["7", gold])

@@ -1,7 +1,11 @@
 r"""The paper's task reward for mathematics: +1 for an equivalent answer, -1 otherwise."""
 
 import functools
+import math
 from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
 
 from leash_trl.rewards.grading import grade
 
@@ -18,13 +22,28 @@ def _message_text(message: dict) -> str:
     return content if isinstance(content, str) else "".join(block.get("text") or "" for block in content)
 
 
+def _gold(index: int, solution: Any) -> str:
+    """A gold answer as text; empty, which no answer can be compared with, where there is none."""
+    value: Any = solution.item() if getattr(solution, "ndim", None) == 0 else solution  # numpy's and torch's scalars
+    if isinstance(value, str):
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if type(value) in (int, float):
+        return format(Decimal(repr(value)), "f")  # the grader reads no 1e-07
+    raise ValueError(
+        f"solution of completion {index} is {value!r:.200}, but must be text or a number; make one answer a row of the "
+        "column with datasets' map"
+    )
+
+
 def _reward(is_correct: bool | None) -> float | None:
     return None if is_correct is None else (1.0 if is_correct else -1.0)
 
 
 def math_reward(
     completions: list,
-    solution: list[str],
+    solution: list[str | float | None],
     log_metric: Callable[[str, float], None] | None = None,
     lenient: bool = False,
     opens_thinking: bool = False,
@@ -43,8 +62,9 @@ def math_reward(
         completions (`list[str]` or `list[list[dict[str, str]]]`):
             Completions, as text or as messages. The answer is the last `\boxed{}` after `</think>`, else the last
             `Answer: ...`; see [`~leash_trl.rewards.answer`].
-        solution (`list[str]`):
-            Gold answers, with or without dollar signs or a box.
+        solution (`list[str | float | None]`):
+            Gold answers, as text with or without dollar signs or a box, or as numbers; `None` and NaN are golds that
+            cannot be read.
         log_metric (`callable`, *optional*):
             The trainer's; logs two shares of the completions. `grader/failed_share`: wrong because comparing the
             answer ran out of time or memory. `grader/unscorable_share`: left out with the reward `None`, because the
@@ -64,6 +84,7 @@ def math_reward(
         `list[float | None]`: Rewards; `None` where an answer cannot be scored, so that the sample is left out.
 
     Raises:
+        `ValueError`: If a gold is of another type, such as a list.
         `RuntimeError`: If no worker process of the grader has ever started and those that try give up by themselves,
             as where math-verify is not installed. Later failures leave samples out.
 
@@ -71,7 +92,8 @@ def math_reward(
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
         [1.0, -1.0]
     """
-    grades = grade([_text(completion) for completion in completions], solution, lenient, opens_thinking)
+    golds = [_gold(index, gold) for index, gold in enumerate(solution)]
+    grades = grade([_text(completion) for completion in completions], golds, lenient, opens_thinking)
     if log_metric is not None and grades:
         num_unscorable = sum(grade.is_correct is None for grade in grades)
         num_failed = sum(grade.failure is not None and grade.is_correct is not None for grade in grades)
@@ -80,7 +102,7 @@ def math_reward(
     return [_reward(grade.is_correct) for grade in grades]
 
 
-def lenient_math_reward(completions: list, solution: list[str], **kwargs: object) -> list[float | None]:
+def lenient_math_reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
     """[`math_reward`] that also takes answers in an `<answer>` tag and bare ones.
 
     Example:
@@ -100,7 +122,7 @@ def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Call
     """
 
     @functools.wraps(math_reward)
-    def reward(completions: list, solution: list[str], **kwargs: object) -> list[float | None]:
+    def reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
         settings = {"lenient": lenient, "opens_thinking": opens_thinking}
         return math_reward(completions, solution, **{**kwargs, **settings})  # type: ignore[arg-type]
 
