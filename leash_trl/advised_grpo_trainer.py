@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from peft import PeftModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
@@ -12,6 +13,7 @@ from trl import GRPOTrainer
 
 from leash_trl import setup_checks
 from leash_trl.advice import advise, space_problem
+from leash_trl.checked_rewards import check_finite, checked
 from leash_trl.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.eos import eos_token_ids
@@ -150,6 +152,17 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         """Marks generation, which in an evaluation has other knobs."""
         with advise("evaluating" if self._is_evaluating else "generating", self.args):
             return super()._generate(prompts)
+
+    def _calculate_rewards(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Holds what reward functions return to what is due; `reward_funcs` stays the user's own list."""
+        given = self.reward_funcs
+        self.reward_funcs = [checked(func, name) for func, name in zip(given, self.reward_func_names, strict=True)]
+        try:
+            rewards: torch.Tensor = super()._calculate_rewards(*args, **kwargs)
+        finally:
+            self.reward_funcs = given
+        check_finite(rewards, self.reward_func_names)
+        return rewards
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Marks the loss and its gradient; generation, which TRL starts from here, has marked itself."""

@@ -119,5 +119,5 @@ def test_numbers_are_golds():
 
 @pytest.mark.parametrize("gold", [["7"], {"answer": "7"}, True])
 def test_a_gold_of_another_type_is_named_with_its_place(gold):
-    with pytest.raises(ValueError, match="solution of completion 1 is .* must be text or a number"):
+    with pytest.raises(ValueError, match=r"solution of completion 1 is .* must be text or a number"):
         math_reward([r"\boxed{7}"] * 2, ["7", gold])

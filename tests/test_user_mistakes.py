@@ -866,5 +866,5 @@ def test_every_field_of_the_short_help_exists():
 
 @pytest.mark.parametrize("prompts", [[1, 2], [[1, 2], [3, 4]], [["a"], ["b"]], [{"content": "a"}, {"content": "b"}]])
 def test_prompts_that_are_neither_text_nor_messages_are_named_before_the_model_is_loaded(prompts, make_args):
-    with pytest.raises(ValueError, match="row 0 .*must be text or messages"):
+    with pytest.raises(ValueError, match=r"row 0 .*must be text or messages"):
         LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=Dataset.from_dict({"prompt": prompts}))

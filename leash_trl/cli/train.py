@@ -23,6 +23,7 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.checked_rewards import RewardError
 from leash_trl.checkpoint_folder import (
     CannotStartError,
     check_is_there,
@@ -369,7 +370,7 @@ def run_training(
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except CannotStartError as error:
+    except (CannotStartError, RewardError) as error:
         raise UserError(str(error)) from error
     trainer.save_state()
     if training_args.push_to_hub:

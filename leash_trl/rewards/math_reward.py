@@ -6,7 +6,6 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-
 from leash_trl.rewards.grading import grade
 
 
@@ -32,8 +31,8 @@ def _gold(index: int, solution: Any) -> str:
     if type(value) in (int, float):
         return format(Decimal(repr(value)), "f")  # the grader reads no 1e-07
     raise ValueError(
-        f"solution of completion {index} is {value!r:.200}, but must be text or a number; make one answer a row of the "
-        "column with datasets' map"
+        f"solution of completion {index} is {value!r:.200}, but must be text or a number; make it one answer a row "
+        "with datasets' map"
     )
 
 
