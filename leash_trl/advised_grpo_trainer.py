@@ -36,6 +36,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
     """
 
     _is_evaluating = False
+    reward_funcs: list[Any]
 
     def __init__(
         self,
