@@ -1,11 +1,13 @@
 """Configuration of `LeashGRPOTrainer`: LEASH's own fields, and the paper's recipe as defaults of TRL's."""
 
+import difflib
 import math
 import warnings
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import yaml
+from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from leash_trl.hub.hub_token import HubToken, tokens_in
@@ -25,6 +27,9 @@ LEAST = {
     "num_generations": 2,
     "num_iterations": 1,
 }
+# TRL: GRPOTrainer._generate_single_turn takes a tensor of one completion a prompt, and passes no tokenizer
+NOT_FOR_TRAINING = {"num_return_sequences": 1, "return_dict_in_generate": False, "stop_strings": None}
+SAMPLING = {"do_sample": True, "num_beams": 1}
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 
@@ -218,6 +223,7 @@ class LeashGRPOConfig(GRPOConfig):
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
         self._check_limit(method)
+        self._check_generation_kwargs()
         self._check_type_of_target()
         self._check_schedule(method)
         self._check_target(method)
@@ -318,6 +324,35 @@ class LeashGRPOConfig(GRPOConfig):
             )
         if self.loss_type == "dr_grpo" and self.max_completion_length is None:
             raise ValueError(f"max_completion_length is None, but loss_type='dr_grpo' divides by it; {remedy}")
+
+    def _check_generation_kwargs(self) -> None:
+        """What transformers ignores, or refuses only once it generates; vLLM's names are its own."""
+        kwargs = {name: value for name, value in (self.generation_kwargs or {}).items() if value is not None}
+        temperature = kwargs.get("temperature", 1)
+        if not isinstance(temperature, int | float) or not temperature > 0:
+            raise ValueError(
+                f"generation_kwargs.temperature is {temperature!r}, but must be a number above 0, for training samples"
+            )
+        if self.use_vllm:
+            return
+        known = vars(GenerationConfig())
+        for name in kwargs.keys() - known:
+            similar = difflib.get_close_matches(name, known, n=1)
+            raise ValueError(
+                f"generation_kwargs holds {name}, which transformers does not know; "
+                + (f"did you mean {similar[0]}?" if similar else "drop it")
+            )
+        for name, due in NOT_FOR_TRAINING.items():
+            if (value := kwargs.get(name) or due) != due:
+                raise ValueError(f"generation_kwargs.{name} is {value!r}, which TRL cannot train on; drop it")
+        for name, due in SAMPLING.items():
+            if (value := kwargs.get(name, due)) != due:
+                warnings.warn(
+                    f"generation_kwargs.{name} is {value!r}, so that completions are no plain samples of the policy "
+                    "and those of one prompt may be all alike, which trains nothing; drop it",
+                    UserWarning,
+                    stacklevel=4,
+                )
 
     def _check_target(self, method: LengthControl) -> None:
         if self.target_length is None:

@@ -262,3 +262,35 @@ def test_help_is_the_first_sentence_of_the_docstring():
     assert {f.name for f in own} == set(entries)
     for field in own:
         assert field.metadata["help"] == re.sub(r"\s+", " ", entries[field.name])
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"top_pp": 0.5}, "generation_kwargs holds top_pp, which transformers does not know; did you mean top_p?"),
+        ({"foo": 1}, "generation_kwargs holds foo, which transformers does not know"),
+        ({"temperature": 0.0}, "generation_kwargs.temperature is 0.0"),
+        ({"temperature": "5e-1"}, "generation_kwargs.temperature is '5e-1'"),
+        ({"num_return_sequences": 2}, "generation_kwargs.num_return_sequences is 2"),
+        ({"return_dict_in_generate": True}, "generation_kwargs.return_dict_in_generate is True"),
+        ({"stop_strings": ["END"]}, "generation_kwargs.stop_strings is ['END']"),
+    ],
+)
+def test_generation_that_cannot_train_is_refused(config, kwargs, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        config(generation_kwargs=kwargs)
+
+
+@pytest.mark.parametrize("kwargs", [{"do_sample": False}, {"num_beams": 2}])
+def test_generation_that_is_no_sampling_is_warned_about(config, kwargs):
+    with pytest.warns(UserWarning, match=f"generation_kwargs.{next(iter(kwargs))} is"):
+        config(generation_kwargs=kwargs)
+
+
+def test_generation_kwargs_that_change_nothing_of_this_pass(config):
+    kwargs = {"do_sample": True, "num_return_sequences": 1, "return_dict_in_generate": False, "stop_strings": None}
+    kwargs |= {"num_beams": 1, "temperature": 0.7, "min_new_tokens": 4, "suppress_tokens": [3], "max_time": 60.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        config(generation_kwargs=kwargs)
+        config(generation_kwargs={"stop": ["END"], "best_of_our_own": 1}, use_vllm=True)
