@@ -394,10 +394,16 @@ def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
         ) from error
 
 
+def _warning_line(message, *args, **kwargs) -> str:
+    """A warning without the place in our code; the line break in front ends a progress bar's line."""
+    return f"\nleash train: warning: {message}\n"
+
+
 def main(argv: list[str]) -> int:
     """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
     # what upstream will rename, and that a rollout function of the recipe's is an experiment
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
+    warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     with user_errors():
         _check_names(argv)
