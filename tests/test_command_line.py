@@ -47,6 +47,21 @@ def test_a_misspelt_command_or_method_gets_a_suggestion(argv, meant, capsys):
     assert f"did you mean {meant}?" in error_of(argv, capsys)
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["eval", "--model", "gym", "--benchmarks", "gym_test", "--output", "x", "--limt", "5"], "mean --limit?"),
+        (["eval", "--benchmarks", "gym_test", "--output_dir", "x", "--model_nam_or_path=gym"], "mean --model_name_or"),
+        (["plot", "x", "--figure", "paretto"], "'pareto'"),
+        (["plot", "x", "--output_dir", "y"], "mean --output?"),
+        (["bench", "step", "--zzz"], "leash bench --help"),
+        (["push"], "run"),
+    ],
+)
+def test_every_command_says_in_one_line_what_it_cannot_read(argv, said, capsys):
+    assert said in error_of(argv, capsys)
+
+
 def test_an_unknown_command_without_a_likeness_says_where_the_list_is(capsys):
     line = error_of(["xyzzy"], capsys)
     assert "leash --help" in line

@@ -1,9 +1,10 @@
 """The parser of every command: TRL's names of options, and the short names of the same things."""
 
 import argparse
+import difflib
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from leash_trl.cli.errors import UserError
 
@@ -14,7 +15,27 @@ TRL_NAMES = {"model": "model_name_or_path", "dataset": "dataset_name", "output":
 
 
 class CommandParser(argparse.ArgumentParser):
-    """`ArgumentParser` that reads the short names of `TRL_NAMES` where it has TRL's and not the short one itself."""
+    """`ArgumentParser` that reads the short names of `TRL_NAMES` where it has TRL's and not the short one itself, and
+    says in one line what it cannot read."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As `ArgumentParser`'s, but an option that it does not know comes before those that are missing."""
+        words = sys.argv[1:] if args is None else list(args)
+        known = self._known_options()
+        for name in (word.partition("=")[0] for word in words if word.startswith("--") and " " not in word):
+            if not (name in known or (self.allow_abbrev and any(option.startswith(name) for option in known))):
+                self.error(unknown_option(name, known, f"{self.prog} --help"))
+        return super().parse_args(words, namespace)
+
+    def _known_options(self) -> list[str]:
+        parts = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        parsers = [self, *(parser for part in parts for parser in part.choices.values())]
+        options = [option for parser in parsers for option in parser._option_string_actions]
+        return ["--", *options, *(f"--{short}" for short, name in TRL_NAMES.items() if f"--{name}" in options)]
+
+    def error(self, message: str) -> NoReturn:
+        """Refuses a command line in one line, without the usage in front."""
+        raise UserError(message)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As `ArgumentParser`'s, which all its other ways of parsing call."""
@@ -37,6 +58,12 @@ class CommandParser(argparse.ArgumentParser):
                 f"--{name}{word.removeprefix(f'--{short}')}" if _option(word) == short else word for word in renamed
             ]
         return renamed
+
+
+def unknown_option(name: str, known: Sequence[str], help_command: str) -> str:
+    """What to say of an option that none is like, or of the one that was meant."""
+    similar = difflib.get_close_matches(name, known, n=1)
+    return f"unknown option {name}, " + (f"did you mean {similar[0]}?" if similar else f"{help_command} lists all")
 
 
 def recipe_with_trl_names(recipe: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -2,12 +2,13 @@
 
 import argparse
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Parser of `leash methods`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash methods",
         description="Without a name, the table of all methods; with one, its formula, defaults, source and use.",
     )

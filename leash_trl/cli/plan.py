@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl import loss_weights
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.planning import memory, rollout_memory
@@ -29,7 +30,7 @@ LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
 
 def build_parser() -> argparse.ArgumentParser:
     """Parser of the plan's own options; all others are fields of the recipe."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash plan",
         description="Print what a recipe needs per GPU and refuse what cannot fit; fields of leash train may follow.",
         allow_abbrev=False,

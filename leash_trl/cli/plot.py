@@ -1,11 +1,11 @@
 """`leash plot`: the paper's figures, and those that an evaluation adds to them."""
 
-import argparse
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
@@ -25,7 +25,7 @@ FIGURES = {
 
 def main(argv: list[str]) -> None:
     """Runs `leash plot`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash plot",
         description="Draw a figure of one or several runs.",
         epilog="Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + ".",

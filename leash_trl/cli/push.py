@@ -4,12 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Parser of `leash push`."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="leash push",
         description="Puts a run on the Hugging Face Hub: the model with the state of length control, its recipe and a "
         "model card that shows method, target, training curves and, with --evaluation, accuracy and tokens. Each "

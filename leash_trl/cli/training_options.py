@@ -1,9 +1,9 @@
 """The options of `leash train` as people meet them: the help in two sizes, and names that are misspelt."""
 
 import argparse
-import difflib
 from collections.abc import Collection, Sequence
 
+from leash_trl.cli.command_parser import unknown_option
 from leash_trl.leash_grpo_config import LAMBDA_FIELDS
 from leash_trl.length_control.leash import Leash
 
@@ -93,6 +93,4 @@ def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
     name = next((word for word in unread if word.startswith("-")), unread[0]).partition("=")[0]
     if not name.startswith("-"):
         raise ValueError(f"{name!r} belongs to no option; options are written --name value")
-    similar = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {similar[0]}?" if similar else f"leash train {HELP_ALL} lists all"
-    raise ValueError(f"unknown option {name}, {hint}")
+    raise ValueError(unknown_option(name, known, f"leash train {HELP_ALL}"))
