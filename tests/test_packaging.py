@@ -37,6 +37,10 @@ def test_recipes_go_by_their_names_in_the_package(in_tmp):
     assert read_recipe("gym/smoke.yaml") == {"max_steps": 7}
     with pytest.raises(FileNotFoundError, match=r"gym/smoky\.yaml: no such file"):
         read_recipe("gym/smoky.yaml")
+    with pytest.raises(FileNotFoundError, match=r"did you mean gym/smoke\.yaml\?"):
+        read_recipe("gym/smoke.yml")
+    with pytest.raises(FileNotFoundError, match=r"such as gym/leash\.yaml"):
+        read_recipe("nope.yaml")
     with pytest.raises(FileNotFoundError):
         read_recipe("../pyproject.toml")
 

@@ -11,7 +11,6 @@ import yaml
 
 import leash_trl
 from leash_trl.cli.command_parser import CommandParser, recipe_with_trl_names
-from leash_trl.cli.errors import refuse
 
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
@@ -30,7 +29,6 @@ def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Na
         `ValueError`: If the recipe is not a mapping of the parser's options to values, or an argument is wrong.
         `FileNotFoundError`: If there is no such file.
     """
-    parser.error = refuse  # type: ignore[method-assign]
     parser.add_argument("--config", help="YAML recipe with any of these options; the command line overrides it")
     finder = argparse.ArgumentParser(add_help=False)
     finder.add_argument("--config")
@@ -81,7 +79,8 @@ def recipe_path(name: str) -> Path:
     recipes = {str(path.relative_to(RECIPES).as_posix()): path for path in RECIPES.rglob("*.yaml")}
     if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
         return own
-    similar = difflib.get_close_matches(name, recipes, n=1)
+    own = [str(path) for ending in ("*.yaml", "*.yml") for path in Path(name).parent.glob(ending)]
+    similar = difflib.get_close_matches(name, own, n=1) or difflib.get_close_matches(name, recipes, n=1, cutoff=0.75)
     hint = f", did you mean {similar[0]}?" if similar else f", nor a recipe of the package, such as {DEFAULT_RECIPE}"
     raise FileNotFoundError(f"--config {name}: no such file{hint}")
 
