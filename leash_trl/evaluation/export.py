@@ -22,10 +22,10 @@ from leash_trl.evaluation.results import (
 
 
 LEGEND = (
-    "Avg@k: share of right completions, mean over problems. Accuracies and rates in %, their differences in points. "
-    "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems; that of a difference is "
-    "over the differences problem by problem."
+    "Avg@k: share of right completions, mean over problems. Accuracies and rates in %, differences in points. "
+    "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems."
 )
+DIFFERENCE_LEGEND = "Those of differences are over the differences problem by problem."
 OVERALL_LEGEND = "overall: unweighted mean over benchmarks."
 OTHER_BENCHMARKS = "No overall: the runs have different benchmarks."
 METRIC_LEGEND = (
@@ -53,7 +53,7 @@ def to_markdown(runs: Sequence[RunResults], baseline: RunResults | None = None) 
         `ValueError`: If a run and the baseline have different benchmarks or problems.
     """
     comparisons = _comparisons(runs, baseline)
-    parts = [_main_table(runs, comparisons), _legend(runs), METRIC_LEGEND]
+    parts = [_main_table(runs, comparisons), _legend(runs, comparisons), METRIC_LEGEND]
     for run, comparison in zip(runs, comparisons, strict=True):
         parts += [f"## {_escaped(run.label)}", _detail_table(run)]
         if comparison is not None:
@@ -62,7 +62,7 @@ def to_markdown(runs: Sequence[RunResults], baseline: RunResults | None = None) 
 
 
 def summary_markdown(runs: Sequence[RunResults], baseline: RunResults | None = None) -> str:
-    """What a terminal shows of [`to_markdown`]: the paper's table, and the differences with their intervals.
+    """What a terminal shows of [`to_markdown`]: the paper's table and the differences, both with their intervals.
 
     Args:
         runs (`Sequence[RunResults]`), baseline (`RunResults`, *optional*):
@@ -73,15 +73,17 @@ def summary_markdown(runs: Sequence[RunResults], baseline: RunResults | None = N
     """
     comparisons = _comparisons(runs, baseline)
     changes = [_change_table(comparison) for comparison in comparisons if comparison is not None]
-    return "\n\n".join([_main_table(runs, comparisons), *changes, _legend(runs)]) + "\n"
+    return (
+        "\n\n".join([_main_table(runs, comparisons, has_intervals=True), *changes, _legend(runs, comparisons)]) + "\n"
+    )
 
 
-def _legend(runs: Sequence[RunResults]) -> str:
-    legend = LEGEND
+def _legend(runs: Sequence[RunResults], comparisons: Sequence[RunComparison | None]) -> str:
+    legend = f"{LEGEND} {DIFFERENCE_LEGEND}" if any(comparisons) else LEGEND
     if have_overall(runs):
-        legend = f"{LEGEND} {OVERALL_LEGEND}"
+        legend = f"{legend} {OVERALL_LEGEND}"
     elif len({frozenset(run.problems) for run in runs}) > 1:
-        legend = f"{LEGEND} {OTHER_BENCHMARKS}"
+        legend = f"{legend} {OTHER_BENCHMARKS}"
     return "\n\n".join(filter(None, [legend, interval_warning(runs)]))
 
 
@@ -89,7 +91,9 @@ def _comparisons(runs: Sequence[RunResults], baseline: RunResults | None) -> lis
     return [None if baseline is None or run is baseline else compare_results(run, baseline) for run in runs]
 
 
-def _main_table(runs: Sequence[RunResults], comparisons: Sequence[RunComparison | None]) -> str:
+def _main_table(
+    runs: Sequence[RunResults], comparisons: Sequence[RunComparison | None], has_intervals: bool = False
+) -> str:
     names = list(dict.fromkeys(row.name for run in runs for row in run.benchmarks))
     names += [OVERALL] if have_overall(runs) else []
     sizes = {run.overall.num_samples for run in runs}
@@ -100,20 +104,24 @@ def _main_table(runs: Sequence[RunResults], comparisons: Sequence[RunComparison 
     has_changes = any(comparison is not None for comparison in comparisons)
     heading += ["Δ accuracy (points)", "Δ tokens (%)"] if has_changes else []
     rows = [
-        [_name(run.label, run.overall), *_main_cells(run, names), *(_change_cells(comparison) if has_changes else [])]
+        [
+            _name(run.label, run.overall),
+            *_main_cells(run, names, has_intervals),
+            *(_change_cells(comparison) if has_changes else []),
+        ]
         for run, comparison in zip(runs, comparisons, strict=True)
     ]
     return _table(heading, rows)
 
 
-def _main_cells(run: RunResults, names: Sequence[str]) -> list[str]:
+def _main_cells(run: RunResults, names: Sequence[str], has_intervals: bool) -> list[str]:
     by_name = {row.name: row for row in run.rows}
-    rows = [by_name.get(name) for name in names]
-    return [
-        cell
-        for row in rows
-        for cell in (("", "") if row is None else (percent(row.accuracy.value), tokens(row.tokens.value)))
-    ]
+    cells: list[str] = []
+    for row in map(by_name.get, names):
+        means = [] if row is None else [(row.accuracy, percent), (row.tokens, tokens)]
+        shown = [with_interval(mean, unit) if has_intervals else unit(mean.value) for mean, unit in means]
+        cells += shown or ["", ""]
+    return cells
 
 
 def _change_cells(comparison: RunComparison | None) -> list[str]:
