@@ -216,7 +216,13 @@ class LeashGRPOConfig(GRPOConfig):
     def __post_init__(self):
         self._check_ranges()
         is_generation_batch_given = self.generation_batch_size is not None
-        super().__post_init__()
+        steps_name = "gradient_accumulation_steps" if self.steps_per_generation is None else "steps_per_generation"
+        try:
+            super().__post_init__()
+        except ValueError:
+            if not is_generation_batch_given and self.generation_batch_size is not None:
+                self._check_whole_groups(steps_name)
+            raise
         for field_name in (name for name in self.__dataclass_fields__ if name.endswith("_kwargs")):
             setattr(self, field_name, _mapping(field_name, getattr(self, field_name)))
         self._check_no_token_elsewhere()
@@ -244,6 +250,18 @@ class LeashGRPOConfig(GRPOConfig):
             raise ValueError(f"loss_type is {self.loss_type!r}, but must be one of {', '.join(sorted(LOSS_TYPES))}")
         if self.scale_rewards not in (True, False, "group", "batch", "none"):
             raise ValueError(f"scale_rewards is {self.scale_rewards!r}, but must be 'group', 'batch' or 'none'")
+
+    def _check_whole_groups(self, steps_name: str) -> None:
+        """TRL names a generation batch that nobody set, and no remedy."""
+        at_once, groups_of = self._completions_per_accumulation_step, self.num_generations
+        steps = getattr(self, steps_name)
+        if at_once * steps % groups_of:
+            raise ValueError(
+                f"a generation batch would have {at_once * steps} completions (processes {self.world_size} x "
+                f"per_device_train_batch_size {self.per_device_train_batch_size} x {steps_name} {steps}), which are "
+                f"no whole groups of num_generations {groups_of}; set {steps_name} to a multiple of "
+                f"{groups_of // math.gcd(at_once, groups_of)}"
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Whoever sets the Hub token, `set_push_to_hub` too, it stays out of files and logs."""

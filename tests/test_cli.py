@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "tru
             "one generation batch takes 10000",
         ),
         (
+            [*GYM, "--per_device_train_batch_size", "3", "--max_steps", "1"],
+            "gradient_accumulation_steps to a multiple of 8",
+        ),
+        (
             ["--model_name_or_path", "gym", "--target_length", "40", "--use_cpu", "true", "--bf16", "false"],
             "dataset_name",
         ),
@@ -62,6 +67,13 @@ def test_mistakes_are_one_line(arguments, message, capsys, tmp_path, monkeypatch
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("leash train: ")
     assert message in error
+
+
+def test_a_warning_of_training_is_one_line_without_our_source(monkeypatch):
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
+    main(["train"])
+    text = warnings.formatwarning("too hot", UserWarning, "/a/place.py", 7, "source()")
+    assert text.strip() == "leash train: warning: too hot"
 
 
 def test_unknown_recipe_keys_are_errors(tmp_path, capsys):
