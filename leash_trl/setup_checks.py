@@ -149,6 +149,8 @@ def check_size(dataset: Any, args: "LeashGRPOConfig") -> None:
     """
     if not isinstance(dataset, Dataset):
         return
+    if len(dataset) == 0:
+        raise ValueError("the data set is empty; see what it was made from, or what filtered it")
     needed = args.generation_batch_size // args.num_generations
     if len(dataset) < needed:
         raise ValueError(
