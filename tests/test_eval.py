@@ -121,7 +121,7 @@ def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tm
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("leash eval: ")
     assert message in error
-    assert not (tmp_path / "run" / "samples").exists()
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_checkpoint_is_another_run(tmp_path):

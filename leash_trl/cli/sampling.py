@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -345,10 +346,15 @@ def sample_all(
     """
     from filelock import FileLock, Timeout
 
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / LOCK_FILE, timeout=0):
             _sample_locked(arguments, plan, problems, references, folder)
+    except UserError:  # before the first sample
+        if is_new:
+            shutil.rmtree(folder)
+        raise
     except Timeout:
         raise UserError(f"another process is sampling into {folder}; wait for it, or choose another folder") from None
     except KeyboardInterrupt:
