@@ -40,6 +40,6 @@ def main(argv: list[str]) -> None:
         check_space(output_dir, model)
     write_model(model, folder, output_dir)
     print(
-        f"Merged {folder} into {base}: {model.num_parameters():,} parameters in "
+        f"Merged {folder} and its base {base}, which stays as it is: {model.num_parameters():,} parameters in "
         f"{str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"
     )
