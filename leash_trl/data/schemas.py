@@ -197,8 +197,10 @@ def detect_schema(columns: Iterable[str]) -> Schema:
     found = list(columns)
     if schema := find_schema(found):
         return schema
-    known = "; ".join(f"{schema.name}: {', '.join(schema.columns)}" for schema in SCHEMAS)
-    raise ValueError(f"no known schema has the columns {', '.join(found)}; rename them to those of one of {known}")
+    raise ValueError(
+        f"no known schema has the columns {', '.join(found)}; rename them to prompt and solution, or to question and "
+        "answer"
+    )
 
 
 def columns_to_read(schema: Schema, columns: Iterable[str]) -> list[str]:
