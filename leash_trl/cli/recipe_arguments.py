@@ -79,8 +79,9 @@ def recipe_path(name: str) -> Path:
     recipes = {str(path.relative_to(RECIPES).as_posix()): path for path in RECIPES.rglob("*.yaml")}
     if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
         return own
-    own = [str(path) for ending in ("*.yaml", "*.yml") for path in Path(name).parent.glob(ending)]
-    similar = difflib.get_close_matches(name, own, n=1) or difflib.get_close_matches(name, recipes, n=1, cutoff=0.75)
+    beside = {path.stem: str(path) for ending in ("*.yaml", "*.yml") for path in Path(name).parent.glob(ending)}
+    similar = [beside[stem] for stem in difflib.get_close_matches(Path(name).stem, beside, n=1)]
+    similar += difflib.get_close_matches(name, recipes, n=1, cutoff=0.75)  # the ending alone is alike
     hint = f", did you mean {similar[0]}?" if similar else f", nor a recipe of the package, such as {DEFAULT_RECIPE}"
     raise FileNotFoundError(f"--config {name}: no such file{hint}")
 
