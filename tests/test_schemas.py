@@ -196,10 +196,10 @@ def test_every_schema_needs_columns_that_no_earlier_one_would_claim():
         assert detect_schema(schema.columns) is schema
 
 
-def test_unknown_columns_are_listed_with_the_schemas_there_are():
+def test_unknown_columns_are_listed_with_those_to_take():
     with pytest.raises(ValueError, match="columns text, label; rename") as error:
         detect_schema(["text", "label"])
-    assert all(f"{schema.name}: {', '.join(schema.columns)}" in str(error.value) for schema in SCHEMAS)
+    assert "prompt and solution" in str(error.value)
 
 
 def test_worked_solutions_of_many_pages_are_not_read():
