@@ -3,7 +3,6 @@ r"""The paper's task reward for mathematics: +1 for an equivalent answer, -1 oth
 import functools
 import math
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from leash_trl.rewards.grading import grade
@@ -29,7 +28,7 @@ def _gold(index: int, solution: Any) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if type(value) in (int, float):
-        return format(Decimal(repr(value)), "f")  # the grader reads no 1e-07
+        return str(value)
     raise ValueError(
         f"solution of completion {index} is {value!r:.200}, but must be text or a number; make it one answer a row "
         "with datasets' map"
