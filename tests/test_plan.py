@@ -535,7 +535,7 @@ def test_files_without_rates_are_refused(tmp_path, text, message):
         (["--num_gpus", "32", "--train_rate", "0"], "--train_rate is 0, but must be positive"),
         (["--num_gpus", "32", "--rollout_rate", "-1"], "--rollout_rate is -1, but must be positive"),
         (["--num_gpus", "32", "--rollout_gpus", "0"], "--rollout_gpus is 0, but must be positive"),
-        (["--num_gpus", "3", "--steps_per_generation", "1"], "divisible"),
+        (["--num_gpus", "3", "--steps_per_generation", "1"], "set steps_per_generation to a multiple of"),
         (["--num_gpus", "32", "--vllm_mode", "server", "--rollout_rate", "1", "--train_rate", "1"], "--rollout_gpus"),
     ],
 )
