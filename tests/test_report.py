@@ -39,7 +39,7 @@ from leash_trl.evaluation.results import Change, compare_results, load_results
 
 
 HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
-VOID = {"meta", "link", "br", "img", "hr", "input"}
+VOID = {"meta", "link", "br", "img", "hr", "input", "wbr"}
 
 
 class Reader(HTMLParser):
@@ -683,3 +683,10 @@ def test_differences_come_first_in_every_table(evaluated):
     with_changes = [flags for flags in with_changes if any(flags)]
     assert len(with_changes) == 2
     assert all(flags == sorted(flags, reverse=True) for flags in with_changes)
+
+
+def test_the_hash_of_the_weights_is_short_enough_for_a_phone():
+    from leash_trl.analysis.evaluation_section import _settings
+
+    run = {"weights": "0123456789abcdef", "decoding": {}, "sampling": {}, "versions": {}}
+    assert _settings(run) == {"weights": "01234567"}

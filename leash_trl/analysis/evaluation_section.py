@@ -217,6 +217,8 @@ def _settings_table(results: Mapping[str, RunResults]) -> Table:
 
 def _settings(run: Mapping[str, Any]) -> dict[str, str]:
     values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
+    if weights := values.get("weights"):
+        values["weights"] = weights[:8]  # the whole hash would not fit a phone
     values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
     values |= run["sampling"]
     values |= {f"version of {name}": version for name, version in run["versions"].items()}

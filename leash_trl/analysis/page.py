@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
@@ -194,8 +194,23 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"md": escape_markdown, "markdown_table": markdown_table, "whole_interval": whole_interval}
+    environment.filters |= {
+        "md": escape_markdown,
+        "markdown_table": markdown_table,
+        "whole_interval": whole_interval,
+        "breakable": breakable,
+    }
     return environment
+
+
+def breakable(name: str) -> Markup:
+    """A name as HTML that a narrow column breaks at an underscore, not inside a word.
+
+    Example:
+        >>> str(breakable("<top_p>"))
+        '&lt;top_<wbr>p&gt;'
+    """
+    return escape(name).replace("_", Markup("_<wbr>"))
 
 
 def whole_interval(text: str) -> str:
