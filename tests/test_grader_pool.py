@@ -356,13 +356,13 @@ def test_a_starved_worker_is_waited_for(make_pool):
 
 
 def test_an_answer_whose_worker_gets_no_processor_at_all_is_unscorable(make_pool):
-    pool = make_pool(size=1, max_wait_seconds=1.0)
+    pool = make_pool(size=1, max_wait_seconds=3.0)
     pool.verdicts([EASY])
     process = comparing(pool)
     process.suspend()
     start = time.monotonic()
     assert all(map(is_unscorable, pool.verdicts([(rf"\boxed{{x+{i}}}", r"\boxed{x}") for i in range(20)])))
-    assert time.monotonic() - start < 10  # the batch is given up, not every case waited for
+    assert time.monotonic() - start < 30  # the batch is given up, not every case waited for
     assert has_ended(process)
     assert pool.verdicts([HARD]) == [RIGHT]
 
