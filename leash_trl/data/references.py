@@ -111,7 +111,7 @@ SOURCES = {
         Source("gsm8k", "GSM8K test set", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
         Source("gym", "running sums, training split of the embedded gym", "train", num_rows=8192),
         Source(
-            "gym_test", "running sums, held-out split of the embedded gym", "benchmark", split="test", num_rows=128
+            "gym_test", "running sums, held-out split of the embedded gym", "benchmark", split="test", num_rows=512
         ),
     )
 }
