@@ -1,11 +1,11 @@
 """What reward functions return, held to what is due before TRL makes a tensor of it, or of a dictionary's keys."""
 
+import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 import torch
-from trl.trainer.utils import is_async_callable
 
 
 class RewardError(ValueError):
@@ -35,7 +35,8 @@ def checked(reward_func: Any, name: str) -> Any:
     if isinstance(reward_func, torch.nn.Module):
         return reward_func
     func: Callable[..., Any] = reward_func
-    if is_async_callable(func):
+    # an object may be async by its `__call__`
+    if inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(func.__call__):
 
         async def call_async(**kwargs: Any) -> list[float | None]:
             return _rewards(await func(**kwargs), name, len(kwargs["prompts"]))
