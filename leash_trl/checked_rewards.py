@@ -36,7 +36,7 @@ def checked(reward_func: Any, name: str) -> Any:
         return reward_func
     func: Callable[..., Any] = reward_func
     # an object may be async by its `__call__`
-    if inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(func.__call__):
+    if inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(type(func).__call__):
 
         async def call_async(**kwargs: Any) -> list[float | None]:
             return _rewards(await func(**kwargs), name, len(kwargs["prompts"]))
