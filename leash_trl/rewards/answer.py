@@ -50,11 +50,6 @@ class Answer:
     expression: str
     is_found: bool = True
 
-    @property
-    def is_boxed(self) -> bool:
-        """Whether all of the text is the formula; else math-verify looks for one in the expression."""
-        return self.expression.startswith(r"\boxed{")
-
 
 def opens_thinking(prompt: str) -> bool:
     """Whether a prompt, chat template applied, ends with `<think>`, so that its completion begins inside thinking.
