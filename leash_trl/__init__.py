@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from leash_trl.leash_grpo_config import LeashGRPOConfig
-    from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
     from leash_trl.length_control.method import LengthControl
     from leash_trl.length_control.rollouts import Rollouts
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 __version__ = "0.1.0"
 
 _MODULES = {
-    "LeashGRPOConfig": "leash_trl.leash_grpo_config",
-    "LeashGRPOTrainer": "leash_trl.leash_grpo_trainer",
+    "LeashGRPOConfig": "leash_trl.trainer.leash_grpo_config",
+    "LeashGRPOTrainer": "leash_trl.trainer.leash_grpo_trainer",
     "LengthControl": "leash_trl.length_control.method",
     "Rollouts": "leash_trl.length_control.rollouts",
 }

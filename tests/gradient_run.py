@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-from leash_trl.batch_fields import FIELDS
 from leash_trl.gym.dataset import gym_problems
+from leash_trl.microbatching.batch_fields import FIELDS
 
 
 CASES = {

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl import batch_fields
+from leash_trl.microbatching import batch_fields
 
 
 @pytest.fixture

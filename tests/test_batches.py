@@ -83,7 +83,7 @@ def test_a_recipe_states_the_update_that_its_hardware_makes(path):
 
 
 def test_train_says_the_batches_first(tmp_path, monkeypatch, capsys):
-    from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
     class Enough(Exception):
         pass

@@ -6,7 +6,7 @@ import torch
 from conftest import parity_reward
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
-from leash_trl.checked_rewards import RewardError, checked
+from leash_trl.trainer.checked_rewards import RewardError, checked
 
 
 FORMS = {

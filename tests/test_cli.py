@@ -157,7 +157,7 @@ def test_the_row_of_a_method_without_lambda_has_empty_cells():
 
 
 def test_errors_of_the_work_itself_keep_their_traceback(tmp_path, monkeypatch):
-    from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
+    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
     def fails(self, *args, **kwargs):
         raise ValueError("a bug")

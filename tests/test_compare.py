@@ -216,7 +216,7 @@ def test_pareto_front_by_hand():
 
 
 def test_labels_of_a_crowded_figure_cover_neither_each_other_nor_markers():
-    from leash_trl.analysis.figures import pareto_figure
+    from leash_trl.figures import pareto_figure
 
     rng = np.random.default_rng(0)
     crowded = [row_at(f"method_{i}", rng.normal(44, 2.5), rng.normal(0.893, 0.012)) for i in range(14)]
@@ -236,7 +236,7 @@ def test_labels_of_a_crowded_figure_cover_neither_each_other_nor_markers():
 
 
 def test_figure_of_one_method():
-    from leash_trl.analysis.figures import pareto_figure
+    from leash_trl.figures import pareto_figure
 
     figure = pareto_figure([row_at("leash", 45.0, 0.9)], BASE)
     assert {text.get_text() for text in figure.axes[0].texts} == {"leash", "base"}
@@ -487,7 +487,7 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path, monkeypatch):
 
 def test_a_model_is_asked_as_it_was_taught(make_args, tmp_path):
     from leash_trl.cli.gym_run import _prompt_suffix
-    from leash_trl.controller_state import write_state
+    from leash_trl.trainer.controller_state import write_state
 
     parameters = {"stages": {0: 20, 10: 15}, "suffix": " {limit} at most"}
     args = make_args(length_control="thinkprune", length_control_kwargs=parameters, lambda_lr=None)

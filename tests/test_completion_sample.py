@@ -6,7 +6,7 @@ import re
 import pytest
 from tensorboard.plugin_util import markdown_to_safe_html
 
-from leash_trl.completion_sample import MAX_CHARACTERS, completion_sample
+from leash_trl.trainer.completion_sample import MAX_CHARACTERS, completion_sample
 
 
 HOSTILE = [

@@ -290,7 +290,7 @@ def test_an_output_that_cannot_be_written_whole_leaves_the_old_one(suffix, tmp_p
         raise KeyboardInterrupt
 
     (tmp_path / f"clean{suffix}").write_bytes(b"old")
-    monkeypatch.setattr("leash_trl.whole_file.os.replace", killed)
+    monkeypatch.setattr("leash_trl.files.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
         command.main(["--dataset", "train.jsonl", "--benchmarks", "bench.jsonl", "--output", f"clean{suffix}"])
     assert (tmp_path / f"clean{suffix}").read_bytes() == b"old"

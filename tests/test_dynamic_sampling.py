@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl import GRPOTrainer
 
-from leash_trl.dynamic_sampling import (
+from leash_trl.length_control.targets import question_number
+from leash_trl.trainer.dynamic_sampling import (
     PromptStream,
     groups_per_process,
     local_rows,
@@ -17,7 +18,6 @@ from leash_trl.dynamic_sampling import (
     replacements,
     wasted_share,
 )
-from leash_trl.length_control.targets import question_number
 
 
 def test_prompt_stream_goes_through_the_data_set_in_another_order_every_pass():

@@ -14,7 +14,9 @@ from leash_trl.analysis import page
 from leash_trl.analysis.behavior import Behavior
 from leash_trl.analysis.comparison_section import read_rows
 from leash_trl.analysis.curves import Curves
-from leash_trl.analysis.figures import (
+from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.evaluation.intervals import Estimate
+from leash_trl.figures import (
     NARROW,
     WIDE,
     behavior_figure,
@@ -26,9 +28,7 @@ from leash_trl.analysis.figures import (
     training_figure,
     write_figure,
 )
-from leash_trl.analysis.figures.drawing import line_style
-from leash_trl.evaluation.comparison import ComparisonRow
-from leash_trl.evaluation.intervals import Estimate
+from leash_trl.figures.drawing import line_style
 
 
 GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"

@@ -200,7 +200,7 @@ def test_files_of_another_model_leave_the_root(hub, make_waiting_trainer):
 
 
 def test_a_card_that_cannot_be_written_does_not_stop_training(make_trainer, monkeypatch, caplog):
-    from leash_trl import publishing_grpo_trainer
+    from leash_trl.trainer import publishing_grpo_trainer
 
     def broken(*args):
         raise RuntimeError("no fonts")

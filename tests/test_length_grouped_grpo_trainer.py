@@ -20,7 +20,7 @@ from transformers import (
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
-from leash_trl.loss_weights import LOSS_TYPES
+from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
 TOLERANCE = 1e-12  # relative, of the whole gradient

@@ -2,7 +2,12 @@
 
 import pytest
 
-from leash_trl.loss_weights import loss_factor, mean_factors, reasons_against_regrouping, reasons_against_skipping
+from leash_trl.microbatching.loss_weights import (
+    loss_factor,
+    mean_factors,
+    reasons_against_regrouping,
+    reasons_against_skipping,
+)
 
 
 @pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])

@@ -244,7 +244,7 @@ def test_a_disk_that_is_too_small_is_one_line(adapter, tmp_path, capsys, monkeyp
 
 
 def test_a_model_that_was_being_written_is_not_there(adapter, tmp_path, monkeypatch):
-    from leash_trl import merging
+    from leash_trl.hub import merging
 
     (tmp_path / "merged.partial").mkdir()
     (tmp_path / "merged.partial" / "left.bin").write_text("of a run that was killed")

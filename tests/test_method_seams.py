@@ -13,7 +13,7 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import question_number
-from leash_trl.setup_checks import check_own_targets
+from leash_trl.trainer.checks import check_own_targets
 
 
 @dataclass

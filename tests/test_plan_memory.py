@@ -9,8 +9,9 @@ from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer import utils as trl_utils
 
-from leash_trl import batch_fields, microbatch
 from leash_trl.cli.plan import LENGTH_DEPENDENT_ROPE
+from leash_trl.microbatching import batch_fields
+from leash_trl.microbatching import partition as microbatch
 from leash_trl.planning import activations, micro_batches, states
 from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
 from leash_trl.planning.micro_batches import MicroBatch

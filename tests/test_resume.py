@@ -17,13 +17,13 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from leash_trl import LeashGRPOTrainer
-from leash_trl.checkpoint_folder import LOCK_FILE, is_whole, last_whole_checkpoint
 from leash_trl.cli.main import main
-from leash_trl.controller_state import STATE_FILE, read_state, write_state
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.hub.checkpoint_files import model_files
-from leash_trl.run_settings import differences
-from leash_trl.starting_point import agreed
+from leash_trl.trainer.controller_state import STATE_FILE, read_state, write_state
+from leash_trl.trainer.run_folder import LOCK_FILE, is_whole, last_whole_checkpoint
+from leash_trl.trainer.run_settings import differences
+from leash_trl.trainer.starting_point import agreed
 
 
 KILLABLE_RUN = Path(killable_run.__file__)
@@ -575,7 +575,8 @@ def test_a_torn_checkpoint_is_passed_over_with_one_line(trained, tmp_path, caplo
 
 def test_all_processes_leave_when_the_main_one_fails(monkeypatch):
     sent = []
-    monkeypatch.setattr("leash_trl.starting_point.broadcast_object_list", lambda found: sent.append(found) or found)
+    broadcast = "leash_trl.trainer.starting_point.broadcast_object_list"
+    monkeypatch.setattr(broadcast, lambda found: sent.append(found) or found)
 
     def fail():
         raise MemoryError
@@ -583,7 +584,7 @@ def test_all_processes_leave_when_the_main_one_fails(monkeypatch):
     with pytest.raises(ValueError, match="MemoryError"):
         agreed(SimpleNamespace(is_main_process=True), fail)
     (found,) = sent
-    monkeypatch.setattr("leash_trl.starting_point.broadcast_object_list", lambda _: found)
+    monkeypatch.setattr("leash_trl.trainer.starting_point.broadcast_object_list", lambda _: found)
     with pytest.raises(ValueError, match="MemoryError"):
         agreed(SimpleNamespace(is_main_process=False), fail)
 
@@ -644,7 +645,7 @@ def test_a_folder_is_used_by_one_run_at_a_time(make_trainer):
 
 
 def test_a_killed_run_leaves_its_folder_free(make_trainer, tmp_path):
-    held = f"from leash_trl.checkpoint_folder import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
+    held = f"from leash_trl.trainer.run_folder import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
     process = subprocess.Popen(
         [sys.executable, "-c", held + "print('held', flush=True); input()"], stdin=-1, stdout=-1
     )

@@ -12,9 +12,10 @@ from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 import leash_trl
-from leash_trl import LeashGRPOTrainer, batch_fields, length_grouped_grpo_trainer, loss_weights
-from leash_trl.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
+from leash_trl import LeashGRPOTrainer
+from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, loss_weights
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.trainer.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)

@@ -16,10 +16,9 @@ from transformers import FalconConfig, GPT2Config, LlamaConfig, LlamaForCausalLM
 from transformers.training_args import OptimizerNames
 
 from leash_trl import LeashGRPOTrainer
-from leash_trl.advice import MIB, advice, advice_in, advise, is_out_of_space, space_problem
 from leash_trl.cli.main import main
-from leash_trl.endings import ENOUGH, TEMPLATE_FAULTS, EndWatch, turn_end
-from leash_trl.setup_checks import (
+from leash_trl.trainer.advice import MIB, advice, advice_in, advise, is_out_of_space, space_problem
+from leash_trl.trainer.checks import (
     MOST_MEASURED,
     PlacedPrompt,
     check_messages,
@@ -33,6 +32,7 @@ from leash_trl.setup_checks import (
     warn_about_closed_thinking,
     warn_about_misspelt_target,
 )
+from leash_trl.trainer.endings import ENOUGH, TEMPLATE_FAULTS, EndWatch, turn_end
 
 
 RECIPES = ROOT / "recipes"
@@ -653,7 +653,7 @@ def test_a_checkpoint_that_will_not_fit_is_announced_before_training(make_traine
     trainer = make_trainer(save_strategy="steps")
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     assert trainer._checkpoint_bytes() == 3 * weights
-    monkeypatch.setattr("leash_trl.advice.free_bytes", lambda folder: 3 * weights - 1)
+    monkeypatch.setattr("leash_trl.trainer.advice.free_bytes", lambda folder: 3 * weights - 1)
     with pytest.warns(UserWarning, match=rf"one checkpoint takes at least {3 * weights / MIB:.1f} MiB"):
         trainer.train()
     with warnings.catch_warnings():

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from leash_trl.analysis.figures import pareto_figure
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.figures import pareto_figure
 
 
 def comparison_section(folder: Path, label: str) -> Section:

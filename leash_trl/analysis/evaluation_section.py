@@ -7,7 +7,6 @@ from typing import Any
 from leash_trl.analysis.behavior import load_behaviors
 from leash_trl.analysis.behavior_table import behavior_table
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
-from leash_trl.analysis.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
 from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.numbers import (
@@ -17,6 +16,7 @@ from leash_trl.evaluation.numbers import (
     with_interval,
 )
 from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall, interval_warning
+from leash_trl.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
 
 
 MANY_RUNS = 6  # whose labels need a wide figure

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
-from leash_trl.analysis.figures import NARROW, inline_svg
+from leash_trl.figures import NARROW, inline_svg
 
 
 LONG_TEXT = 800  # characters

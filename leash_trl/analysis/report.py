@@ -6,11 +6,11 @@ from pathlib import Path
 from leash_trl.analysis.before_and_after import before_and_after_section
 from leash_trl.analysis.comparison_section import comparison_section
 from leash_trl.analysis.evaluation_section import evaluation_section
-from leash_trl.analysis.figures import write_figure
 from leash_trl.analysis.page import Page, Section, to_html, to_markdown
 from leash_trl.analysis.run_folders import find_runs, kinds_of
 from leash_trl.analysis.training_section import training_section
-from leash_trl.whole_file import write_whole
+from leash_trl.figures import write_figure
+from leash_trl.files import write_whole
 
 
 FIGURE_FOLDER = "figures"

@@ -7,9 +7,9 @@ from pathlib import Path
 from leash_trl.analysis.comparison_section import read_comparison
 from leash_trl.analysis.curves import load_curves
 from leash_trl.analysis.event_files import event_files
-from leash_trl.checkpoint_folder import TRAINER_STATE_FILE
 from leash_trl.evaluation.results import load_samples
 from leash_trl.evaluation.samples import RUN_FILE
+from leash_trl.trainer.run_folder import TRAINER_STATE_FILE
 
 
 logger = logging.getLogger(__name__)

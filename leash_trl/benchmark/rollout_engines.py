@@ -29,9 +29,9 @@ from leash_trl.benchmark.lengths import draw_lengths
 from leash_trl.benchmark.model import PROMPT_ROOM, num_parameters, random_model
 from leash_trl.benchmark.settings import RolloutSettings
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.files import write_whole
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.tokenizer import build_tokenizer
-from leash_trl.whole_file import write_whole
 
 
 NO_TOKEN = -1  # as an end token: none is ever sampled

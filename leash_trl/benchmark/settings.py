@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from leash_trl.benchmark.lengths import check_lengths
-from leash_trl.loss_weights import LOSS_TYPES
+from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
 DTYPES = ("float64", "float32", "bfloat16")

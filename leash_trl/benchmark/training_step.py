@@ -15,11 +15,11 @@ from leash_trl.benchmark.model import num_parameters, random_model
 from leash_trl.benchmark.scripted_rollouts import ScriptedRollouts, scripted_reward
 from leash_trl.benchmark.settings import StepSettings
 from leash_trl.benchmark.step_meter import StepMeter
+from leash_trl.files import write_whole
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.tokenizer import build_tokenizer
-from leash_trl.leash_grpo_config import LeashGRPOConfig
-from leash_trl.leash_grpo_trainer import LeashGRPOTrainer
-from leash_trl.whole_file import write_whole
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
 # lambda stays 0 and epsilon is TRL's, so that all arms train on the same advantages

@@ -26,10 +26,10 @@ def main(argv: list[str]) -> None:
 
     from leash_trl.analysis.behavior import load_behaviors
     from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
-    from leash_trl.analysis.figures import behavior_figure, write_figure
     from leash_trl.analysis.page import markdown_table
     from leash_trl.analysis.run_folders import runs_of_kind
-    from leash_trl.whole_file import write_whole
+    from leash_trl.figures import behavior_figure, write_figure
+    from leash_trl.files import write_whole
 
     with user_errors():
         runs = runs_of_kind([Path(run) for run in arguments.runs], "evaluation")

@@ -121,7 +121,7 @@ def main(argv: list[str]) -> int:
         report, page = _measure_rollout(command, rollout_settings, engines, output)
 
     from leash_trl.benchmark.tables import finished
-    from leash_trl.whole_file import write_whole
+    from leash_trl.files import write_whole
 
     write_whole(output / f"{benchmark}.json", json.dumps(report, indent=2) + "\n")
     write_whole(output / f"{benchmark}.md", page)

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.analysis.figures import pareto_figure, write_figure
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
 from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
+from leash_trl.figures import pareto_figure, write_figure
 from leash_trl.gym import base_record
 
 

@@ -81,7 +81,7 @@ def _check_output(output: str, references: Iterable[str]) -> None:
 
 
 def _write(dataset, output: str) -> None:
-    from leash_trl.whole_file import write_whole
+    from leash_trl.files import write_whole
 
     content = io.BytesIO()
     if Path(output).suffix == ".jsonl":

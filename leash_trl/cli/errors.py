@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 from safetensors import SafetensorError
 
-from leash_trl.advice import advice_in
 from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.trainer.advice import advice_in
 
 
 LONGEST_LINE = 600  # characters of an error that had several lines

@@ -86,7 +86,7 @@ def write_results(folder: Path, results: "RunResults", baseline: "RunResults | N
     """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`."""
     from leash_trl.evaluation.export import to_csv, to_json, to_markdown
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
-    from leash_trl.whole_file import write_whole
+    from leash_trl.files import write_whole
 
     for suffix, export in (("md", to_markdown), ("csv", to_csv), ("json", to_json)):
         write_whole(folder / f"results.{suffix}", export([results], baseline))

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
     from leash_trl.evaluation.pass_rate_filter import check_bounds, filtered_rows
     from leash_trl.evaluation.samples import read_samples
     from leash_trl.evaluation.sampling_run import samples_path
-    from leash_trl.whole_file import write_whole
+    from leash_trl.files import write_whole
 
     bounds = {
         "min_passes": arguments.min_passes,

@@ -12,11 +12,11 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from leash_trl.checkpoint_folder import TRAINER_STATE_FILE, is_whole
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import read_recipe
-from leash_trl.controller_state import read_state
-from leash_trl.whole_file import write_whole
+from leash_trl.files import write_whole
+from leash_trl.trainer.controller_state import read_state
+from leash_trl.trainer.run_folder import TRAINER_STATE_FILE, is_whole
 
 
 CLAIM_FILE = "claim.json"

@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     folder, output_dir = Path(arguments.run), Path(arguments.output_dir)
 
     warnings.filterwarnings("ignore", category=FutureWarning)  # transformers to itself, while saving
-    from leash_trl.merging import check_output, check_space, merged_model, read_adapter, write_model
+    from leash_trl.hub.merging import check_output, check_space, merged_model, read_adapter, write_model
 
     with user_errors():
         check_output(output_dir)

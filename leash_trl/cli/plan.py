@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leash_trl import loss_weights
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.microbatching import loss_weights
 from leash_trl.planning import memory, rollout_memory
 from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
 from leash_trl.planning.measured_rates import ARMS, Rate, read_rates
@@ -25,7 +25,7 @@ DEFAULT_PROMPT_LENGTH = 1024
 TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
-"""`leash_trl.batch_fields.LENGTH_DEPENDENT_ROPE`, repeated because importing it would load torch; a test compares."""
+"""As in `leash_trl.microbatching.batch_fields`, repeated because importing it would load torch; a test compares."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -68,7 +68,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     if arguments.num_gpus < 1:
         raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
     from leash_trl.cli.train import DATACLASS_TYPES, RecipeParser, check_recipe
-    from leash_trl.leash_grpo_config import LeashGRPOConfig
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
         world_size = property(lambda self: arguments.num_gpus)

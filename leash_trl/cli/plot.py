@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.analysis.figures import check_format, write_figure
+    from leash_trl.figures import check_format, write_figure
 
     with user_errors():
         check_format(output)
@@ -62,7 +62,7 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
     Raises:
         `ValueError`: If a run is not what the figure needs.
     """
-    from leash_trl.analysis import figures
+    from leash_trl import figures
     from leash_trl.analysis.run_folders import runs_of_kind
 
     kind = "training" if name in ("dynamics", "training") else "evaluation"

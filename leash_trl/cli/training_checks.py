@@ -3,10 +3,10 @@
 from datasets import IterableDataset
 from trl import ScriptArguments
 
-from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grading import fault_list, unreadable_solutions
-from leash_trl.setup_checks import check_columns, check_size, known_columns
+from leash_trl.trainer.checks import check_columns, check_size, known_columns
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 def check_splits(dataset, script_args: ScriptArguments, training_args: LeashGRPOConfig) -> None:

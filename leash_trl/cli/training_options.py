@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Collection, Sequence
 
 from leash_trl.cli.command_parser import unknown_option
-from leash_trl.leash_grpo_config import LAMBDA_FIELDS
 from leash_trl.length_control.leash import Leash
+from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS
 
 
 HELP_ALL = "--help-all"

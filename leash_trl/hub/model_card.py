@@ -12,9 +12,9 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from leash_trl import __version__
+from leash_trl.files import write_whole
 from leash_trl.hub.recipe import RECIPE_FILE, package_versions, recipe_yaml
 from leash_trl.hub.run_record import RunRecord
-from leash_trl.whole_file import write_whole
 
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def write_curves(folder: str | Path, record: RunRecord, model_name: str) -> None
             Name of the run in the legend.
     """
     from leash_trl.analysis.curves import curves_from_log
-    from leash_trl.analysis.figures import dynamics_figure, write_figure
+    from leash_trl.figures import dynamics_figure, write_figure
 
     curves = curves_from_log(record.log_history, model_name, record.target_length)
     if len(curves.steps) > 0:

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
-from leash_trl.whole_file import write_whole
 
 
 RECIPE_FILE = "leash_recipe.yaml"

@@ -6,10 +6,10 @@ from leash_trl.planning.settings import Settings
 
 
 CAP_SLACK = 1.25
-"""The slack of `leash_trl.microbatch.CAP_SLACK`, repeated because importing it would load torch; a test compares."""
+"""As in `leash_trl.microbatching.partition`, repeated because importing it would load torch; a test compares."""
 
 MAX_ROWS_OVER_MEAN = 8
-"""`leash_trl.microbatch.MAX_ROWS_OVER_MEAN`, repeated for the same reason."""
+"""`leash_trl.microbatching.partition.MAX_ROWS_OVER_MEAN`, repeated for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def _covers(cap: int, num_rows: int, num_runs: int, tokens: int, longest: int) -
 def least_cap_bound(num_rows: int, num_parts: int, tokens: int, longest: int) -> int:
     r"""
     Positions that the largest micro-batch need not exceed, whatever the lengths: a bound on M of
-    `leash_trl.microbatch.partition`.
+    `leash_trl.microbatching.partition.partition`.
 
     Sorted by length, row $k + 1$ is no longer than $\min(T, S / (k + 1))$, for $k + 1$ rows are at least as long and
     sum to at most S. So the run that begins after k rows holds, within C positions,
@@ -95,7 +95,8 @@ def grouped_micro_batch(settings: Settings) -> MicroBatch:
     window has W = gcd(`gradient_accumulation_steps`, `steps_per_generation`) micro-batches a GPU and B W rows. With R
     GPUs each row stands for R neighbours and is as long as their longest: that is above their mean by
     $(1 - 1/R)$ times what the first of them exceeds the last, and these differences sum to at most T. So the rows
-    have $B W \bar T + (1 - 1/R) T$ positions at most. Source: `leash_trl.microbatch.arrange` and `partition`.
+    have $B W \bar T + (1 - 1/R) T$ positions at most. Source: `arrange` and `partition` in
+    `leash_trl.microbatching.partition`.
 
     Differs: `pad_to_multiple_of` may add up to its value to prompts and to completions.
     """

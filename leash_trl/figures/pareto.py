@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from leash_trl.analysis.figures.drawing import (
+from leash_trl.evaluation.comparison import ComparisonRow, pareto_front
+from leash_trl.figures.drawing import (
     COLORS,
     LABEL_SIZE,
     NEUTRAL,
@@ -18,8 +19,7 @@ from leash_trl.analysis.figures.drawing import (
     new_figure,
     show_text_as_it_is,
 )
-from leash_trl.analysis.label_placement import Box, Line, Point, place_labels
-from leash_trl.evaluation.comparison import ComparisonRow, pareto_front
+from leash_trl.figures.label_placement import Box, Line, Point, place_labels
 
 
 LABEL_MARGIN = 2.0  # pixels

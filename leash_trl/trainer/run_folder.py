@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from leash_trl.controller_state import STATE_FILE, read_state
+from leash_trl.trainer.controller_state import STATE_FILE, read_state
 
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl import microbatch
+from leash_trl.microbatching import partition as microbatch
 
 
 def costs_of(parts, prompts, completions) -> list[int]:

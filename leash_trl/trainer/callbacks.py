@@ -8,8 +8,8 @@ from accelerate import Accelerator
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
-from leash_trl.completion_sample import completion_sample
 from leash_trl.length_control.method import LengthControl
+from leash_trl.trainer.completion_sample import completion_sample
 
 
 class DualStepCallback(TrainerCallback):
@@ -83,7 +83,7 @@ class LeashTensorBoardCallback(TensorBoardCallback):
 
     Args:
         completion_logs (`Callable[[], Mapping[str, Any]]`):
-            Gives the completions that TRL has logged, as in [`~leash_trl.completion_sample.completion_sample`].
+            Gives the completions that TRL has logged, as [`completion_sample`] takes them.
         tb_writer (`torch.utils.tensorboard.SummaryWriter`, *optional*):
             As for [`~transformers.integrations.TensorBoardCallback`].
     """

@@ -18,16 +18,16 @@ from datasets import Dataset, IterableDataset, Value
 from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
-from leash_trl.blank_prompts import check_not_blank
-from leash_trl.endings import TEMPLATE_FAULTS, check_chat_template
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
+from leash_trl.trainer.blank_prompts import check_not_blank
+from leash_trl.trainer.endings import TEMPLATE_FAULTS, check_chat_template
 
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
-    from leash_trl.leash_grpo_config import LeashGRPOConfig
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 # TRL: GRPOTrainer._calculate_rewards hands these to reward functions, and every other column of the data set

@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from leash_trl import dynamic_sampling
-from leash_trl.advised_grpo_trainer import AdvisedGRPOTrainer
-from leash_trl.callbacks import DualStepCallback, group_tensorboard_curves
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
+from leash_trl.trainer import dynamic_sampling
+from leash_trl.trainer.advised_grpo_trainer import AdvisedGRPOTrainer
+from leash_trl.trainer.callbacks import DualStepCallback, group_tensorboard_curves
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 class LeashGRPOTrainer(AdvisedGRPOTrainer):

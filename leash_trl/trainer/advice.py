@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from leash_trl.checkpoint_folder import last_whole_checkpoint
+from leash_trl.trainer.run_folder import last_whole_checkpoint
 
 
 if TYPE_CHECKING:
-    from leash_trl.leash_grpo_config import LeashGRPOConfig
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 Doing = Literal["starting", "generating", "computing the loss", "evaluating", "updating the weights", "saving"]

@@ -15,7 +15,7 @@ from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
-from leash_trl.loss_weights import LOSS_TYPES
+from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
 LEAST = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from leash_trl import batch_fields
 from leash_trl.length_control.targets import question_of
+from leash_trl.microbatching import batch_fields
 
 
 class PromptStream:

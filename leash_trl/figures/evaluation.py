@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from leash_trl.analysis.behavior import Behavior, training_steps
-from leash_trl.analysis.figures.drawing import (
+from leash_trl.evaluation.intervals import Estimate
+from leash_trl.figures.drawing import (
     LABEL_SIZE,
     TITLE_SIZE,
     label_steps,
@@ -18,7 +19,6 @@ from leash_trl.analysis.figures.drawing import (
     new_figure,
     two_panels,
 )
-from leash_trl.evaluation.intervals import Estimate
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from leash_trl.analysis.curves import Curves
-from leash_trl.analysis.figures.drawing import (
+from leash_trl.figures.drawing import (
     HEADROOM,
     LABEL_SIZE,
     NARROW,

@@ -10,8 +10,8 @@ from datasets import Dataset
 from peft import PeftModel
 
 from leash_trl.hub.recipe import changed_fields, portable
-from leash_trl.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
 from leash_trl.length_control.targets import TARGET_COLUMN
+from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
 
 
 # fields that may differ between a checkpoint and the run that goes on from it; all others change what is trained

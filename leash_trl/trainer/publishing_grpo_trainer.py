@@ -20,7 +20,7 @@ from leash_trl.hub.pushes import HubPushes, Push
 from leash_trl.hub.recipe import changed_fields, write_recipe
 from leash_trl.hub.repository import PATIENT, HubRepository, local_checkpoint, pinned, what_went_wrong, with_attempts
 from leash_trl.hub.run_record import RunRecord
-from leash_trl.resumable_grpo_trainer import ResumableGRPOTrainer
+from leash_trl.trainer.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
 logger = logging.getLogger(__name__)

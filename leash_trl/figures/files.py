@@ -8,8 +8,8 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from leash_trl.analysis.figures.drawing import show_text_as_it_is
-from leash_trl.whole_file import write_whole
+from leash_trl.figures.drawing import show_text_as_it_is
+from leash_trl.files import write_whole
 
 
 # what each format would write of the clock otherwise

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.whole_file import write_whole
+from leash_trl.files import write_whole
 
 
 if TYPE_CHECKING:

@@ -11,21 +11,21 @@ from typing import Any
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from leash_trl.callbacks import EpochShuffleCallback
-from leash_trl.checkpoint_folder import (
+from leash_trl.files import write_whole
+from leash_trl.length_control.method import LengthControl
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.trainer.callbacks import EpochShuffleCallback
+from leash_trl.trainer.controller_state import read_state, restore_method, write_state
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.run_folder import (
     ENTROPY_FILE,
     REFERENCE_FILE,
     clear_checkpoint,
     fault_of_checkpoint,
     only_run_in,
 )
-from leash_trl.controller_state import read_state, restore_method, write_state
-from leash_trl.leash_grpo_config import LeashGRPOConfig
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.run_settings import model_settings, run_settings
-from leash_trl.starting_point import StartingPoint, agreed, starting_point
-from leash_trl.whole_file import write_whole
+from leash_trl.trainer.run_settings import model_settings, run_settings
+from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
 logger = logging.getLogger(__name__)
@@ -193,7 +193,7 @@ class ResumableGRPOTrainer(LengthGroupedGRPOTrainer):
     def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
         """Resumes from the last checkpoint that is whole, and from a bare model folder such as a Hub root.
 
-        See [`~leash_trl.starting_point.starting_point`]. No other run may use `output_dir` meanwhile.
+        See [`~leash_trl.trainer.starting_point.starting_point`]. No other run may use `output_dir` meanwhile.
         """
         self._record_of_weights = None
         with ExitStack() as stack:

@@ -29,8 +29,8 @@ def checked(reward_func: Any, name: str) -> Any:
         [1.0, None]
         >>> checked(lambda prompts: {"a": 1}, "mine")(prompts=["a"])
         Traceback (most recent call last):
-        leash_trl.checked_rewards.RewardError: the reward function 'mine' returned {'a': 1}, but must return a list of
-        1 numbers, one a completion, with None for what it cannot score
+        leash_trl.trainer.checked_rewards.RewardError: the reward function 'mine' returned {'a': 1}, but must return a
+        list of 1 numbers, one a completion, with None for what it cannot score
     """
     if isinstance(reward_func, torch.nn.Module):
         return reward_func

@@ -9,8 +9,9 @@ import torch
 from peft import PeftModel
 from trl import GRPOTrainer
 
-from leash_trl import batch_fields, loss_weights, microbatch
-from leash_trl.leash_grpo_config import LeashGRPOConfig
+from leash_trl.microbatching import batch_fields, loss_weights
+from leash_trl.microbatching import partition as microbatch
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,9 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from leash_trl.checkpoint_folder import (
+from leash_trl.trainer.controller_state import read_state
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.run_folder import (
     TRAINER_STATE_FILE,
     CannotStartError,
     check_is_there,
@@ -20,9 +22,7 @@ from leash_trl.checkpoint_folder import (
     problem_of_used_folder,
     read_trainer_state,
 )
-from leash_trl.controller_state import read_state
-from leash_trl.leash_grpo_config import LeashGRPOConfig
-from leash_trl.run_settings import ONLY_SAID, differences
+from leash_trl.trainer.run_settings import ONLY_SAID, differences
 
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ def starting_point(
         args ([`LeashGRPOConfig`]):
             Configuration of this run.
         settings (`Mapping`):
-            From [`~leash_trl.run_settings.run_settings`].
+            From [`~leash_trl.trainer.run_settings.run_settings`].
         is_sharded (`bool`):
             Whether DeepSpeed or FSDP share weights between processes, which cannot load a bare folder.
 

@@ -11,17 +11,17 @@ from peft import PeftModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from leash_trl import setup_checks
-from leash_trl.advice import advise, space_problem
-from leash_trl.checked_rewards import check_finite, checked
-from leash_trl.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
-from leash_trl.leash_grpo_config import LeashGRPOConfig
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.publishing_grpo_trainer import PublishingGRPOTrainer
+from leash_trl.trainer import checks
+from leash_trl.trainer.advice import advise, space_problem
+from leash_trl.trainer.checked_rewards import check_finite, checked
+from leash_trl.trainer.endings import TEMPLATE_FAULTS, EndWatch, turn_end
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.publishing_grpo_trainer import PublishingGRPOTrainer
 
 
 FULL_ADAMW = ("adamw_torch", "adamw_torch_fused")  # others keep smaller state, or none
@@ -47,30 +47,30 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         *more_args: Any,
         **kwargs: Any,
     ) -> None:
-        setup_checks.check_vllm(args)
+        checks.check_vllm(args)
         model = checkpoint_path(str(model)) if isinstance(model, str | Path) else model
         method = args.make_length_control()
         # TRL: GRPOTrainer.__init__ takes these by position too
         given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         elsewhere = (given.arguments.get("rollout_func"), given.arguments.get("environment_factory"))
-        columns = setup_checks.known_columns(train_dataset)
-        setup_checks.check_columns(columns, reward_funcs, *elsewhere)
-        setup_checks.check_own_targets(train_dataset, method, args)
+        columns = checks.known_columns(train_dataset)
+        checks.check_columns(columns, reward_funcs, *elsewhere)
+        checks.check_own_targets(train_dataset, method, args)
         has_own_prompts = elsewhere[0] not in (None, shrinking_rollout) or elsewhere[1] is not None
         if not has_own_prompts:
-            setup_checks.check_asks(train_dataset)
+            checks.check_asks(train_dataset)
         with advise("starting", args):
             super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
-        setup_checks.check_end_token(self._tokenizer)
+        checks.check_end_token(self._tokenizer)
         if self.rollout_func is shrinking_rollout:
             check_samples_plainly(self)
         if self.accelerator.is_main_process:
-            setup_checks.warn_about_misspelt_target(columns)
+            checks.warn_about_misspelt_target(columns)
             if not has_own_prompts:
-                setup_checks.warn_about_strings(train_dataset, self._tokenizer)
+                checks.warn_about_strings(train_dataset, self._tokenizer)
             if not self.use_vllm and self.rollout_func in (None, shrinking_rollout):
                 model_limits = self.accelerator.unwrap_model(self.model).generation_config
-                setup_checks.warn_about_no_limit(args, self.generation_config, model_limits)
+                checks.warn_about_no_limit(args, self.generation_config, model_limits)
         is_readable = isinstance(train_dataset, Dataset) and columns is not None and len(train_dataset) > 0
         # an image is more tokens than its place in text
         if is_readable and not has_own_prompts and not self._is_vlm:
@@ -79,24 +79,24 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
 
     def _check_prompts(self, dataset: Dataset, method: LengthControl) -> None:
         prompt = dataset[0]["prompt"]
-        setup_checks.check_messages(prompt, self.processing_class.chat_template)
+        checks.check_messages(prompt, self.processing_class.chat_template)
         if self.accelerator.is_main_process:
-            setup_checks.warn_about_closed_thinking(prompt, self._prompt_text, self.chat_template_kwargs)
+            checks.warn_about_closed_thinking(prompt, self._prompt_text, self.chat_template_kwargs)
         self._check_context(dataset, method)
 
     def _check_context(self, dataset: Dataset, method: LengthControl) -> None:
-        is_refused = setup_checks.is_refused_beyond_context(self.args)
-        config = setup_checks.context_settings(self.accelerator.unwrap_model(self.model).config)
-        known = setup_checks.context_of(config, self.args)
+        is_refused = checks.is_refused_beyond_context(self.args)
+        config = checks.context_settings(self.accelerator.unwrap_model(self.model).config)
+        known = checks.context_of(config, self.args)
         if known is None or not (is_refused or self.accelerator.is_main_process):
             return
         first = self._num_tokens([dataset[0]["prompt"]])
-        prompts = setup_checks.long_prompts(dataset, method, self.args, known[0], first[0]) if first else []
+        prompts = checks.long_prompts(dataset, method, self.args, known[0], first[0]) if first else []
         lengths = self._num_tokens([placed.prompt for placed in prompts]) if prompts else []
         if lengths and is_refused:
-            setup_checks.check_refused(prompts, lengths, *known)
+            checks.check_refused(prompts, lengths, *known)
         if lengths and self.accelerator.is_main_process:
-            setup_checks.warn_about_context(prompts, lengths, self.args.generation_limit, *known)
+            checks.warn_about_context(prompts, lengths, self.args.generation_limit, *known)
 
     def _num_tokens(self, prompts: list[Any]) -> list[int]:
         """Tokens of prompts; none where the chat template fails, which generation says if it gets to that prompt."""
@@ -141,7 +141,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses data for no step, and warns where a checkpoint will not fit on the disk; what fails outside the
         other phases is the update."""
-        setup_checks.check_size(self.train_dataset, self.args)
+        checks.check_size(self.train_dataset, self.args)
         saves = self.args.save_strategy != "no" and self.args.should_save
         problem = space_problem(self.args.output_dir, self._checkpoint_bytes()) if saves else None
         if problem is not None:

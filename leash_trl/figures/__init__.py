@@ -1,0 +1,22 @@
+"""Figures: of the paper, from curves and evaluated runs, and of a comparison, from its rows."""
+
+from leash_trl.figures.drawing import NARROW, WIDE
+from leash_trl.figures.evaluation import behavior_figure, budget_figure
+from leash_trl.figures.files import check_format, inline_svg, write_figure
+from leash_trl.figures.pareto import pareto_figure
+from leash_trl.figures.training import PANELS, dynamics_figure, training_figure
+
+
+__all__ = [
+    "NARROW",
+    "PANELS",
+    "WIDE",
+    "behavior_figure",
+    "budget_figure",
+    "check_format",
+    "dynamics_figure",
+    "inline_svg",
+    "pareto_figure",
+    "training_figure",
+    "write_figure",
+]

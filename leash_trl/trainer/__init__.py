@@ -1,0 +1,1 @@
+"""`LeashGRPOTrainer`, its configuration, and what happens around its steps."""
