@@ -21,7 +21,7 @@ TRAINERS = {"leash_trl.trainer", "leash_trl.microbatching"}
 
 # room, or module -> what it may not reach
 FORBIDDEN = {
-    "trainer": TOOLS | {"leash_trl.rewards", "leash_trl.gym"},
+    "trainer": TOOLS | {"leash_trl.rewards"},
     "microbatching": TOOLS
     | {f"leash_trl.{room}" for room in ("trainer", "length_control", "rewards", "data", "gym", "hub", "engines")},
     "microbatching.partition": HEAVY | {"torch"},
@@ -34,10 +34,11 @@ FORBIDDEN = {
     "figures": HEAVY | TRAINERS | TOOLS | {"torch"},
     "hub": TRAINERS | TOOLS | {"trl", "vllm"},
     "analysis": HEAVY | TRAINERS | {"torch", "leash_trl.cli", "leash_trl.benchmark"},
-    "evaluation": TRAINERS | {"trl", "leash_trl.cli", "leash_trl.benchmark", "leash_trl.analysis"},
+    "evaluation": TRAINERS | {"leash_trl.cli", "leash_trl.benchmark", "leash_trl.analysis"},
     "engines": TOOLS,
     "benchmark": {"leash_trl.cli", "leash_trl.analysis"},
-    "gym": TRAINERS | TOOLS | {"trl"},
+    "gym": TRAINERS | {"leash_trl.cli", "leash_trl.analysis", "leash_trl.benchmark", "leash_trl.planning"},
+    "checkpoints": HEAVY | TRAINERS | TOOLS | {"torch"},
 }
 
 
@@ -126,7 +127,7 @@ def loaded_by(code: str) -> set[str]:
     [
         "import leash_trl",
         "from leash_trl.cli.main import build_parser; build_parser().format_help()",
-        "import leash_trl.length_control.dual, leash_trl.trainer.controller_state",
+        "import leash_trl.length_control.dual, leash_trl.checkpoints.state_file",
     ],
 )
 def test_the_face_and_the_help_load_nothing_heavy(code):

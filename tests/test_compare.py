@@ -486,8 +486,8 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path, monkeypatch):
 
 
 def test_a_model_is_asked_as_it_was_taught(make_args, tmp_path):
+    from leash_trl.checkpoints.state_file import write_state
     from leash_trl.cli.gym_run import _prompt_suffix
-    from leash_trl.trainer.controller_state import write_state
 
     parameters = {"stages": {0: 20, 10: 15}, "suffix": " {limit} at most"}
     args = make_args(length_control="thinkprune", length_control_kwargs=parameters, lambda_lr=None)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from event_file import write_events
 
-from leash_trl.analysis.curves import load_curves, load_runs
 from leash_trl.analysis.event_files import event_files, read_event_files
 from leash_trl.figures import PANELS, dynamics_figure
+from leash_trl.figures.curves import load_curves, load_runs
 
 
 CSV_HEAD = "_step,constraint/satisfaction_rate,constraint/lambda,constraint/avg_penalty,constraint/avg_length\n"
@@ -102,8 +102,8 @@ def test_published_log_is_readable(shared_data):
 
 
 def test_panels_show_bonuses_and_say_what_was_not_logged(tmp_path):
-    from leash_trl.analysis.curves import Curves
     from leash_trl.figures import PANELS, dynamics_figure
+    from leash_trl.figures.curves import Curves
 
     values = {"satisfaction_rate": [0.1, 0.2], "mean_penalty": [-0.3, -0.1], "mean_length": [90.0, 80.0]}
     run = Curves("laser_d", np.array([1, 2]), {key: np.array(value) for key, value in values.items()}, 46)

@@ -13,7 +13,6 @@ from sampled_run import completion, problem, write_run
 from leash_trl.analysis import page
 from leash_trl.analysis.behavior import Behavior
 from leash_trl.analysis.comparison_section import read_rows
-from leash_trl.analysis.curves import Curves
 from leash_trl.evaluation.comparison import ComparisonRow
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.figures import (
@@ -28,6 +27,7 @@ from leash_trl.figures import (
     training_figure,
     write_figure,
 )
+from leash_trl.figures.curves import Curves
 from leash_trl.figures.drawing import line_style
 
 

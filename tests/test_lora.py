@@ -14,8 +14,8 @@ from peft import LoraConfig, get_peft_model
 from scripted_run import make_rollout, odd_length_reward
 from transformers import AutoModelForCausalLM
 
+from leash_trl.checkpoints.state_file import read_state
 from leash_trl.cli.main import main
-from leash_trl.trainer.controller_state import read_state
 
 
 RECIPES = ROOT / "recipes"

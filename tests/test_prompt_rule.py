@@ -15,8 +15,8 @@ from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
 from leash_trl.cli.train import build_trainer, load_training_data, parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
+from leash_trl.data.blank_prompts import check_not_blank
 from leash_trl.evaluation.sampling_run import _prompt_ids
-from leash_trl.trainer.blank_prompts import check_not_blank
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from sampled_run import completion, problem, write_run
 
 from leash_trl.analysis.before_and_after import chosen, sample_pairs
-from leash_trl.analysis.curves import Curves
 from leash_trl.analysis.evaluated_runs import load_evaluated_runs
 from leash_trl.analysis.evaluation_section import evaluation_section
 from leash_trl.analysis.headline import headline
@@ -36,6 +35,7 @@ from leash_trl.cli.main import main
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
 from leash_trl.evaluation.results import Change, compare_results, load_results
+from leash_trl.figures.curves import Curves
 
 
 HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'

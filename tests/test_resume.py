@@ -17,11 +17,11 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 
 from leash_trl import LeashGRPOTrainer
+from leash_trl.checkpoints.completeness import LOCK_FILE, is_whole, last_whole_checkpoint
+from leash_trl.checkpoints.state_file import STATE_FILE, read_state, write_state
 from leash_trl.cli.main import main
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.hub.checkpoint_files import model_files
-from leash_trl.trainer.controller_state import STATE_FILE, read_state, write_state
-from leash_trl.trainer.run_folder import LOCK_FILE, is_whole, last_whole_checkpoint
 from leash_trl.trainer.run_settings import differences
 from leash_trl.trainer.starting_point import agreed
 
@@ -645,7 +645,7 @@ def test_a_folder_is_used_by_one_run_at_a_time(make_trainer):
 
 
 def test_a_killed_run_leaves_its_folder_free(make_trainer, tmp_path):
-    held = f"from leash_trl.trainer.run_folder import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
+    held = f"from leash_trl.checkpoints.completeness import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
     process = subprocess.Popen(
         [sys.executable, "-c", held + "print('held', flush=True); input()"], stdin=-1, stdout=-1
     )

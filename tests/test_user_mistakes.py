@@ -17,6 +17,7 @@ from transformers.training_args import OptimizerNames
 
 from leash_trl import LeashGRPOTrainer
 from leash_trl.cli.main import main
+from leash_trl.engines.endings import ENOUGH, TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.trainer.advice import MIB, advice, advice_in, advise, is_out_of_space, space_problem
 from leash_trl.trainer.checks import (
     MOST_MEASURED,
@@ -32,7 +33,6 @@ from leash_trl.trainer.checks import (
     warn_about_closed_thinking,
     warn_about_misspelt_target,
 )
-from leash_trl.trainer.endings import ENOUGH, TEMPLATE_FAULTS, EndWatch, turn_end
 
 
 RECIPES = ROOT / "recipes"

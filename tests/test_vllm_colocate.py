@@ -35,8 +35,8 @@ from colocate_run import (  # noqa: E402
 )
 from conftest import ROOT  # noqa: E402
 
+from leash_trl.checkpoints.state_file import STATE_FILE  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
-from leash_trl.trainer.controller_state import STATE_FILE  # noqa: E402
 
 
 COLOCATE_RUN = Path(__file__).parent / "colocate_run.py"

@@ -12,11 +12,11 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
+from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, is_whole
+from leash_trl.checkpoints.state_file import read_state
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.files import write_whole
-from leash_trl.trainer.controller_state import read_state
-from leash_trl.trainer.run_folder import TRAINER_STATE_FILE, is_whole
 
 
 CLAIM_FILE = "claim.json"
@@ -158,7 +158,7 @@ def _training_record(run_dir: Path) -> dict[str, Any]:
     """What the training log says that the trained model does not; `None` for what the log does not hold."""
     import numpy as np
 
-    from leash_trl.analysis.curves import load_curves
+    from leash_trl.figures.curves import load_curves
 
     curves = load_curves(run_dir)
     lambdas = curves.logged("lambda")

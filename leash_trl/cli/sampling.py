@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, read_trainer_state
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
-from leash_trl.trainer.run_folder import TRAINER_STATE_FILE, read_trainer_state
 
 
 if TYPE_CHECKING:
@@ -313,7 +313,7 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
     """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
     from transformers import AutoTokenizer
 
-    from leash_trl.trainer.endings import check_chat_template
+    from leash_trl.engines.endings import check_chat_template
 
     tokenizer = AutoTokenizer.from_pretrained(
         checkpoint_path(arguments.model_name_or_path), revision=arguments.revision

@@ -23,6 +23,14 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.checkpoints.completeness import (
+    CannotStartError,
+    check_is_there,
+    last_whole_checkpoint,
+    problem_of_used_folder,
+    whole_checkpoints,
+)
+from leash_trl.checkpoints.state_file import read_state, restore_method
 from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
 from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
@@ -31,22 +39,14 @@ from leash_trl.cli.training_checks import check_splits, check_training_data
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines.checkpoint_path import has_chat_template
+from leash_trl.engines.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.trainer.checked_rewards import RewardError
 from leash_trl.trainer.checks import check_vllm
-from leash_trl.trainer.controller_state import read_state, restore_method
-from leash_trl.trainer.endings import TEMPLATE_FAULTS
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
-from leash_trl.trainer.run_folder import (
-    CannotStartError,
-    check_is_there,
-    last_whole_checkpoint,
-    problem_of_used_folder,
-    whole_checkpoints,
-)
 
 
 REWARD_FUNCS = {

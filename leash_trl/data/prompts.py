@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from leash_trl.trainer.blank_prompts import blank_problem, is_blank
+from leash_trl.data.blank_prompts import blank_problem, is_blank
 
 
 # The authors' release appends this to every question.

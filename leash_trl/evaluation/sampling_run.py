@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from datasets import Dataset
 
+from leash_trl.engines.endings import check_chat_template
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
 from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
 from leash_trl.evaluation.samples import (
@@ -27,7 +28,6 @@ from leash_trl.evaluation.samples import (
 from leash_trl.files import write_whole
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import Grade, grade
-from leash_trl.trainer.endings import check_chat_template
 
 
 logger = logging.getLogger(__name__)

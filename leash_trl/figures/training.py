@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.analysis.curves import Curves
+from leash_trl.figures.curves import Curves
 from leash_trl.figures.drawing import (
     HEADROOM,
     LABEL_SIZE,

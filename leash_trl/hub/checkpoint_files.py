@@ -5,8 +5,8 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
+from leash_trl.checkpoints.completeness import ENTROPY_FILE, REFERENCE_FILE
 from leash_trl.hub.model_card import CARD_FILE, CURVES_FILE
-from leash_trl.trainer.run_folder import ENTROPY_FILE, REFERENCE_FILE
 
 
 # what only resuming needs; the rest of a checkpoint is the model

@@ -8,11 +8,11 @@ from pathlib import Path
 from peft import PeftConfig, PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
+from leash_trl.checkpoints.state_file import STATE_FILE
 from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.hub.run_record import ADAPTER_FILE
-from leash_trl.trainer.controller_state import STATE_FILE
-from leash_trl.trainer.run_folder import TRAINER_STATE_FILE
 
 
 GIB = 2**30

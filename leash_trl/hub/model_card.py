@@ -227,8 +227,8 @@ def write_curves(folder: str | Path, record: RunRecord, model_name: str) -> None
         model_name (`str`):
             Name of the run in the legend.
     """
-    from leash_trl.analysis.curves import curves_from_log
     from leash_trl.figures import dynamics_figure, write_figure
+    from leash_trl.figures.curves import curves_from_log
 
     curves = curves_from_log(record.log_history, model_name, record.target_length)
     if len(curves.steps) > 0:

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leash_trl.checkpoints.completeness import last_whole_checkpoint, whole_checkpoints
 from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, MODEL_PATTERNS, checkpoint_files, model_files
 from leash_trl.hub.model_card import write_curves, write_model_card
 from leash_trl.hub.repository import PATIENT, HubRepository, with_attempts
 from leash_trl.hub.run_record import ADAPTER_FILE, holds_model, load_run_record
-from leash_trl.trainer.run_folder import last_whole_checkpoint, whole_checkpoints
 
 
 if TYPE_CHECKING:

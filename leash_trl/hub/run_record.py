@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
+from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, last_whole_checkpoint
+from leash_trl.checkpoints.state_file import STATE_FILE, read_state
 from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
-from leash_trl.trainer.controller_state import STATE_FILE, read_state
-from leash_trl.trainer.run_folder import TRAINER_STATE_FILE, last_whole_checkpoint
 
 
 ADAPTER_FILE = "adapter_config.json"

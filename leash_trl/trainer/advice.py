@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from leash_trl.trainer.run_folder import last_whole_checkpoint
+from leash_trl.checkpoints.completeness import last_whole_checkpoint
 
 
 if TYPE_CHECKING:

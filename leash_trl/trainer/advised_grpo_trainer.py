@@ -12,6 +12,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
@@ -19,7 +20,6 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.trainer import checks
 from leash_trl.trainer.advice import advise, space_problem
 from leash_trl.trainer.checked_rewards import check_finite, checked
-from leash_trl.trainer.endings import TEMPLATE_FAULTS, EndWatch, turn_end
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.publishing_grpo_trainer import PublishingGRPOTrainer
 

@@ -18,10 +18,10 @@ from datasets import Dataset, IterableDataset, Value
 from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
+from leash_trl.data.blank_prompts import check_not_blank
+from leash_trl.engines.endings import TEMPLATE_FAULTS, check_chat_template
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
-from leash_trl.trainer.blank_prompts import check_not_blank
-from leash_trl.trainer.endings import TEMPLATE_FAULTS, check_chat_template
 
 
 if TYPE_CHECKING:

@@ -11,19 +11,19 @@ from typing import Any
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from leash_trl.files import write_whole
-from leash_trl.length_control.method import LengthControl
-from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.trainer.callbacks import EpochShuffleCallback
-from leash_trl.trainer.controller_state import read_state, restore_method, write_state
-from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_folder import (
+from leash_trl.checkpoints.completeness import (
     ENTROPY_FILE,
     REFERENCE_FILE,
     clear_checkpoint,
     fault_of_checkpoint,
     only_run_in,
 )
+from leash_trl.checkpoints.state_file import read_state, restore_method, write_state
+from leash_trl.files import write_whole
+from leash_trl.length_control.method import LengthControl
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.trainer.callbacks import EpochShuffleCallback
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 

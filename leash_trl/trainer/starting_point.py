@@ -10,9 +10,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from leash_trl.trainer.controller_state import read_state
-from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_folder import (
+from leash_trl.checkpoints.completeness import (
     TRAINER_STATE_FILE,
     CannotStartError,
     check_is_there,
@@ -22,6 +20,8 @@ from leash_trl.trainer.run_folder import (
     problem_of_used_folder,
     read_trainer_state,
 )
+from leash_trl.checkpoints.state_file import read_state
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import ONLY_SAID, differences
 
 

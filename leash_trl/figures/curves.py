@@ -11,8 +11,8 @@ import numpy as np
 
 from leash_trl.analysis.event_files import event_files, read_event_files
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.trainer.controller_state import STATE_FILE
-from leash_trl.trainer.run_folder import read_trainer_state
+from leash_trl.checkpoints.completeness import read_trainer_state
+from leash_trl.checkpoints.state_file import STATE_FILE
 
 
 # The authors' published logs name the same curves otherwise: one of training, one of evaluation.

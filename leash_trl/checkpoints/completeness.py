@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from leash_trl.trainer.controller_state import STATE_FILE, read_state
+from leash_trl.checkpoints.state_file import STATE_FILE, read_state
 
 
 logger = logging.getLogger(__name__)
