@@ -383,6 +383,7 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     monkeypatch.setattr(GRPOTrainer, "_generate", generate)
     trainer = make_trainer(length_control="dler", lambda_lr=None, target_length=6)
     trainer.use_vllm, trainer.vllm_generation = True, engine
+    trainer.model.train()
     trainer._generate(["2 + 2 = ?"])
     trainer.model.eval()
     trainer._generate(["2 + 2 = ?"])
