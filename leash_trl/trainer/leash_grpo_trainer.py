@@ -356,7 +356,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
         """
         self._record_of_weights = None
-        vars(self).pop("run_settings", None)
+        self.__dict__.pop("run_settings", None)
         with contextlib.ExitStack() as stack:
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             if isinstance(resume_from_checkpoint, str):
