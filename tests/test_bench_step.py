@@ -119,7 +119,7 @@ def test_gradient_difference_by_hand(tmp_path):
     with pytest.raises(ValueError, match="all gradients of the stock trainer are 0"):
         gradient_difference(ours, gradients(tmp_path / "zero.pt", 0.0, 0.0))
     for values in ((float("nan"), 1.0), (float("inf"), 1.0)):
-        with pytest.raises(ValueError, match="weight .* not finite"):
+        with pytest.raises(ValueError, match="weight are not finite"):
             gradient_difference(gradients(tmp_path / "broken.pt", *values), stock)
 
 
