@@ -38,14 +38,6 @@ def make_rollout(tokenizer):
     return rollout
 
 
-def method_fields(monitor_prompts: int) -> dict:
-    """LEASH, or LASER-D with monitor rollouts."""
-    if not monitor_prompts:
-        return {"lambda_lr": 0.1}
-    laser_d = {"refresh_from": "rollouts", "monitor_prompts": monitor_prompts, "refresh_steps": 2, "interval": 4}
-    return {"length_control": "laser_d", "length_control_kwargs": laser_d}
-
-
 def run(
     model_path: str,
     output_dir: str,
@@ -55,14 +47,13 @@ def run(
     resume: str | None = None,
     num_generations: int = 4,
     dynamic_sampling_rounds: int = 0,
-    monitor_prompts: int = 0,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     args = LeashGRPOConfig(
         output_dir=output_dir,
         target_length=12,
         max_completion_length=40,
-        **method_fields(monitor_prompts),
+        lambda_lr=0.1,
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
@@ -118,7 +109,6 @@ if __name__ == "__main__":
     parser.add_argument("--save_steps", type=int, default=2)
     parser.add_argument("--num_generations", type=int, default=4)
     parser.add_argument("--dynamic_sampling_rounds", type=int, default=0)
-    parser.add_argument("--monitor_prompts", type=int, default=0)
     parser.add_argument("--resume")
     arguments = vars(parser.parse_args())
     result = run(**arguments)

@@ -115,16 +115,6 @@ def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path)
     assert first["loss_tokens"] == sum(first["final_lengths"])
 
 
-def test_monitor_rollouts_keep_two_processes_in_step(tiny_model_path, tmp_path):
-    # three prompts cannot be shared out evenly: a fourth is drawn
-    launch(tmp_path, 8, tiny_model_path, "--monitor_prompts", "3")
-    first, second = results(tmp_path)
-    for key in ("state", "prompts_drawn", "generated_tokens", "losses", "advantages"):
-        assert first[key] == second[key], key
-    assert first["prompts_drawn"] == 8  # before the first and the third update
-    assert any(target is not None for target in first["state"]["targets"])
-
-
 def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp_path):
     with pytest.raises(AssertionError, match="must be a multiple of num_generations"):
         launch(tmp_path, 6, tiny_model_path, "--dynamic_sampling_rounds", "1")

@@ -71,7 +71,7 @@ def test_window_chooses_every_refresh_steps_and_starts_anew(make_rollouts):
     assert method.targets == [900, 700, 300]
     method.step()
     assert method.targets == [None, None, 100]
-    assert method.statistics() == {"target_hard": 30.0, "target_medium": 30.0, "target_easy": 100.0}
+    assert method.statistics() == {"target_easy": 100.0}
 
 
 def test_window_stays_due_until_something_was_observed(make_rollouts):
@@ -116,21 +116,6 @@ def test_shape_changes_nothing(make_rollouts):
     before = method.state_dict()
     method.shape(window_batch(make_rollouts))
     assert method.state_dict() == before
-
-
-def test_monitor_asks_before_training_and_every_refresh_steps(make_rollouts):
-    method = LaserD(refresh_from="rollouts", refresh_steps=2, interval=100, upper_bound=1000)
-    asked = []
-    for _ in range(5):
-        asked.append(method.num_monitor_prompts)
-        if asked[-1]:
-            method.monitor(window_batch(make_rollouts))
-        method.observe(make_rollouts([1, 1, 1], [1, 2, 3], target=100.0))
-        method.step()
-    assert asked == [500, 0, 500, 0, 500]
-    assert method.targets == [900, 700, 300]
-    assert method.state_dict()["window"] == [[], [], []]
-    assert LaserD().num_monitor_prompts == 0
 
 
 def test_the_release_rounds_to_longer_targets(make_rollouts):
@@ -188,7 +173,6 @@ def test_empty_state_is_refused():
         ({"refresh_steps": 0}, "refresh_steps is 0"),
         ({"interval": 1.5}, "interval is 1.5"),
         ({"expected_correct": True}, "expected_correct is True"),
-        ({"refresh_from": "disk"}, "refresh_from is 'disk'"),
         ({"rounding": "up"}, "rounding is 'up'"),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.leash import Leash, LeashC, clip_reward, relative_overshoot, reward_scale_problem
+from leash_trl.length_control.leash import Leash, LeashC, clip_reward, relative_overshoot
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -188,7 +188,7 @@ def test_golden_leash_c(golden):
     ],
 )
 def test_reward_scale(rewards, problem):
-    found = reward_scale_problem(torch.tensor(rewards))
+    found = leash().reward_scale_problem(rollouts(rewards, [1] * len(rewards)))
     assert found is None if problem is None else problem in found
 
 
@@ -214,10 +214,21 @@ def test_damaged_state_is_an_error(bad):
         leash().load_state_dict(bad)
 
 
-@pytest.mark.parametrize("bad", [7, [[100.0, 4]], [[0, 4, 1]], [[100.0, 4, 0]], [[100.0, 4.5, 1]], [["a", 4, 1]]])
+@pytest.mark.parametrize(
+    "bad", [7, [[100.0]], [[0, 4]], [[100.0, -4]], [[100.0, 4, 0]], [["a", 4]], [[100.0, 4, 1, 1]]]
+)
 def test_damaged_observations_are_an_error(bad):
     with pytest.raises(ValueError, match="observed="):
         leash().load_state_dict({"lambda": 0.1, "observed": bad})
+
+
+def test_what_awaits_a_step_in_a_checkpoint_of_an_older_version_is_taken_over():
+    older, newer = leash(), leash()
+    older.load_state_dict({"lambda": 0.1, "observed": [[4096.0, 18001, 3], [100.0, 150, 1]]})
+    newer.observe(rollouts([1.0] * 4, [5000, 6000, 7001, 150], targets=[4096, 4096, 4096, 100]))
+    for each in (older, newer):
+        each.step()
+    assert older.lam == pytest.approx(newer.lam, rel=1e-12)
 
 
 def test_state_outside_the_bounds_is_an_error():

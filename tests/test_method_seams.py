@@ -1,4 +1,4 @@
-"""What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages, monitor runs."""
+"""What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages."""
 
 import math
 import sys
@@ -23,11 +23,10 @@ class Probe(LengthControl):
     name: ClassVar[str] = "probe"
 
     cap: int = 24
-    monitored: int = 0
     suffix: str = ""
 
     def __post_init__(self):
-        self.seen, self.monitor_batches, self.calls, self.steps = [], [], [], 0
+        self.seen, self.calls, self.steps = [], [], 0
 
     def shape(self, rollouts):
         return rollouts.correctness
@@ -59,13 +58,6 @@ class Probe(LengthControl):
 
     def prompt_suffix(self, target_length):
         return self.suffix and f"{self.suffix}{target_length:.0f}"
-
-    @property
-    def num_monitor_prompts(self):
-        return self.monitored if self.steps % 2 == 0 else 0
-
-    def monitor(self, rollouts):
-        self.monitor_batches.append(rollouts)
 
     def state_dict(self):
         return {"steps": self.steps}
@@ -252,32 +244,10 @@ def test_a_bad_target_in_the_data_is_an_error(make_trainer, problems):
         make_trainer(dataset=problems.add_column("target_length", [-1] * len(problems)))
 
 
-def test_monitor_rollouts_come_before_the_batch_and_leave_no_trace(make_probe):
-    def keys(trainer):
-        return [set(row) for row in trainer.state.log_history if "loss" in row]
-
-    trainer = make_probe({"monitored": 5}, max_steps=3)
-    trainer.train()
-    plain = make_probe(max_steps=3)
-    plain.train()
-    assert [len(rollouts.lengths) for rollouts in trainer.length_control.monitor_batches] == [20, 20]
-    assert len(trainer.length_control.seen) == 3
-    assert keys(trainer) == keys(plain)
-    assert len(trainer._logs["prompt"]) == len(plain._logs["prompt"])
-    last = [row for row in trainer.state.log_history if "loss" in row][-1]
-    monitored = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.monitor_batches)
-    trained_on = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.seen)
-    assert last["leash/generated_tokens"] == monitored + trained_on
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    for row, rollouts in zip(rows, trainer.length_control.seen, strict=True):
-        assert row["completions/mean_length"] == pytest.approx(rollouts.lengths.double().mean().item(), rel=1e-6)
-
-
 def test_evaluation_moves_nothing(make_probe, problems):
-    trainer = make_probe({"monitored": 5}, eval_dataset=problems.select(range(8)), eval_strategy="steps")
+    trainer = make_probe(eval_dataset=problems.select(range(8)), eval_strategy="steps")
     trainer.evaluate()
     assert not trainer.length_control.seen
-    assert not trainer.length_control.monitor_batches
     assert trainer._generated_tokens == 0
     assert not trainer.length_control.calls
     assert not [key for key, values in trainer._metrics["train"].items() if values]

@@ -5,6 +5,9 @@ from typing import Literal
 import torch
 
 
+Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
+
+
 def _masked_std(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
     """Sample standard deviation (n - 1) over the last axis of the valid entries; 0 where fewer than two are valid."""
     counts = is_valid.sum(dim=-1, keepdim=True)
@@ -41,10 +44,7 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
 
 
 def group_advantages(
-    rewards: torch.Tensor,
-    num_generations: int,
-    scale_rewards: Literal["group", "batch", "none"],
-    epsilon: float,
+    rewards: torch.Tensor, num_generations: int, scale_rewards: Scaling, epsilon: float
 ) -> torch.Tensor:
     r"""Group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
 

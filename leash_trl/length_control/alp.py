@@ -4,10 +4,10 @@ Paper: [Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -60,18 +60,14 @@ class ALP(LengthControl):
     Args:
         beta (`float`, *optional*, defaults to `1e-07`):
             Price in reward units per token.
-
-    Raises:
-        `ValueError`: If `beta` is negative.
     """
 
-    name: ClassVar[str] = "alp"
+    name = "alp"
 
     beta: float = 1e-7
 
     def __post_init__(self) -> None:
-        if self.beta < 0:
-            raise ValueError(f"beta is {self.beta}, but must be 0 or positive")
+        check_range(self, "beta", 0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards, at most 1; NaN where unscorable."""

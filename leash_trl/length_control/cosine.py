@@ -5,10 +5,10 @@ Paper: [Demystifying Long Chain-of-Thought Reasoning in LLMs](https://huggingfac
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -67,12 +67,9 @@ class Cosine(LengthControl):
             Tokens before the greatest length from which `exceeded` holds, as in the authors' release.
         max_length (`int`, *optional*):
             Greatest length $L_{\max}$ in tokens; `None` for the generation limit of the batch.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "cosine"
+    name = "cosine"
 
     correct_at_zero: float = 2.0
     correct_at_max: float = 1.0
@@ -83,17 +80,12 @@ class Cosine(LengthControl):
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.margin < 0:
-            raise ValueError(f"margin is {self.margin}, but must be 0 or a positive number of tokens")
-        if self.max_length is not None and self.max_length <= 0:
-            raise ValueError(
-                f"max_length is {self.max_length}, but must be positive, or None for the generation limit"
-            )
+        check_range(self, "margin", 0)
+        check_range(self, "max_length", 1)
 
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the greatest length is the generation limit."""
-        return self.max_length is None
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` where neither the method nor the run has a greatest length."""
+        check_limit(self, self.max_length or max_completion_length)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Reward at length 0; NaN where unscorable."""

@@ -4,10 +4,10 @@ Paper: [DAPO: An Open-Source LLM Reinforcement Learning System at Scale](https:/
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -57,32 +57,24 @@ class DapoOverlong(LengthControl):
             Length of the full punishment in tokens; by default the generation limit.
         mask_truncated (`bool`, *optional*, defaults to `False`):
             Overlong filtering: truncated completions are left out of the loss. They stay in the group's mean.
-
-    Raises:
-        `ValueError`: If the lengths are not positive or `cache_length` is not below the maximum.
     """
 
-    name: ClassVar[str] = "dapo_overlong"
+    name = "dapo_overlong"
 
     cache_length: int | None = 4096
     max_length: int | None = None
     mask_truncated: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("cache_length", 1), ("max_length", 2)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name} is {value}, but must be at least {least} tokens, or None")
+        check_range(self, "cache_length", 1)
+        check_range(self, "max_length", 2)
         if self.max_length is not None:
             self._cache_below(self.max_length)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if `cache_length` is not below the maximum."""
+        """Raises `ValueError` if there is no maximum, or `cache_length` is not below it."""
+        check_limit(self, self.max_length or max_completion_length)
         self._cache_below(self.max_length or max_completion_length)
-
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the maximum is the generation limit."""
-        return self.max_length is None
 
     def _cache_below(self, max_length: float) -> int:
         if self.cache_length is None:
@@ -99,12 +91,8 @@ class DapoOverlong(LengthControl):
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable.
-
-        Raises:
-            `ValueError`: If `cache_length` is not below the generation limit.
-        """
-        max_length = rollouts.max_completion_length if self.max_length is None else self.max_length
+        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable."""
+        max_length = self.max_length or rollouts.max_completion_length
         punishment = soft_overlong_punishment(rollouts.lengths, max_length, self._cache_below(max_length))
         return self.base_rewards(rollouts) + punishment
 

@@ -4,11 +4,12 @@ Paper: [DLER: Doing Length pEnalty Right](https://huggingface.co/papers/2510.151
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_choice, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -95,15 +96,11 @@ class DLER(LengthControl):
             Solve rate above which a prompt is easy, in [0, 1].
         cut_generation (`bool`, *optional*, defaults to `True`):
             Cut generation at the target, which saves time; otherwise it goes on to `max_completion_length`.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "dler"
-    needs_target: ClassVar[bool] = True
-    may_aim_at_limit: ClassVar[bool] = True
-    needs_truncated: ClassVar[bool] = True
+    name = "dler"
+    target_use = "required"
+    needs_truncated = True
 
     variant: Literal["paper", "release"] = "paper"
     easy_limit: int | None = None
@@ -111,12 +108,9 @@ class DLER(LengthControl):
     cut_generation: bool = True
 
     def __post_init__(self) -> None:
-        if self.variant not in ("paper", "release"):
-            raise ValueError(f"variant is {self.variant!r}, but must be 'paper' or 'release'")
-        if self.easy_limit is not None and self.easy_limit <= 0:
-            raise ValueError(f"easy_limit is {self.easy_limit}, but must be positive, or None for no such limit")
-        if not 0 <= self.easy_threshold <= 1:
-            raise ValueError(f"easy_threshold is {self.easy_threshold}, but a solve rate lies in [0, 1]")
+        check_choice(self, "variant", "paper", "release")
+        check_range(self, "easy_limit", 1)
+        check_range(self, "easy_threshold", 0, 1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 for answers correct within their limit, else 0; NaN where unscorable."""
@@ -138,11 +132,7 @@ class DLER(LengthControl):
         return limits_PG.flatten()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages, standardised over the batch; 0 where unscorable."""
         centred = group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)

@@ -4,7 +4,6 @@ Paper: [Training Language Models to Reason Efficiently](https://huggingface.co/p
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -62,12 +61,9 @@ class Efficient(LengthControl):
             Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; 0.1 is that of the released script.
         requires_eos (`bool`, *optional*, defaults to `True`):
             A right answer without an end counts as wrong and is left out of mean and standard deviation.
-
-    Raises:
-        `ValueError`: If `alpha` is out of range.
     """
 
-    name: ClassVar[str] = "efficient"
+    name = "efficient"
 
     alpha: float = 0.1
     requires_eos: bool = True

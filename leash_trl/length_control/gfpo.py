@@ -7,11 +7,12 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_choice, check_range, is_number, saved_value
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -78,10 +79,7 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
 
 
 def kept_advantages(
-    rewards: torch.Tensor,
-    num_generations: int,
-    scale_rewards: Literal["group", "batch", "none"],
-    epsilon: float,
+    rewards: torch.Tensor, num_generations: int, scale_rewards: Scaling, epsilon: float
 ) -> torch.Tensor:
     r"""Advantages over the kept set $S$ alone, with the population standard deviation; dimensionless.
 
@@ -132,13 +130,10 @@ class GFPO(LengthControl):
         drop_unkept (`bool`, *optional*, defaults to `False`):
             The variant of TRL: completions that are not kept leave the loss and its token count instead of only having
             advantage 0, and the standard deviation is the sample one (n - 1).
-
-    Raises:
-        `ValueError`: If `metric` is unknown or `num_kept` below 2.
     """
 
-    name: ClassVar[str] = "gfpo"
-    owns_scale: ClassVar[bool] = False
+    name = "gfpo"
+    uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = None
@@ -146,18 +141,9 @@ class GFPO(LengthControl):
     drop_unkept: bool = False
 
     def __post_init__(self) -> None:
-        if self.metric not in ("length", "token_efficiency"):
-            raise ValueError(f"metric is {self.metric!r}, but must be 'length' or 'token_efficiency'")
-        if self.num_kept is not None and (type(self.num_kept) is not int or self.num_kept < 2):
-            raise ValueError(
-                f"num_kept is {self.num_kept!r}, but must be a whole number of at least 2, for one alone has no "
-                "advantage, or None for half of num_generations"
-            )
+        check_choice(self, "metric", "length", "token_efficiency")
+        check_range(self, "num_kept", 2, whole=True)  # one alone has no advantage
         self._group_means: deque[float] = deque(maxlen=MAX_GROUPS)
-
-    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The task rewards."""
-        return rollouts.task_rewards
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
@@ -190,11 +176,7 @@ class GFPO(LengthControl):
         return means.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages over the kept completions; 0 for the others."""
         rewards = shaped_rewards.masked_fill(~self.kept(rollouts), torch.nan)
@@ -220,12 +202,11 @@ class GFPO(LengthControl):
         return {"group_means": list(self._group_means)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over saved mean rewards.
-
-        Raises:
-            `ValueError`: If they are missing or not all finite numbers.
-        """
-        means = state.get("group_means")
-        if not isinstance(means, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in means):
-            raise ValueError("the saved state holds group_means that are not a list of finite numbers")
+        """Takes over saved mean rewards."""
+        means = saved_value(
+            state,
+            "group_means",
+            lambda means: isinstance(means, list) and all(map(is_number, means)),
+            "a list of finite numbers",
+        )
         self._group_means = deque(means, maxlen=MAX_GROUPS)

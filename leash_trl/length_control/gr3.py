@@ -4,10 +4,11 @@ Paper: [GR3](https://huggingface.co/papers/2603.10535); code: [prime-rl](https:/
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -54,21 +55,22 @@ class GR3(LengthControl):
     Args:
         alpha (`float`, *optional*, defaults to `0.33`):
             Strength, dimensionless: an answer of mean length keeps `1 / (1 + alpha)` of its reward.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "gr3"
-    own_scaling: ClassVar[Literal["none"]] = "none"
+    name = "gr3"
 
     alpha: float = 0.33
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        check_range(self, "alpha", 0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rescaled correctness in [0, 1]; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         return rescaled_rewards(rewards_PG, rollouts.by_group(rollouts.lengths), self.alpha).flatten()
+
+    def advantages(
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
+        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)

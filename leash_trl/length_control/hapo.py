@@ -5,10 +5,11 @@ Paper: [HAPO: History-Aware Policy Optimization](https://huggingface.co/papers/2
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range, is_count, saved_value
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -65,21 +66,16 @@ class HAPO(LengthControl):
             Weight $w$ of the length reward, dimensionless.
         correct_minimum (`float`, *optional*, defaults to `-0.7`):
             Lower bound $c$ of the length reward of correct answers, in [-1, 0].
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "hapo"
+    name = "hapo"
 
     weight: float = 1.0
     correct_minimum: float = -0.7
 
     def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
-        if not -1 <= self.correct_minimum <= 0:
-            raise ValueError(f"correct_minimum is {self.correct_minimum}, but must lie in [-1, 0]")
+        check_range(self, "weight", 0)
+        check_range(self, "correct_minimum", -1, 0)
         self.shortest: dict[int, int] = {}
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
@@ -105,18 +101,10 @@ class HAPO(LengthControl):
         return {"shortest": {str(question): length for question, length in self.shortest.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the saved lengths.
-
-        Raises:
-            `ValueError`: If `shortest` is no table from question numbers to lengths in tokens.
-        """
-        saved = state.get("shortest")
-        if not isinstance(saved, dict):
-            raise ValueError(f"the saved state holds shortest={saved!r}, which is no table of lengths by question")
-        for question, length in saved.items():
-            if not str(question).isdecimal() or isinstance(length, bool) or not isinstance(length, int) or length < 0:
-                raise ValueError(
-                    f"the saved state holds length {length!r} for question {question!r}, but needs a number of tokens "
-                    "for a question number"
-                )
+        """Takes over the saved lengths."""
+        saved = saved_value(state, "shortest", _is_history, "a table of tokens by question number")
         self.shortest = {int(question): length for question, length in saved.items()}
+
+
+def _is_history(saved: Any) -> bool:
+    return isinstance(saved, dict) and all(str(key).isdecimal() and is_count(value) for key, value in saved.items())

@@ -4,10 +4,10 @@ Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingfac
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
 
@@ -66,15 +66,14 @@ class Kimi(CountsSteps):
             Policy updates before the length reward is switched on.
     """
 
-    name: ClassVar[str] = "kimi"
+    name = "kimi"
 
     weight: float = 0.4
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        check_range(self, "weight", 0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""

@@ -5,10 +5,10 @@ Paper: [L1: Controlling How Long A Reasoning Model Thinks](https://huggingface.c
 
 import random
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -84,21 +84,17 @@ class L1Exact(LengthControl):
             requests the configured `target_length` of all of them.
         suffix (`str`, *optional*, defaults to `" Think for {n} tokens."`):
             What is appended to each prompt, `{n}` standing for its requested length; `""` appends nothing.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "l1_exact"
-    uses_target: ClassVar[bool] = True
+    name = "l1_exact"
+    target_use = "optional"
 
     alpha: float = 0.0003
     budget_range: tuple[int, int] | list[int] | None = (100, 4000)
     suffix: str = " Think for {n} tokens."
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        check_range(self, "alpha", 0)
         if self.budget_range is not None and not _is_range(self.budget_range):
             raise ValueError(
                 f"budget_range is {self.budget_range!r}, but must be two whole numbers of tokens, 1 <= low <= high, "
@@ -164,15 +160,14 @@ class L1Max(L1Exact):
             Share of the reward at exactly the budget, in [0, 1].
     """
 
-    name: ClassVar[str] = "l1_max"
+    name = "l1_max"
 
     suffix: str = " Think for maximum {n} tokens."
     delta: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.delta <= 1:
-            raise ValueError(f"delta is {self.delta}, but must lie in [0, 1]")
+        check_range(self, "delta", 0, 1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""

@@ -4,10 +4,10 @@ Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](h
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -74,19 +74,15 @@ class Laser(LengthControl):
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
             The bonus in reward units.
-
-    Raises:
-        `ValueError`: If `alpha` is negative.
     """
 
-    name: ClassVar[str] = "laser"
-    needs_target: ClassVar[bool] = True
+    name = "laser"
+    target_use = "required"
 
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        check_range(self, "alpha", 0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1, -0.5 or -1; NaN where unscorable."""

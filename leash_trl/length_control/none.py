@@ -1,7 +1,6 @@
 """No length control: plain GRPO, the arm that every claim is compared with."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -16,12 +15,8 @@ class NoControl(LengthControl):
     Use: as the baseline of every comparison.
     """
 
-    name: ClassVar[str] = "none"
-    owns_scale: ClassVar[bool] = False
-
-    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """The task rewards."""
-        return rollouts.task_rewards
+    name = "none"
+    uses_correctness = False
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards."""

@@ -4,10 +4,12 @@ Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generatio
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_choice, check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -107,13 +109,9 @@ class PrimeRL(LengthControl):
             Only correct answers pay; `"june"` only.
         length_weighted_baseline (`bool`, *optional*, defaults to `False`):
             Mean of the advantage weighted by length, so that it is zero over the tokens; `"june"` only.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "prime_rl"
-    own_scaling: ClassVar[Literal["none"]] = "none"
+    name = "prime_rl"
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = 0.25
@@ -121,18 +119,16 @@ class PrimeRL(LengthControl):
     length_weighted_baseline: bool = False
 
     def __post_init__(self) -> None:
-        if self.variant not in ("head", "june", "april"):
-            raise ValueError(f"variant is {self.variant!r}, but must be 'head', 'june' or 'april'")
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        check_choice(self, "variant", "head", "june", "april")
+        check_range(self, "weight", 0)
         for name in ("gate_by_correctness", "length_weighted_baseline"):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
 
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the penalty is a share of the generation limit."""
-        return self.variant == "june"
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` where the penalty would be a share of a generation limit that is not there."""
+        if self.variant == "june":
+            check_limit(self, max_completion_length)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness less the penalty, or plus the bonus; NaN where unscorable."""
@@ -150,14 +146,10 @@ class PrimeRL(LengthControl):
         return (rewards_PG - penalties_PG).flatten()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
         if self.length_weighted_baseline:
             by_group = rollouts.by_group
             return length_weighted_advantages(by_group(shaped_rewards), by_group(rollouts.lengths)).flatten()
-        return super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
+        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)

@@ -5,7 +5,6 @@ Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.c
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
@@ -52,13 +51,10 @@ class ThinkPrune(CountsSteps):
             ThinkPrune in one stage. Above the run's generation limit, that is the limit, in prompts too.
         suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
             What is appended to each prompt, `{limit}` standing for the limit; `""` appends nothing.
-
-    Raises:
-        `ValueError`: If a stage or the suffix makes no sense.
     """
 
-    name: ClassVar[str] = "thinkprune"
-    needs_truncated: ClassVar[bool] = True
+    name = "thinkprune"
+    needs_truncated = True
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
     suffix: str = " The output should be within {limit} tokens."

@@ -1,7 +1,6 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
 import contextlib
-import copy
 import warnings
 from collections.abc import Collection
 from typing import Any
@@ -11,8 +10,7 @@ import torch
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
-from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.trainer import dynamic_sampling
@@ -93,7 +91,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         group_tensorboard_curves(self)
         self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
-        if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:
+        if args.dynamic_sampling_rounds > 0:
             self._prompt_stream.check()
         self._end_ids = {
             *eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer),
@@ -114,7 +112,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         names, chosen = self.reward_func_names, self.args.correctness_func
         if chosen is not None and chosen not in names:
             raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
-        if chosen is None and len(names) > 1 and self.length_control.owns_scale:
+        if chosen is None and len(names) > 1 and self.length_control.uses_correctness:
             raise ValueError(
                 f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "
                 f"functions {', '.join(names)} a positive sum does not say; set correctness_func to one of them"
@@ -242,8 +240,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
 
     def _log_length_control(self, generated: ScoredRollouts) -> None:
-        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
-        for name, value in statistics.items():
+        for name, value in length_statistics(self.length_control, generated).items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def _generate_and_score_completions(self, inputs):
@@ -252,7 +249,6 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             output = super()._generate_and_score_completions(self._with_targets(inputs))
             self._log_length_control(self._scored)
             return output
-        self._monitor()
         output = self._score(inputs)
         rounds = [self._scored]
         if self.args.dynamic_sampling_rounds > 0:
@@ -329,30 +325,6 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         if "tool_mask" in output:
             mask = mask * output["tool_mask"]
         output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
-
-    def _monitor(self) -> None:
-        """Samples the training prompts that the method asks for; they are neither trained on nor logged."""
-        count, processes = self.length_control.num_monitor_prompts, self.accelerator.num_processes
-        if count == 0:
-            return
-        per_batch = max(1, self.args.generation_batch_size // self.num_generations)
-        with self._nothing_logged():
-            parts = []
-            for start in range(0, count, per_batch):
-                wanted = min(per_batch, count - start)
-                self._score(self._draw_groups(wanted + -wanted % processes))
-                parts.append(self._scored)
-        self.length_control.monitor(joined(parts).rollouts)
-
-    @contextlib.contextmanager
-    def _nothing_logged(self):
-        logs = {name: copy.deepcopy(getattr(self, name)) for name in ("_metrics", "_logs")}
-        tokens_seen = self.state.num_input_tokens_seen
-        try:
-            yield
-        finally:
-            self._metrics, self._logs = logs["_metrics"], logs["_logs"]
-            self.state.num_input_tokens_seen = tokens_seen
 
     def _extra_state(self) -> dict[str, int]:
         return {"generated_tokens": self._generated_tokens, "prompts_drawn": self._prompt_stream.position}
