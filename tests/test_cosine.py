@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl.length_control.cosine import Cosine, cosine_rewards
+from leash_trl.length_control.cosine import Cosine
 
 
 def close(actual, expected):
@@ -45,12 +45,14 @@ def test_golden_open_r1_up_to_the_greatest_length_where_its_wave_comes_back_up(g
     assert shaped[~is_within].tolist() == [params["min_value_correct"]]  # open-r1 has 1.0
 
 
-def test_golden_open_r1_script_defaults_where_short_wrong_answers_are_best(golden):
+def test_golden_open_r1_script_defaults_where_short_wrong_answers_are_best(golden, make_rollouts):
     vector = golden("cosine_open_r1_script_defaults")
-    params = vector["params"]
-    lengths = torch.tensor(vector["inputs"]["length"])
-    rewards = cosine_rewards(lengths, params["min_value_wrong"], params["max_value_wrong"], params["max_len"])
-    close(rewards, vector["expected"])
+    params, inputs = vector["params"], vector["inputs"]
+    method = Cosine(
+        wrong_at_zero=params["min_value_wrong"], wrong_at_max=params["max_value_wrong"], exceeded=None, max_length=1000
+    )
+    assert params["max_len"] == 1000
+    close(method.shape(make_rollouts(inputs["correct"], inputs["length"])), vector["expected"])
 
 
 def test_by_hand_two_groups(make_rollouts):

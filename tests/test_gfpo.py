@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from leash_trl.length_control.gfpo import GFPO, MAX_GROUPS, WARMUP_GROUPS, kept_advantages, num_kept_by_difficulty
+from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.gfpo import GFPO, MAX_GROUPS, WARMUP_GROUPS, num_kept_by_difficulty
 
 
 NAN = float("nan")
@@ -80,11 +81,9 @@ def test_advantages_on_every_scale_by_hand(make_rollouts):
 def test_group_without_anything_to_keep_has_no_advantage():
     rewards = torch.tensor([NAN, NAN, 1.0, 0.0], dtype=torch.float64)
     for scale in ("group", "batch", "none"):
-        advantages = kept_advantages(rewards, 2, scale, 1e-8)
+        advantages = group_advantages(rewards, 2, scale, 1e-8, correction=0)
         assert advantages[:2].tolist() == [0, 0]
         assert advantages[2] > 0 > advantages[3]
-    with pytest.raises(ValueError, match="scale_rewards is 'all'"):
-        kept_advantages(rewards, 2, "all", 1e-8)
 
 
 def test_rewards_are_left_as_they_are(make_rollouts):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl.length_control.prime_rl import PrimeRL, efficiency_bonuses
+from leash_trl.length_control.prime_rl import PrimeRL
 
 
 def close(actual, expected):
@@ -61,11 +61,6 @@ def test_the_gate_spares_wrong_answers(make_rollouts):
     rollouts = make_rollouts([1, 0], [100, 200], limit=400)
     close(PrimeRL("june").shape(rollouts), [1 - 0.25 * 0.5 * 0.25, -0.25 * 0.5 * 0.5])
     close(PrimeRL("june", gate_by_correctness=True).shape(rollouts), [1 - 0.25 * 0.5 * 0.25, 0.0])
-
-
-def test_the_bonus_goes_to_the_best_only():
-    bonuses = efficiency_bonuses(torch.tensor([[1.0, 1.0, 0.5, 0.0]]), torch.tensor([[10, 30, 1, 1]]))
-    assert bonuses.tolist() == [[0.5, 0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize(

@@ -13,41 +13,14 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def cosine_rewards(
-    lengths: torch.Tensor, at_zero: torch.Tensor | float, at_maximum: torch.Tensor | float, max_length: float
-) -> torch.Tensor:
-    r"""Rewards on half a cosine wave from length 0 to `max_length`, in reward units.
-
-    $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
-
-    Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373).
-
-    Differs: beyond `max_length` the reward stays at its last value, where open-r1 lets the wave come back up.
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        at_zero (`torch.Tensor` of shape `(N,)` or `float`), at_maximum (`torch.Tensor` of shape `(N,)` or `float`):
-            Reward $r_0$ at length 0 and $r_L$ at `max_length`.
-        max_length (`float`):
-            $L_{\max}$ in tokens.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Rewards in float64.
-
-    Example:
-        >>> cosine_rewards(torch.tensor([0, 100, 300]), 2.0, 1.0, 100).tolist()
-        [2.0, 1.0, 1.0]
-    """
-    share = (lengths.double() / max_length).clamp(max=1.0)
-    return at_maximum + 0.5 * (at_zero - at_maximum) * (1.0 + torch.cos(math.pi * share))
-
-
 @dataclass
 class Cosine(LengthControl):
     r"""The cosine reward: correct falls from 2 to 1 with length, wrong climbs from -10 to 0, the limit costs -10.
 
-    A wrong answer earns more the longer it is, so that hard questions get more thought; see [`cosine_rewards`].
+    $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
+
+    Beyond $L_{\max}$ the reward stays at $r_L$, where open-r1 lets the wave come back up. A wrong answer earns more,
+    the longer it is, so that hard questions get more thought.
 
     Use: to keep long thinking alive on what is not solved yet; it steadies growth more than it shortens.
 
@@ -58,7 +31,7 @@ class Cosine(LengthControl):
 
     Args:
         correct_at_zero, correct_at_max (`float`, *optional*, default to `2.0` and `1.0`):
-            Reward of a correct answer of length 0 and of the greatest length.
+            Reward $r_0$ of a correct answer of length 0 and $r_L$ of the greatest length.
         wrong_at_zero, wrong_at_max (`float`, *optional*, default to `-10.0` and `0.0`):
             The same of a wrong answer.
         exceeded (`float`, *optional*, defaults to `-10.0`):
@@ -95,7 +68,8 @@ class Cosine(LengthControl):
         """`torch.Tensor` of shape `(N,)`: Cosine rewards; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
         at_maximum = self._by_correctness(rollouts, self.correct_at_max, self.wrong_at_max)
-        rewards = cosine_rewards(rollouts.lengths, self.base_rewards(rollouts), at_maximum, max_length)
+        waves = torch.cos(math.pi * (rollouts.lengths.double() / max_length).clamp(max=1.0))
+        rewards = at_maximum + 0.5 * (self.base_rewards(rollouts) - at_maximum) * (1.0 + waves)
         if self.exceeded is None:
             return rewards
         is_exceeding = (rollouts.lengths + self.margin >= max_length) & rollouts.is_scorable

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from leash_trl.length_control.advantages import standardised
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-STD_EPSILON = 1e-7
 
 
 def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -37,11 +35,7 @@ def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.T
         >>> relative_lengths(torch.tensor([[True, True, True]]), torch.tensor([[70, 70, 70]])).tolist()
         [[0.5, 0.5, 0.5]]
     """
-    lengths = lengths.double()
-    counts = is_correct.sum(dim=1, keepdim=True).clamp(min=1)
-    means = lengths.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
-    variances = ((lengths - means) ** 2).where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
-    return ((lengths - means) / (variances.sqrt() + STD_EPSILON)).sigmoid()
+    return standardised(lengths, is_correct, correction=0, epsilon=1e-7).sigmoid()
 
 
 @dataclass

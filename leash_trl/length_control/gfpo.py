@@ -23,38 +23,6 @@ MAX_GROUPS = 8192
 WARMUP_GROUPS = 64
 
 
-def is_kept(
-    rewards: torch.Tensor, lengths: torch.Tensor, num_kept: torch.Tensor, metric: Literal["length", "token_efficiency"]
-) -> torch.Tensor:
-    r"""Whether a completion is among the best of its prompt: by $-L$ (shortest first) or by reward per token $R / L$.
-
-    Source: section 3 of [GFPO](https://huggingface.co/papers/2508.09726). Of negative rewards, token efficiency keeps
-    the longer ones. Ties go to the first.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(P, G)`):
-            Task rewards in reward units; NaN where unscorable, and those are never kept.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
-        num_kept (`torch.Tensor` of shape `(P, 1)`):
-            $k$, completions to keep of each prompt.
-        metric (`str`):
-            `"length"` or `"token_efficiency"`.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: True for k completions of each prompt, or for all scorable ones if fewer.
-
-    Example:
-        >>> rewards, lengths = torch.tensor([[1.0, 0.5, 1.0]]), torch.tensor([[300, 100, 400]])
-        >>> is_kept(rewards, lengths, torch.tensor([[1]]), "length").tolist()
-        [[False, True, False]]
-    """
-    scores = -lengths.double() if metric == "length" else rewards.double() / lengths.clamp(min=1)
-    scores = scores.masked_fill(torch.isnan(rewards), -torch.inf)
-    ranks = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    return (ranks < num_kept) & ~torch.isnan(rewards)
-
-
 def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_kept: int) -> int:
     """How many completions of a prompt to keep: all `num_kept` of the harder half, three quarters, or half of them.
 
@@ -78,51 +46,26 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
     return math.ceil(num_kept * (0.75 if mean_reward < upper else 0.5))
 
 
-def kept_advantages(
-    rewards: torch.Tensor, num_generations: int, scale_rewards: Scaling, epsilon: float
-) -> torch.Tensor:
-    r"""Advantages over the kept set $S$ alone, with the population standard deviation; dimensionless.
+@dataclass
+class GFPO(LengthControl):
+    r"""GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
 
     $$ \hat A_i = \frac{r_i - \mu_S}{\sigma_S + \epsilon} \cdot \mathbb{I}(i \in S) $$
 
-    Source: Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). See `group_advantages` for the arguments.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards of the kept completions, NaN for the others.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for completions not kept.
-
-    Example:
-        >>> kept_advantages(torch.tensor([1.0, torch.nan, 0.0, 0.0, torch.nan, 0.0]), 3, "group", 0.0).tolist()[:3]
-        [1.0, 0.0, -1.0]
-    """
-    if scale_rewards not in ("group", "batch"):
-        return group_advantages(rewards, num_generations, scale_rewards, epsilon)
-    centred = group_advantages(rewards, num_generations, "none", epsilon)
-    values = rewards.double().view(-1, num_generations) if scale_rewards == "group" else rewards.double().view(1, -1)
-    deviations = values - values.nanmean(dim=1, keepdim=True)
-    std = (deviations**2).nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
-    scaled = centred.view_as(values) / (std + epsilon)
-    return scaled.nan_to_num(nan=0.0).flatten()
-
-
-@dataclass
-class GFPO(LengthControl):
-    """GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
+    Mean and population standard deviation are those of the kept set $S$ alone.
 
     Use: where sampling is cheap: sample more per prompt, train on the shortest, and leave the reward alone.
 
-    Source: [GFPO](https://huggingface.co/papers/2508.09726), see [`is_kept`] and [`kept_advantages`]. Meant for graded
-    rewards in [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt.
+    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). Meant for graded rewards in
+    [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt; of negative
+    rewards, it keeps the longer ones. Ties go to the first.
 
     Differs: quartiles are exact, over the last 8192 prompts, where the paper has a t-digest of all; they apply once 64
     prompts were seen, the paper's warm-up is not known. Completions nobody could score are never kept.
 
     Args:
         metric (`str`, *optional*, defaults to `"length"`):
-            `"length"` keeps the shortest, `"token_efficiency"` those with most reward per token.
+            `"length"` keeps the shortest, by $-L$, `"token_efficiency"` those with most reward per token, $R / L$.
         num_kept (`int`, *optional*):
             k. By default half of the completions of a prompt, from 2 to 8; the paper has up to 8 of 8, 16 and 24.
         adaptive (`bool`, *optional*, defaults to `False`):
@@ -165,8 +108,12 @@ class GFPO(LengthControl):
         if (quartiles := self.quartiles()) is not None:
             means = rewards_PG.nanmean(dim=1).tolist()
             num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
-        lengths_PG = rollouts.by_group(rollouts.lengths)
-        return is_kept(rewards_PG, lengths_PG, torch.tensor(num_kept_P).unsqueeze(1), self.metric).flatten()
+        lengths_PG = rollouts.by_group(rollouts.lengths.double())
+        scores_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
+        is_scored_PG = ~torch.isnan(rewards_PG)
+        order_PG = scores_PG.where(is_scored_PG, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        ranks_PG = order_PG.argsort(dim=1)
+        return ((ranks_PG < torch.tensor(num_kept_P).unsqueeze(1)) & is_scored_PG).flatten()
 
     def quartiles(self) -> list[float] | None:
         """Quartiles of the mean rewards of earlier prompts; `None` during warm-up and without `adaptive`."""
@@ -180,8 +127,8 @@ class GFPO(LengthControl):
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages over the kept completions; 0 for the others."""
         rewards = shaped_rewards.masked_fill(~self.kept(rollouts), torch.nan)
-        rule = group_advantages if self.drop_unkept else kept_advantages
-        return rule(rewards, rollouts.num_generations, scale_rewards, epsilon)
+        correction = 1 if self.drop_unkept else 0
+        return group_advantages(rewards, rollouts.num_generations, scale_rewards, epsilon, correction)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False where not kept, with `drop_unkept`."""

@@ -71,5 +71,5 @@ class GRLC(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""
-        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
-        return self.base_rewards(rollouts) + self.weight * centred_weights(rollouts.by_group(lengths)).flatten()
+        weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))
+        return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

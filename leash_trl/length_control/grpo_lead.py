@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
 from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
@@ -37,12 +37,8 @@ def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float
         >>> length_factors(torch.tensor([[True, False]]), torch.tensor([[100, 300]]), 0.05).tolist()
         [[1.0, 1.0]]
     """
-    counts_P1 = is_correct.sum(dim=1, keepdim=True)
-    lengths_PG = lengths.double()
-    means_P1 = lengths_PG.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts_P1.clamp(min=1)
-    centred_PG = (lengths_PG - means_P1).where(is_correct, 0.0)
-    std_P1 = ((centred_PG**2).sum(dim=1, keepdim=True) / (counts_P1 - 1).clamp(min=1)).sqrt()
-    return torch.exp(-alpha * centred_PG / (std_P1 + 1e-6))
+    scores_PG = standardised(lengths, is_correct, correction=1, epsilon=1e-6)
+    return torch.exp(-alpha * scores_PG.where(is_correct, 0.0))
 
 
 def difficulty_weights(

@@ -57,7 +57,7 @@ class Kimi(CountsSteps):
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
 
     Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no
-    warm-up unless asked for. Completions that nobody could score do not set the range.
+    warm-up unless asked for.
 
     Args:
         weight (`float`, *optional*, defaults to `0.4`):
@@ -79,6 +79,6 @@ class Kimi(CountsSteps):
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
-        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
-        rewards_PG = length_reward(rollouts.by_group(rollouts.is_correct), rollouts.by_group(lengths))
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+        rewards_PG = length_reward(rollouts.by_group(rollouts.is_correct), lengths_PG)
         return self.base_rewards(rollouts) + self.weight * rewards_PG.flatten()

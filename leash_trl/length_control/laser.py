@@ -31,45 +31,17 @@ def base_scores(rollouts: Rollouts) -> torch.Tensor:
     return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
 
 
-def within_target_bonus(
-    is_correct: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: float
-) -> torch.Tensor:
-    r"""Bonus of right answers at or under the target, in reward units.
-
-    $$ \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
-
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612).
-
-    Args:
-        is_correct (`torch.Tensor` of shape `(N,)`):
-            Whether each completion is right.
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        target_lengths (`torch.Tensor` of shape `(N,)`):
-            Targets $L_T$ in tokens.
-        alpha (`float`):
-            The bonus.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: `alpha` or 0, in float64.
-
-    Example:
-        >>> right, lengths = torch.tensor([True, True, False]), torch.tensor([4096, 4097, 100])
-        >>> within_target_bonus(right, lengths, torch.tensor([4096] * 3), 0.5).tolist()
-        [0.5, 0.0, 0.0]
-    """
-    return alpha * (is_correct & (lengths <= target_lengths)).double()
-
-
 @dataclass
 class Laser(LengthControl):
-    """LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
+    r"""LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
+
+    $$ r(y) = C(y) + \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
 
     Use: for shorter answers where they are easy to have: long right answers lose nothing but the bonus, so the mean
     length is not held.
 
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`base_scores`] and
-    [`within_target_bonus`]. The released targets are 2048, 4096 and 8192.
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`base_scores`] for
+    $C$. The released targets are 2048, 4096 and 8192.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
@@ -90,5 +62,8 @@ class Laser(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        bonus = within_target_bonus(rollouts.is_correct, rollouts.lengths, rollouts.target_lengths, self.alpha)
-        return self.base_rewards(rollouts) + bonus
+        return self._with_bonus(rollouts, rollouts.target_lengths)
+
+    def _with_bonus(self, rollouts: Rollouts, target_lengths: torch.Tensor) -> torch.Tensor:
+        is_rewarded = rollouts.is_correct & (rollouts.lengths <= target_lengths)
+        return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from leash_trl.length_control.checked_values import check_choice, check_range, is_count, saved_value
-from leash_trl.length_control.laser import WRONG_SCORE, Laser, within_target_bonus
+from leash_trl.length_control.laser import WRONG_SCORE, Laser
 from leash_trl.length_control.laser_targets import (
     DIFFICULTIES,
     candidate_targets,
@@ -20,24 +20,6 @@ from leash_trl.length_control.laser_targets import (
     smallest_target,
 )
 from leash_trl.length_control.rollouts import Rollouts
-
-
-def exploration_bonus(
-    scores: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: float
-) -> torch.Tensor:
-    r"""Bonus of wrong answers beyond the target, in reward units; none for those without an end.
-
-    $$ \alpha \cdot (1 - \mathbb{I}(R)) \cdot \mathbb{I}(L(y) > L_A) $$
-
-    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
-    release never fires and is left out.
-
-    Example:
-        >>> scores, targets = torch.tensor([-0.5, -0.5, -1.0, 1.0]), torch.tensor([4096] * 4)
-        >>> exploration_bonus(scores, torch.tensor([4097, 4096, 9000, 9000]), targets, 0.5).tolist()
-        [0.5, 0.0, 0.0, 0.0]
-    """
-    return alpha * ((scores == WRONG_SCORE) & (lengths > target_lengths)).double()
 
 
 @dataclass
@@ -122,9 +104,7 @@ class LaserD(Laser):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        targets = self.adaptive_targets(rollouts)
-        bonus = within_target_bonus(rollouts.is_correct, rollouts.lengths, targets, self.alpha)
-        return self.base_rewards(rollouts) + bonus
+        return self._with_bonus(rollouts, self.adaptive_targets(rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the window."""
@@ -172,11 +152,16 @@ class LaserD(Laser):
 
 @dataclass
 class LaserDE(LaserD):
-    """LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
+    r"""LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
+
+    $$ r_{DE}(y) = r_D(y) + \alpha \cdot (1 - \mathbb{I}(R)) \cdot \mathbb{I}(L(y) > L_A) $$
+
+    There is none for wrong answers without an end.
 
     Use: as LASER-D, where the model should keep looking for an answer on prompts that it fails.
 
-    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612), see [`exploration_bonus`].
+    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
+    release never fires and is left out.
 
     Differs: as [`LaserD`], whose parameters it has.
     """
@@ -185,9 +170,9 @@ class LaserDE(LaserD):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with both bonuses; NaN where unscorable."""
-        targets = self.adaptive_targets(rollouts)
-        scores = self.base_rewards(rollouts)
-        return super().shape(rollouts) + exploration_bonus(scores, rollouts.lengths, targets, self.alpha)
+        is_beyond = rollouts.lengths > self.adaptive_targets(rollouts)
+        explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
+        return super().shape(rollouts) + self.alpha * explores.double()
 
 
 def _lowest(rollouts: Rollouts) -> int:

@@ -76,6 +76,11 @@ class Rollouts:
         return self.is_correct.double().masked_fill(~self.is_scorable, torch.nan)
 
     @property
+    def scorable_lengths(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Lengths in tokens, NaN where unscorable; float64."""
+        return self.lengths.double().masked_fill(~self.is_scorable, torch.nan)
+
+    @property
     def solve_rates(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Share of correct among the scorable completions of each one's prompt."""
         rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)
