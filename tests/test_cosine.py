@@ -1,6 +1,5 @@
 """The cosine reward: reference vectors and by hand."""
 
-import pytest
 import torch
 
 from leash_trl.length_control.cosine import Cosine
@@ -71,10 +70,3 @@ def test_the_limit_costs_right_answers_as_much(make_rollouts):
 
 def test_unscorable_stays_so_beyond_the_limit(make_rollouts):
     assert Cosine().shape(make_rollouts([float("nan")], [100], limit=100)).isnan().all()
-
-
-def test_impossible_values_are_refused_by_name():
-    with pytest.raises(ValueError, match="margin is -1"):
-        Cosine(margin=-1)
-    with pytest.raises(ValueError, match="max_length is 0"):
-        Cosine(max_length=0)

@@ -115,9 +115,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts, variant):
 def test_generation_is_cut_only_on_request():
     assert DLER(cut_generation=False).generation_cap(4000.0) is None
     assert DLER().generation_cap(4000.0) == 4000
-
-
-@pytest.mark.parametrize("wrong", [{"variant": "code"}, {"easy_limit": 0}, {"easy_threshold": 1.5}])
-def test_impossible_values_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        DLER(**wrong)

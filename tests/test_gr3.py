@@ -1,6 +1,5 @@
 """GR3: the reference vector and by hand."""
 
-import pytest
 import torch
 
 from leash_trl.length_control.gr3 import GR3
@@ -37,8 +36,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts):
     whole = make_rollouts([1, 0, 1], [10, 20, 40])
     holed = make_rollouts([1, 0, float("nan"), 1], [10, 20, 9000, 40])
     close(GR3().shape(holed)[torch.tensor([0, 1, 3])], GR3().shape(whole).tolist())
-
-
-def test_a_negative_strength_is_refused():
-    with pytest.raises(ValueError, match="alpha is -1"):
-        GR3(alpha=-1.0)

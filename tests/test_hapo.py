@@ -59,18 +59,3 @@ def test_history_survives_json(make_rollouts):
     restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
     assert restored.shortest == {2**62: 70, 3: 50}
     assert restored.statistics() == {"questions_with_history": 2.0}
-
-
-@pytest.mark.parametrize(
-    "state", [{}, {"shortest": [1]}, {"shortest": {"x": 1}}, {"shortest": {"1": None}}, {"shortest": {"1": -5}}]
-)
-def test_a_damaged_history_is_refused(state):
-    with pytest.raises(ValueError, match="the saved state holds"):
-        HAPO().load_state_dict(state)
-
-
-def test_impossible_values_are_refused_by_name():
-    with pytest.raises(ValueError, match="weight is -1"):
-        HAPO(weight=-1.0)
-    with pytest.raises(ValueError, match=r"correct_minimum is 0\.5"):
-        HAPO(correct_minimum=0.5)

@@ -41,8 +41,3 @@ def test_laser_has_no_state_and_the_papers_bonus():
     assert Laser().state_dict() == {}
     assert Laser().alpha == 0.5
     assert Laser.target_use == "required"
-
-
-def test_negative_bonus_is_refused():
-    with pytest.raises(ValueError, match=r"alpha is -0\.1"):
-        Laser(alpha=-0.1)

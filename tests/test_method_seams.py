@@ -4,11 +4,13 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 
+import leash_trl.length_control
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
@@ -274,19 +276,10 @@ def test_the_model_card_names_the_method_that_was_used(make_trainer, tmp_path):
         assert paper is None or paper in card
 
 
-MINE = """
-from dataclasses import dataclass
-from leash_trl import LengthControl
+README = Path(leash_trl.length_control.__path__[0], "README.md").read_text(encoding="utf-8")
+NO_METHODS = """
 
-@dataclass
-class Mine(LengthControl):
-    name = "mine"
-    price: float = 0.01
-
-    def shape(self, rollouts):
-        return self.base_rewards(rollouts) - self.price * rollouts.lengths
-
-class NotADataclass(Mine):
+class NotADataclass(PricePerToken):
     pass
 
 @dataclass
@@ -297,17 +290,21 @@ class Shapeless(LengthControl):
 
 @pytest.fixture
 def my_lib(tmp_path, monkeypatch):
-    (tmp_path / "my_lib.py").write_text(MINE)
+    example = README.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "my_lib.py").write_text(example + NO_METHODS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lib", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def test_a_method_of_ones_own_is_one_file_anywhere(my_lib, make_trainer):
-    trainer = make_trainer(length_control="my_lib.Mine", lambda_lr=None, length_control_kwargs={"price": 0.5})
+def test_the_method_of_the_readme_is_one_file_anywhere(my_lib, make_trainer):
+    trainer = make_trainer(
+        length_control="my_lib.PricePerToken", lambda_lr=None, length_control_kwargs={"price": 0.5}, max_steps=2
+    )
     trainer.train()
-    row = trainer.state.log_history[0]
-    assert row["leash/mean_penalty"] == pytest.approx(0.5 * row["leash/mean_length"])
+    first, second = (row for row in trainer.state.log_history if "loss" in row)
+    assert first["leash/mean_penalty"] == pytest.approx(0.5 * first["leash/mean_length"])
+    assert second["leash/price"] == pytest.approx(0.5 * (1.1 if first["leash/violation"] > 0 else 1 / 1.1))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -93,6 +94,74 @@ FACTS = {
     "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
     "hapo": Facts((1, 0), (-1, 2), "pays"),
     "none": Facts(None, (-1, 1), "unmoved"),
+}
+
+
+NAN, INF = math.nan, math.inf
+
+# What a field may not hold, with the others at their defaults.
+SENSELESS = [
+    ("leash", "lambda_lr", (-0.1, INF, "0.1", True)),
+    ("leash", "lambda_init", (1.5, NAN)),
+    ("leash_pi", "proportional_gain", (-1,)),
+    ("leash_pi", "ceiling_gain", (0.0,)),
+    ("leash_pi", "smoothing", (1.0, -0.5)),
+    ("laconic", "lambda_init", (0.2,)),
+    ("l1_max", "alpha", (-1.0,)),
+    ("l1_max", "budget_range", ((5, 4), (0, 4), (1, 4, 5), (1.5, 4))),
+    ("l1_max", "suffix", (" Be brief.",)),
+    ("l1_max", "delta", (1.5,)),
+    ("thinkprune", "stages", ({}, {1: 4000}, {0: 0}, {-1: 5, 0: 4}, {"a": 4}, {0: None}, [4000])),
+    ("thinkprune", "suffix", (" Be brief.",)),
+    ("laser", "alpha", (-0.1,)),
+    ("laser_de", "refresh_steps", (0,)),
+    ("laser_de", "interval", (1.5,)),
+    ("laser_de", "expected_correct", (True,)),
+    ("laser_de", "rounding", ("up",)),
+    ("kimi", "weight", (-1,)),
+    ("dapo_overlong", "cache_length", (0,)),
+    ("dapo_overlong", "max_length", (1,)),
+    ("efficient", "alpha", (-0.1, 1.0)),
+    ("a_dlp", "lambda_init", (-1.0,)),
+    ("a_dlp", "lambda_lr", (INF, NAN)),
+    ("a_dlp", "accuracy_reference", (62,)),
+    ("alp", "beta", (-1,)),
+    ("gfpo", "metric", ("words",)),
+    ("gfpo", "num_kept", (1, 2.5)),
+    ("dler", "variant", ("code",)),
+    ("dler", "easy_limit", (0,)),
+    ("dler", "easy_threshold", (1.5,)),
+    ("cosine", "margin", (-1,)),
+    ("cosine", "max_length", (0,)),
+    ("grpo_lead", "alpha", (-1.0,)),
+    ("grpo_lead", "gate", (0,)),
+    ("grpo_lead", "weight_min", (2.0,)),
+    ("prime_rl", "variant", ("may",)),
+    ("prime_rl", "weight", (-1.0,)),
+    ("gr3", "alpha", (-1.0,)),
+    ("grlc", "weight", (-1.0,)),
+    ("hapo", "weight", (-1.0,)),
+    ("hapo", "correct_minimum", (0.5,)),
+]
+
+# What a saved state may not hold, in the place of what it does hold.
+DAMAGE = {
+    "leash": [
+        *({"lambda": value} for value in (None, NAN, "0.1", True)),
+        *({"observed": rows} for rows in (7, [[9.0]], [[0, 4]], [[9.0, -4]], [["a", 4]])),
+        *({"observed": [row]} for row in ([9.0, 4, 0], [9.0, 4, 1, 1])),  # as older versions wrote them, but damaged
+    ],
+    "leash_pi": [{"integral": None}, {"violation": "much"}],
+    "a_dlp": [{"lambda": -0.1}, {"lambda": INF}, {"scorable": -1}, {"correct": 1}],
+    "thinkprune": [{"steps_done": -1}, {"steps_done": 1.5}, {"steps_done": True}],
+    "laser_d": [
+        *({"targets": targets} for targets in ((), [1, 2], [1, 2, "3"], [1, 2, -3])),
+        *({"window": window} for window in (None, [[], []], [[], [], [1.5]])),
+        {"steps_since_refresh": None},
+        {"lower_bound": 0, "window": [[5], [], []]},
+    ],
+    "gfpo": [{"group_means": means} for means in (None, 0.5, ["a"], [NAN], [True])],
+    "hapo": [{"shortest": history} for history in (None, [1], {"x": 1}, {"1": None}, {"1": -5})],
 }
 
 
@@ -342,6 +411,21 @@ def test_a_method_restored_from_json_goes_on_as_the_saved_one_does(name, batch):
 def test_an_empty_saved_state_is_refused(name):
     with pytest.raises(ValueError, match="saved state"):
         method_named(name).load_state_dict({})
+
+
+@pytest.mark.parametrize(("name", "damage"), [(name, damage) for name in DAMAGE for damage in DAMAGE[name]], ids=str)
+def test_a_damaged_saved_state_is_refused(name, damage):
+    method = method_named(name)
+    with pytest.raises(ValueError, match=f"the saved state holds {next(iter(damage))}="):
+        method.load_state_dict({**method.state_dict(), **damage})
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"), [(n, f, v) for n, f, values in SENSELESS for v in values], ids=str
+)
+def test_a_hyper_parameter_out_of_its_range_is_refused_by_name(name, field, value):
+    with pytest.raises(ValueError, match=rf"\b{field}( is |=){re.escape(repr(value))}"):
+        METHODS[name](**{field: value})
 
 
 @pytest.mark.parametrize("name", FACTS)

@@ -73,11 +73,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts, method):
     advantages = advantages_of(method, holed)
     close(advantages[kept], advantages_of(method, whole).tolist())
     assert advantages[2] == 0
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"variant": "may"}, {"weight": -1.0}, {"gate_by_correctness": True}, {"length_weighted_baseline": True}]
-)
-def test_impossible_values_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        PrimeRL(**wrong)

@@ -75,12 +75,17 @@ def _yaml(value: Any) -> str:
 
 
 def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
-    """A row for each method: name, what it does, its source, and its first hyper-parameters with their defaults."""
+    """A row for each method: name, what it does, its source, and three hyper-parameters, inherited ones last.
+
+    `README.md` beside this file holds that of all methods; a test compares them.
+    """
     rows = ["| `length_control` | what it does | source | main knobs |", "|---|---|---|---|"]
     for method in methods:
         source = LINK.search(sys.modules[method.__module__].__doc__ or "")
         link = " ".join(source[0].split()) if source else ""
-        knobs = ", ".join(f"`{name}: {_yaml(value)}`" for name, value in list(hyper_parameters(method).items())[:3])
+        defaults = hyper_parameters(method)
+        names = sorted(defaults, key=lambda name: name not in method.__annotations__)[:3]
+        knobs = ", ".join(f"`{name}: {_yaml(defaults[name])}`" for name in names)
         rows.append(f"| `{method.name}` | {first_line(method)} | {link} | {knobs} |")
     return "\n".join(rows)
 

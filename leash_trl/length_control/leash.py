@@ -51,7 +51,7 @@ def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class Leash(LengthControl):
-    r"""LEASH's reward shaping and its multiplier, moved by one dual step per policy update.
+    r"""LEASH: the reward less lambda times the overshoot of the target; lambda follows the mean overshoot.
 
     $$ \tilde r_i = \mathrm{clip}(r_i - \lambda \Delta_i, -1, 1), \qquad
        \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$

@@ -15,7 +15,7 @@ from leash_trl.length_control.leash import Leash
 
 @dataclass
 class LeashPI(Leash):
-    r"""LEASH's shaped reward with a PI controller for the multiplier.
+    r"""LEASH-PI, ours: LEASH's shaped reward, with a PI controller for lambda so that it is gone at the target.
 
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$

@@ -10,7 +10,7 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class NoControl(LengthControl):
-    """Task rewards as they are.
+    """No length control: task rewards as they are, plain GRPO.
 
     Use: as the baseline of every comparison.
     """
