@@ -78,6 +78,21 @@ def make_probe(make_trainer, monkeypatch):
     return make
 
 
+@pytest.fixture(scope="module")
+def trained() -> list:
+    return []
+
+
+@pytest.fixture
+def probed(make_probe, trained):
+    """A probe after three policy updates, trained once for the tests that only look at it."""
+    if not trained:
+        fields = {"max_steps": 3, "per_device_train_batch_size": 16, "skip_zero_signal": False}
+        trained.append(make_probe({"suffix": " + "}, **fields))
+        trained[0].train()
+    return trained[0]
+
+
 def test_a_method_needs_no_more_than_its_shape(make_trainer, monkeypatch):
     @dataclass
     class Minimal(LengthControl):
@@ -94,15 +109,13 @@ def test_a_method_needs_no_more_than_its_shape(make_trainer, monkeypatch):
     assert "leash/violation" not in row or row["leash/violation"] is None
 
 
-def test_the_cap_ends_generation_and_moves_with_the_state(make_probe):
-    trainer = make_probe(max_steps=3, per_device_train_batch_size=16)
-    trainer.train()
-    limits = [rollouts.max_completion_length for rollouts in trainer.length_control.seen]
+def test_the_cap_ends_generation_and_moves_with_the_state(probed):
+    limits = [rollouts.max_completion_length for rollouts in probed.length_control.seen]
     assert limits == [24, 20, 16]
-    for rollouts, limit in zip(trainer.length_control.seen, limits, strict=True):
+    for rollouts, limit in zip(probed.length_control.seen, limits, strict=True):
         assert rollouts.lengths.max() == limit
         assert (rollouts.is_truncated <= (rollouts.lengths == limit)).all()
-    assert any(rollouts.is_truncated.any() for rollouts in trainer.length_control.seen)
+    assert any(rollouts.is_truncated.any() for rollouts in probed.length_control.seen)
 
 
 def test_the_cap_is_for_training_only_and_leaves_the_loss_alone(make_probe, problems):
@@ -153,38 +166,30 @@ def test_what_the_deciding_function_could_not_grade_is_neither_right_nor_wrong(m
     assert [a == 0 for a in trainer._logs["advantages"]] == [False, True, False, False] * 2
 
 
-def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):
-    trainer = make_probe({"cap": 12}, max_steps=1, per_device_train_batch_size=16, skip_zero_signal=False)
-    trainer.train()
-    (rollouts,), batch = trainer.length_control.seen, trainer._buffered_inputs[0]
+def test_masked_completions_leave_the_loss_and_its_normaliser(probed):
+    rollouts, batch = probed.length_control.seen[-1], probed._buffered_inputs[0]
     assert rollouts.is_truncated.any()
     assert batch["completion_mask"].sum() == rollouts.lengths[~rollouts.is_truncated].sum()
     assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
 
 
-def test_a_method_is_asked_in_the_documented_order(make_probe):
-    trainer = make_probe(max_steps=2)
-    trainer.train()
-    assert trainer.length_control.calls == ["advantages", "is_trained_on", "observe", "step"] * 2
+def test_a_method_is_asked_in_the_documented_order(probed):
+    assert probed.length_control.calls == ["advantages", "is_trained_on", "observe", "step"] * 3
 
 
-def test_the_methods_advantages_are_trained_on(make_probe):
-    trainer = make_probe(max_steps=1, skip_zero_signal=False)
-    trainer.train()
-    assert sorted(trainer._buffered_inputs[0]["advantages"].tolist()) == list(range(8))
+def test_the_methods_advantages_are_trained_on(probed):
+    assert sorted(probed._buffered_inputs[0]["advantages"].tolist()) == list(range(16))
 
 
-def test_a_prompt_draws_its_target_and_reads_it(make_probe, tokenizer):
-    trainer = make_probe({"suffix": " + "}, max_steps=2)
-    trainer.train()
-    for rollouts in trainer.length_control.seen:
+def test_a_prompt_draws_its_target_and_reads_it(probed):
+    for rollouts in probed.length_control.seen:
         assert rollouts.target_lengths.tolist() == [10 + q % 5 for q in rollouts.questions.tolist()]
         assert len(set(rollouts.by_group(rollouts.questions)[0].tolist())) == 1
-    suffixed = list(trainer._logs["prompt"])
-    targets = trainer.length_control.seen[-1].target_lengths.tolist()
+    suffixed = list(probed._logs["prompt"])
+    targets = probed.length_control.seen[-1].target_lengths.tolist()
     assert [prompt[0]["content"].split(" + ")[-1] for prompt in suffixed] == [f"{t:.0f}" for t in targets]
-    plain = {question_number(prompt) for prompt in trainer.train_dataset["prompt"]}
-    assert {int(q) for rollouts in trainer.length_control.seen for q in rollouts.questions} <= plain
+    plain = {question_number(prompt) for prompt in probed.train_dataset["prompt"]}
+    assert {int(q) for rollouts in probed.length_control.seen for q in rollouts.questions} <= plain
 
 
 def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems):
