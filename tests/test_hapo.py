@@ -10,7 +10,7 @@ import math
 import pytest
 import torch
 
-from leash_trl.length_control.hapo import HAPO, length_rewards
+from leash_trl.length_control.hapo import HAPO
 
 
 def close(actual, expected):
@@ -46,11 +46,11 @@ def test_by_hand_two_groups(make_rollouts):
     close(method.shape(rollouts), [1 + math.sqrt(0.5), -math.sqrt(0.5), 1.0, 0.0])
 
 
-def test_any_right_answer_beats_any_wrong_one():
-    lengths, shortest = torch.tensor([100_000, 1]), torch.tensor([100.0, 100.0])
-    right = 1 + length_rewards(torch.tensor([True, True]), lengths, shortest, -0.7)
-    wrong = length_rewards(torch.tensor([False, False]), lengths, shortest, -0.7)
-    assert right.min() > wrong.max()
+def test_any_right_answer_beats_any_wrong_one(make_rollouts):
+    method = HAPO()
+    method.observe(make_rollouts([1], [100]))
+    right, _, wrong, _ = method.shape(make_rollouts([1, 1, 0, 0], [100_000, 1, 1, 100_000])).tolist()
+    assert right > wrong
 
 
 def test_history_survives_json(make_rollouts):

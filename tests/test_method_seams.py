@@ -283,7 +283,6 @@ def test_the_model_card_names_the_method_that_was_used(make_trainer, tmp_path):
 
 README = Path(leash_trl.length_control.__path__[0], "README.md").read_text(encoding="utf-8")
 NO_METHODS = """
-
 class NotADataclass(PricePerToken):
     pass
 

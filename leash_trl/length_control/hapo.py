@@ -14,58 +14,27 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def length_rewards(
-    is_correct: torch.Tensor, lengths: torch.Tensor, shortest: torch.Tensor, minimum: float
-) -> torch.Tensor:
-    r"""Length reward of every completion in reward units, in [-1, 1].
-
-    $$ f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
-       r_i = \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases} $$
-
-    0 at the remembered length $h$, and 0 without one. A wrong answer pays only if it is longer.
-
-    Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
-
-    Args:
-        is_correct (`torch.Tensor` of shape `(N,)`):
-            Whether each completion is right.
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        shortest (`torch.Tensor` of shape `(N,)`):
-            Shortest correct length so far, $h$, of each one's question in tokens; NaN where there is none.
-        minimum (`float`):
-            Lower bound $c$ for correct answers, above -1 so that they stay better than wrong ones.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Length rewards in float64.
-
-    Example:
-        >>> length_rewards(torch.tensor([True, False]), torch.tensor([300, 300]), torch.tensor([100, 100]), -0.7)
-        tensor([-0.7000, -1.0000], dtype=torch.float64)
-    """
-    waves = torch.cos((math.pi / 2 * lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
-    rewards = torch.where(is_correct, waves.clamp(min=minimum), waves.clamp(max=0.0))
-    return rewards.where(~torch.isnan(shortest), 0.0)
-
-
 @dataclass
 class HAPO(LengthControl):
     r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer ever seen for the question.
 
-    $$ r'_i = r_i + w f_i, \qquad h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
+    $$ r'_i = r_i + w \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases}, \qquad
+       f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
+       h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
 
-    Wrong answers pay only when longer than that answer. The first pass over the data has no history and is plain
-    GRPO, so the method needs several epochs.
+    $f$ is 0 at the remembered length $h$, and without one. Wrong answers pay only when longer. The first pass over
+    the data has no history and is plain GRPO, so the method needs several epochs.
 
     Use: over several epochs of the same questions, where each is to become shorter than it ever was.
 
-    Source: [HAPO](https://huggingface.co/papers/2505.11225), see [`length_rewards`].
+    Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
 
     Args:
         weight (`float`, *optional*, defaults to `1.0`):
             Weight $w$ of the length reward, dimensionless.
         correct_minimum (`float`, *optional*, defaults to `-0.7`):
-            Lower bound $c$ of the length reward of correct answers, in [-1, 0].
+            Lower bound $c$ of the length reward of correct answers, in [-1, 0]; above -1 they stay better than wrong
+            ones.
     """
 
     name = "hapo"
@@ -82,8 +51,9 @@ class HAPO(LengthControl):
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""
         known = [self.shortest.get(question, math.nan) for question in rollouts.questions.tolist()]
         shortest = torch.tensor(known, dtype=torch.float64)
-        rewards = length_rewards(rollouts.is_correct, rollouts.lengths, shortest, self.correct_minimum)
-        return self.base_rewards(rollouts) + self.weight * rewards
+        waves = torch.cos((math.pi / 2 * rollouts.lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
+        rewards = torch.where(rollouts.is_correct, waves.clamp(min=self.correct_minimum), waves.clamp(max=0.0))
+        return self.base_rewards(rollouts) + self.weight * rewards.where(~torch.isnan(shortest), 0.0)
 
     def observe(self, rollouts: Rollouts) -> None:
         """Remembers the correct lengths of a training batch, for the next time its questions come up."""

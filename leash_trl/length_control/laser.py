@@ -15,22 +15,6 @@ from leash_trl.length_control.rollouts import Rollouts
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
 
 
-def base_scores(rollouts: Rollouts) -> torch.Tensor:
-    """Score of every completion before length, in reward units: 1 right, -0.5 wrong, -1 wrong without an end.
-
-    Source: the [release](https://github.com/hkust-nlp/Laser) of [LASER](https://huggingface.co/papers/2505.15612) with
-    its `format_reward`.
-
-    Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;
-    a wrong answer that was truncated stands for them.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Scores in float64; NaN where unscorable.
-    """
-    wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
-    return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
-
-
 @dataclass
 class Laser(LengthControl):
     r"""LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
@@ -40,8 +24,12 @@ class Laser(LengthControl):
     Use: for shorter answers where they are easy to have: long right answers lose nothing but the bonus, so the mean
     length is not held.
 
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`base_scores`] for
-    $C$. The released targets are 2048, 4096 and 8192.
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), and the
+    [release](https://github.com/hkust-nlp/Laser) with its `format_reward`: $C$ is 1 for a right answer, -0.5 for a
+    wrong one, and -1 for a wrong one without an end. The released targets are 2048, 4096 and 8192.
+
+    Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;
+    a wrong answer that was truncated stands for them.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
@@ -57,8 +45,9 @@ class Laser(LengthControl):
         check_range(self, "alpha", 0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1, -0.5 or -1; NaN where unscorable."""
-        return base_scores(rollouts)
+        """`torch.Tensor` of shape `(N,)`: $C$: 1, -0.5 or -1; NaN where unscorable."""
+        wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
+        return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""

@@ -70,11 +70,8 @@ class LaserD(Laser):
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
-        if target_length is not None and target_length > self.upper_bound:
-            raise ValueError(
-                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "
-                "candidate targets begin; raise it"
-            )
+        if target_length is not None:
+            candidate_targets(target_length, self.upper_bound, self.interval)
 
     def _clear_window(self) -> None:
         self._window: list[list[int]] = [[] for _ in DIFFICULTIES]

@@ -1,7 +1,4 @@
-"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves.
-
-`README.md` beside this file shows how to write one of your own.
-"""
+"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves."""
 
 import math
 import re
@@ -31,17 +28,7 @@ class LengthControl:
     `advantages` for what remains, which alone `is_trained_on` sees; `observe` gets all that was generated, replaced
     groups included. `shape`, `base_rewards`, `penalty`, `violation` and `statistics` are called in evaluation and for
     the log too. All but `observe`, `step` and `load_state_dict` must not change anything. Every process sees the same
-    rollouts, those of all processes, as float64 on the CPU.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass
-        ... class PricePerToken(LengthControl):
-        ...     name = "price_per_token"
-        ...     price: float = 1e-4
-        ...
-        ...     def shape(self, rollouts):
-        ...         return self.base_rewards(rollouts) - self.price * rollouts.lengths
+    rollouts, those of all processes, as float64 on the CPU. An example is in `README.md` beside this file.
     """
 
     name: ClassVar[str]
