@@ -35,11 +35,11 @@ from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_t
 from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
 from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
-from leash_trl.cli.training_checks import check_splits, check_training_data
+from leash_trl.cli.training_checks import check_solutions, check_splits
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS
 from leash_trl.engines.checkpoint_path import has_chat_template
-from leash_trl.engines.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
@@ -309,7 +309,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         dataset = load_training_data(script_args, dataset_args, training_args.eval_strategy != "no", has_template)
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
-    check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)
+    check_solutions(train_dataset, reward_funcs)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
