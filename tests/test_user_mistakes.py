@@ -12,6 +12,7 @@ from accelerate import Accelerator
 from conftest import ROOT, parity_reward
 from datasets import Dataset
 from peft import LoraConfig
+from safetensors import SafetensorError
 from transformers import FalconConfig, GPT2Config, LlamaConfig, MptConfig
 
 from leash_trl import LeashGRPOTrainer
@@ -248,7 +249,7 @@ def test_only_a_vllm_of_this_process_refuses_prompts_that_leave_no_token(use_vll
     args, config = make_args(use_vllm=use_vllm, vllm_mode=mode), LlamaConfig(max_position_embeddings=100)
     assert "holds 1:" in context_problem(5, 99, config, args)
     if is_refused:
-        with pytest.raises(ValueError, match=r"row 5 .* 100 tokens.*drop longer prompts"):
+        with pytest.raises(ValueError, match=r"row 5 .* 100 tokens.*drop the longest prompts"):
             context_problem(5, 100, config, args)
     else:
         assert "holds 0:" in context_problem(5, 100, config, args)
@@ -373,16 +374,33 @@ def test_of_adapters_only_adapters_are_saved(make_trainer, monkeypatch):
     assert space_problem(trainer) is not None
 
 
-def test_a_failure_with_a_known_remedy_is_one_line_and_code_1(capsys, monkeypatch, tmp_path):
-    def exhausted(*args, **kwargs):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 79.15 GiB")
+def exhausted(*args, **kwargs):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total of 79.15 GiB")
 
-    monkeypatch.setattr("transformers.LlamaForCausalLM.generate", exhausted)
+
+def full(*args, **kwargs):
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    ("function", "failure", "said", "advice"),
+    [
+        ("generate", exhausted, "OutOfMemoryError: CUDA out of memory. ", "Memory ran out while generating: lower"),
+        ("save_pretrained", full, "SafetensorError: Error while serializing: ", "No space was left for output_dir"),
+    ],
+    ids=["generating", "saving at the end"],
+)
+def test_a_failure_with_a_known_remedy_is_one_line_and_code_1(
+    function, failure, said, advice, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(f"transformers.LlamaForCausalLM.{function}", failure)
     data, output = tmp_path / "data.jsonl", tmp_path / "run"
     data.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n' * 8)
-    line = fails_in_one_line(["train", *GYM, "--dataset_name", str(data), "--output_dir", str(output)], capsys, 1)
-    assert line.startswith("leash train: OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
-    assert "Memory ran out while generating: lower" in line
+    words = ["train", *GYM, "--dataset_name", str(data), "--output_dir", str(output), "--save_strategy", "no"]
+    words += ["--target_length", "2", "--max_completion_length", "4", "--max_steps", "1"]
+    line = fails_in_one_line(words, capsys, code=1)
+    assert line.startswith(f"leash train: {said}")
+    assert advice in line
 
 
 @pytest.mark.parametrize(

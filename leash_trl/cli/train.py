@@ -43,6 +43,7 @@ from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
+from leash_trl.trainer.advice import advise
 from leash_trl.trainer.checked_rewards import RewardError
 from leash_trl.trainer.checks import check_vllm
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -383,7 +384,8 @@ def run_training(
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
     try:
-        trainer.push_to_hub(dataset_name=dataset_name)
+        with advise(trainer.args):
+            trainer.push_to_hub(dataset_name=dataset_name)
     except Exception as error:
         if failure_line(error) is not None:  # it was saving that failed
             raise
@@ -411,7 +413,8 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = parse(argv)
     try:
-        trainer = run_training(*arguments, recipe=recipe)
+        with advise(arguments[1]):  # what is saved at the end, too
+            trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:
         is_debugging = arguments[1].log_level == "debug"
         if is_debugging and isinstance(error, UserError):

@@ -24,7 +24,7 @@ from leash_trl.data.blank_prompts import check_not_blank
 from leash_trl.engines.chat_template import TEMPLATE_FAULTS, check_chat_template, turn_end
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.engines.shrinking_batch import shrinking_rollout
+from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
 from leash_trl.trainer.advice import MIB, free_bytes
@@ -91,6 +91,8 @@ def after(trainer: Any) -> BatchWatch:
     is_text_only = isinstance(processor, PreTrainedTokenizerBase)
     tokenizer = processor if is_text_only else processor.tokenizer
     check_end_token(tokenizer)
+    if trainer.rollout_func is shrinking_rollout:
+        check_samples_plainly(trainer)
     problems = [space_problem(trainer), no_limit_problem(trainer)]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))
@@ -322,10 +324,10 @@ def context_problem(row: int, length: int, config: PreTrainedConfig, args: Leash
         return None
     room = max(0, context - length)
     problem = (
-        f"completions may have {limit:g} tokens (max_completion_length), but beside the prompt of row {row} of the "
-        f"data set, {length} tokens, the context of {context} tokens ({name}) holds {room}: longer completions run "
-        "past it or are cut; lower max_completion_length to that, drop longer prompts with datasets' filter, or use "
-        "a model with a longer context"
+        f"completions may have {limit} tokens (max_completion_length), but beside the prompt of row {row} of the data "
+        f"set, {length} tokens, the context of {context} tokens ({name}) holds {room}: longer completions run past it "
+        "or are cut; lower max_completion_length, drop the longest prompts with datasets' filter, or use a model with "
+        "a longer context"
     )
     if room == 0 and args.use_vllm and args.vllm_mode == "colocate":
         raise ValueError(problem)
