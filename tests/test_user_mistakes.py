@@ -84,9 +84,7 @@ def test_a_target_that_is_not_below_the_limit_is_refused(target, make_args, caps
     ],
 )
 def test_a_rows_own_target_is_held_to_the_limit_before_the_model_is_loaded(value, message, make_args, problems):
-    fine = [12.0] if isinstance(value, list) else 23.0
-    targets = [None, None if isinstance(value, list) else fine, value, *[None] * (len(problems) - 3)]
-    dataset = problems.add_column("target_length", targets)
+    dataset = problems.add_column("target_length", [None, None, value, *[None] * (len(problems) - 3)])
     with pytest.raises(ValueError, match=f"row 2 of the data set, column target_length: .*{message}"):
         LeashGRPOTrainer(NOWHERE, parity_reward, make_args(), train_dataset=dataset)
 
@@ -195,7 +193,7 @@ def test_a_tokenizer_without_pad_token_changes_nothing(make_args, make_with_toke
     assert 0 < logs[0]["leash/truncated_share"] < 1
 
 
-def test_messages_without_a_chat_template_are_refused(make_with_tokenizer, problems):
+def test_messages_without_a_chat_template_are_refused(make_with_tokenizer):
     with pytest.raises(ValueError, match="prompts are messages, but the tokenizer has no chat_template"):
         make_with_tokenizer({"chat_template": None})
     make_with_tokenizer({"chat_template": None}, dataset=Dataset.from_dict({"prompt": ["1 + 1 = ?"] * 8}))

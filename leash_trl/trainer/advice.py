@@ -44,6 +44,9 @@ NO_SPACE = re.compile(
 def advise(args: "LeashGRPOConfig") -> Iterator[None]:
     """Adds to an exception that passes what can be done about it, once; exceptions it knows nothing of stay bare.
 
+    The trainer starts and trains in it, and `leash train` does all its work in it; what a program of its own does
+    with a trainer before and after `train`, such as `evaluate` and `save_model`, it may wrap likewise.
+
     Args:
         args (`LeashGRPOConfig`):
             Configuration, whose values the advice names.

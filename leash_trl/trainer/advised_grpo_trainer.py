@@ -19,6 +19,7 @@ class AdvisedGRPOTrainer(PublishingGRPOTrainer):
         with advise(args):
             super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         self._watch = checks.after(self)
+        self._watch.knows_reward_scale = True  # LeashGRPOTrainer still looks at it by itself
 
     def train(self, *args, **kwargs):
         """Adds to an exception that means "out of memory" or "disk full" what can be done about it."""

@@ -31,16 +31,14 @@ def rewards_checked(trainer: Any) -> Iterator[None]:
 
 
 def checked(reward_func: Any, name: str) -> Any:
-    """A reward function that returns one finite float, or `None` or NaN for no reward, a completion, or raises.
+    """A reward function that returns one finite float, or `None` or NaN for no reward, a completion.
 
     Args:
         reward_func (`RewardFunc`):
-            As TRL calls it, async too. Reward models stay as they are.
+            As TRL calls it, async too; where it returns anything else, the new one raises [`RewardError`]. Reward
+            models stay as they are.
         name (`str`):
             Its name in the logs.
-
-    Returns:
-        `RewardFunc`: It raises [`RewardError`] where the function returns anything else.
 
     Example:
         >>> checked(lambda prompts: [1, None], "mine")(prompts=["a", "b"])

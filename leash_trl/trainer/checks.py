@@ -41,14 +41,7 @@ CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 FULL_ADAMW = ("adamw_torch", "adamw_torch_fused")  # others keep smaller state, or none
 
 
-def before(
-    model: Any,
-    reward_funcs: Any,
-    args: LeashGRPOConfig,
-    train_dataset: Any = None,
-    rollout_func: Any = None,
-    environment_factory: Any = None,
-) -> Any:
+def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, environment_factory=None):
     """The model that a trainer is to load, once nothing is seen to be wrong with what it is to train on.
 
     Args:
@@ -93,7 +86,7 @@ def after(trainer: Any) -> BatchWatch:
     check_end_token(tokenizer)
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
-    problems = [space_problem(trainer), no_limit_problem(trainer)]
+    problems = [space_problem(trainer)]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))
         if is_text_only:  # an image is more tokens than its place in text
@@ -201,18 +194,6 @@ def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
             "set tokenizer.eos_token to the token that ends the model's answers, and save the tokenizer with the "
             "model or pass it as processing_class"
         )
-
-
-def no_limit_problem(trainer: Any) -> str | None:
-    """Completions that nothing limits, which transformers ends after 20 tokens."""
-    if trainer.use_vllm or trainer.rollout_func is not None or trainer.args.max_completion_length is not None:
-        return None
-    if any(c.max_new_tokens or c.max_length for c in (trainer.generation_config, trainer.model.generation_config)):
-        return None
-    return (
-        "max_completion_length is None, and neither generation_kwargs nor the model's generation_config.json has a "
-        "limit: transformers ends completions after 20 tokens; set max_completion_length"
-    )
 
 
 def strings_problem(dataset: Any, tokenizer: PreTrainedTokenizerBase) -> str | None:
