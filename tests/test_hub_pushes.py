@@ -45,8 +45,7 @@ def step_of(files, folder=""):
 
 
 def wait_for_pushes(trainer):
-    for future in list(trainer.hub_pushes._running):
-        future.result()
+    trainer.publishing.pushes.wait()
 
 
 class InStep:
@@ -93,7 +92,7 @@ def test_every_save_is_one_commit_with_all_that_belongs_to_it(hub, make_waiting_
     assert "lambda_lr: 0.1" in card
     assert f"lambda {trainer.length_control.lam:.4g}" in card
     assert "2512.21540" in card
-    assert trainer.hub_pushes.report.pushed == ["step 1", "step 2"]
+    assert trainer.publishing.pushes.report.pushed == ["step 1", "step 2"]
 
 
 def test_weights_that_go_to_two_places_are_sent_once(hub, make_waiting_trainer):
@@ -130,7 +129,7 @@ def test_a_busy_hub_is_asked_again(hub, make_waiting_trainer, waits):
     trainer = make_waiting_trainer(max_steps=1)
     trainer.train()
     assert messages(hub) == ["Training in progress, step 1"]
-    assert trainer.hub_pushes.report.failed == {}
+    assert trainer.publishing.pushes.report.failed == {}
     assert waits == [*repository.SOON]
 
 
@@ -151,7 +150,7 @@ def test_what_is_made_up_for_after_the_end_leaves_the_last_model_at_the_root(hub
     trainer.push_to_hub()
     assert messages(hub) == ["End of training", "Training in progress, step 1"]
     assert (step_of(hub.files("me/x")), step_of(hub.files("me/x"), "last-checkpoint/")) == (7, 1)
-    assert not trainer.hub_pushes.report.lost
+    assert not trainer.publishing.pushes.report.lost
 
 
 def test_a_checkpoint_that_was_deleted_is_reported_and_never_pushed_in_part(hub, make_waiting_trainer):
@@ -159,16 +158,16 @@ def test_a_checkpoint_that_was_deleted_is_reported_and_never_pushed_in_part(hub,
     trainer = make_waiting_trainer(max_steps=3, save_total_limit=1, hub_strategy="all_checkpoints")
     push_all, deleted = pushes.HubPushes.submit, []
 
-    def submit(self, push):
-        if push.name == "step 2":
+    def submit(self, name, *args):
+        if name == "step 2":
             deleted.append(shutil.rmtree(Path(trainer.args.output_dir) / "checkpoint-1"))
-        push_all(self, push)
+        push_all(self, name, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pushes.HubPushes, "submit", submit)
         trainer.train()
     assert deleted
-    assert "save_total_limit deleted it" in trainer.hub_pushes.report.lost["step 1"]
+    assert "save_total_limit deleted it" in trainer.publishing.pushes.report.lost["step 1"]
     assert not [name for name in hub.files("me/x") if name.startswith("checkpoint-1/")]
     assert "checkpoint-3/optimizer.pt" in hub.files("me/x")
 
@@ -177,7 +176,7 @@ def test_where_the_hub_is_away_the_end_of_training_does_not_wait_for_every_push(
     trainer = make_waiting_trainer(max_steps=4, hub_strategy="all_checkpoints")
     hub.drop("POST", COMMIT, times=999)
     trainer.train()
-    assert set(trainer.hub_pushes.report.lost) == {f"step {step}" for step in range(1, 5)}
+    assert set(trainer.publishing.pushes.report.lost) == {f"step {step}" for step in range(1, 5)}
     assert waits == [*(4 * repository.SOON), *repository.PATIENT]
 
 
@@ -200,12 +199,12 @@ def test_files_of_another_model_leave_the_root(hub, make_waiting_trainer):
 
 
 def test_a_card_that_cannot_be_written_does_not_stop_training(make_trainer, monkeypatch, caplog):
-    from leash_trl.trainer import publishing_grpo_trainer
+    from leash_trl.hub import publishing
 
-    def broken(*args):
+    def broken(*args, **kwargs):
         raise RuntimeError("no fonts")
 
-    monkeypatch.setattr(publishing_grpo_trainer, "write_model_card", broken)
+    monkeypatch.setattr(publishing, "write_model_card", broken)
     trainer = make_trainer(max_steps=2, save_strategy="steps", save_steps=1)
     trainer.train()
     assert trainer.state.global_step == 2
@@ -225,7 +224,7 @@ def test_a_failed_push_does_not_stop_training_and_is_made_up_for(hub, make_waiti
     hub.fail("POST", COMMIT, status=403, times=1)
     trainer = make_waiting_trainer(max_steps=2, hub_strategy="all_checkpoints")
     trainer.train()
-    report = trainer.hub_pushes.report
+    report = trainer.publishing.pushes.report
     assert "step 1 failed at first" in str(report)
     assert report.pushed == ["step 1", "step 2"]
     assert not report.lost
@@ -238,7 +237,7 @@ def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_waiting_
     trainer = make_waiting_trainer(max_steps=2)
     trainer.train()
     assert trainer.state.global_step == 2
-    assert set(trainer.hub_pushes.report.lost) == {"step 2"}  # it stands for step 1, whose place it would take
+    assert set(trainer.publishing.pushes.report.lost) == {"step 2"}  # it stands for step 1, whose place it would take
     assert f"leash push {tmp_path / 'run'} --repo me/x" in caplog.text
 
 
@@ -249,7 +248,7 @@ def test_a_push_that_comes_too_early_is_skipped_and_made_up_for(hub, make_traine
         thread.start()
         trainer.train()
         thread.join()
-    report = trainer.hub_pushes.report
+    report = trainer.publishing.pushes.report
     assert report.skipped == ["step 2", "step 3"]
     assert report.pushed == ["step 1", "step 2", "step 3"]
     assert {step_of(hub.files("me/x"), f"checkpoint-{step}/") for step in (1, 2, 3)} == {1, 2, 3}
@@ -258,7 +257,7 @@ def test_a_push_that_comes_too_early_is_skipped_and_made_up_for(hub, make_traine
 def released_after(trainer, hold):
     """Holds the first push until the last step has been saved."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and "step 3" not in trainer.hub_pushes.report.skipped:
+    while time.monotonic() < deadline and "step 3" not in trainer.publishing.pushes.report.skipped:
         time.sleep(0.05)
     hold.release()
 
