@@ -21,23 +21,12 @@ SNAPSHOTS = "_hub_push"  # folder in the run's; names with an underscore in fron
 
 @dataclass(frozen=True)
 class Push:
-    """One checkpoint to push.
+    """One checkpoint to push: its folder, and where all of it goes in the repository beside the model at the root."""
 
-    Args:
-        number (`int`):
-            Its place in the order of saves, from 1.
-        name (`str`):
-            Such as `"step 50"`.
-        checkpoint (`Path`):
-            Its folder.
-        path_in_repo (`str`, *optional*):
-            Where the complete checkpoint goes, beside the model at the root; nowhere without it.
-    """
-
-    number: int
-    name: str
+    number: int  # 1 for the first save
+    name: str  # such as "step 50"
     checkpoint: Path
-    path_in_repo: str | None
+    path_in_repo: str | None  # only the model is pushed without it
 
 
 @dataclass
@@ -50,12 +39,10 @@ class PushReport:
     lost: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        parts = [f"{len(self.pushed)} pushed"]
-        if self.skipped:
-            parts.append(f"skipped at first: {', '.join(self.skipped)}")
-        parts += [f"{name} failed at first ({why})" for name, why in self.failed.items() if name not in self.lost]
-        parts += [f"{name} is not on the Hub ({why})" for name, why in self.lost.items()]
-        return "; ".join(parts)
+        skipped = [f"skipped at first: {', '.join(self.skipped)}"] if self.skipped else []
+        failed = [f"{name} failed at first ({why})" for name, why in self.failed.items() if name not in self.lost]
+        lost = [f"{name} is not on the Hub ({why})" for name, why in self.lost.items()]
+        return "; ".join([f"{len(self.pushed)} pushed", *skipped, *failed, *lost])
 
 
 class HubPushes:
@@ -82,7 +69,7 @@ class HubPushes:
         self._output_dir = output_dir
         self._always = always
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
-        self._running: list[Future] = []
+        self._running: Future | None = None  # the newest
         self._waiting: list[Push] = []
         self._lock = threading.Lock()  # both threads write to what waits
         self._num_saves = 0
@@ -95,16 +82,15 @@ class HubPushes:
         with self._lock:
             self._waiting = [push for push in self._waiting if self._always or push.path_in_repo != path_in_repo]
             self._waiting.append(Push(self._num_saves, name, checkpoint, path_in_repo))
-        self._running = [future for future in self._running if not future.done()]
-        if self._running and not self._always:
+        if self._always or self._running is None or self._running.done():
+            self._running = self._worker.submit(self._push_all, self._taken(), SOON)
+        else:
             self.report.skipped.append(name)
-            return
-        self._running.append(self._worker.submit(self._push_all, self._taken(), SOON))
 
     def wait(self) -> None:
         """Returns when no push is running any more."""
-        for future in self._running:
-            future.result()
+        if self._running is not None:
+            self._running.result()
 
     def finish(self, has_newer_model: bool = False) -> None:
         """Waits for the running pushes, and tries once more what waits; what the Hub still does not take is reported.
@@ -119,13 +105,9 @@ class HubPushes:
         self._push_all(self._taken(), PATIENT)
         self.report.lost |= {push.name: self.report.failed[push.name] for push in self._waiting}
         if self.report.lost:
-            logger.error(
-                "not on the Hub: %s. What is left of it is in %s; try again with leash push %s --repo %s",
-                ", ".join(self.report.lost),
-                self._output_dir,
-                self._output_dir,
-                self._repository.repo_id,
-            )
+            lost, folder = ", ".join(self.report.lost), self._output_dir
+            remedy = f"leash push {folder} --repo {self._repository.repo_id}"
+            logger.error("not on the Hub: %s. What is left of it is in %s; try again with %s", lost, folder, remedy)
 
     def _taken(self) -> list[tuple[Push, Path]]:
         """All that waits, each with a snapshot of its checkpoint."""
@@ -176,12 +158,8 @@ class HubPushes:
         with self._lock:
             if self._always or all(waiting.path_in_repo != push.path_in_repo for waiting in self._waiting):
                 self._waiting = sorted([push, *self._waiting], key=lambda waiting: waiting.number)
-        logger.warning(
-            "pushing %s to %s failed (%s); the next save and the end of training try again",
-            push.name,
-            self._repository.repo_id,
-            reason,
-        )
+        again = "the next save and the end of training try again"
+        logger.warning("pushing %s to %s failed (%s); %s", push.name, self._repository.repo_id, reason, again)
 
 
 def _take_snapshot(checkpoint: Path, run: Path, snapshot: Path) -> None:

@@ -16,7 +16,7 @@ class PublishingGRPOTrainer(ResumableGRPOTrainer):
         self.publishing = Publishing(self.args, self.accelerator.unwrap_model(self.model))
 
     def init_hf_repo(self, token=None, private=None):
-        """Makes the repository, and the branch of `hub_revision`, or raises `ValueError` before anything is trained."""
+        """Makes the repository, and the branch of `hub_revision`, or raises `ValueError` before any training."""
         with write_access(self.args, token):
             super().init_hf_repo(token, private)
             if self.is_world_process_zero():
