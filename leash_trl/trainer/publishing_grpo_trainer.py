@@ -3,12 +3,11 @@
 from pathlib import Path
 
 from leash_trl.hub.publishing import Publishing, write_access
-from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
-from leash_trl.trainer.resumable_grpo_trainer import ResumableGRPOTrainer
-from leash_trl.trainer.starting_point import agreed
+from leash_trl.hub.repository import HubRepository
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 
 
-class PublishingGRPOTrainer(ResumableGRPOTrainer):
+class PublishingGRPOTrainer(LengthGroupedGRPOTrainer):
     """`GRPOTrainer` that writes recipe and model card beside every model, and pushes checkpoints in single commits."""
 
     def __init__(self, *args, **kwargs):
@@ -55,11 +54,8 @@ class PublishingGRPOTrainer(ResumableGRPOTrainer):
         self.create_model_card(**kwargs)
         return self.publishing.push_model(self.hub_model_id, commit_message, blocking, token, revision)
 
-    def train(self, resume_from_checkpoint=None, *args, **kwargs):
-        """Resumes from a checkpoint on the Hub too, the same on all processes: `"hf://owner/name/last-checkpoint"`."""
-        if isinstance(resume_from_checkpoint, str):
-            named = resume_from_checkpoint
-            resume_from_checkpoint = local_checkpoint(agreed(self.accelerator, lambda: pinned(named)))
-        output = super().train(resume_from_checkpoint, *args, **kwargs)
+    def train(self, *args, **kwargs):
+        """Waits at the end for the pushes of checkpoints, and tries once more those that were skipped or failed."""
+        output = super().train(*args, **kwargs)
         self.publishing.finish()
         return output
