@@ -147,17 +147,7 @@ class Publishing:
 
 @contextmanager
 def write_access(args: TrainingArguments, token: str | None = None) -> Iterator[None]:
-    """Says what is wrong where a repository cannot be made, before anything is trained.
-
-    Args:
-        args ([`~transformers.TrainingArguments`]):
-            The trainer's configuration.
-        token (`str`, *optional*):
-            The token in use, if it is not the one of `args`.
-
-    Raises:
-        `ValueError`: If the Hub cannot be reached or does not let this user write.
-    """
+    """Turns what the Hub raises into a `ValueError` that says what to do; `token` is one that `args` do not hold."""
     try:
         yield
     except Exception as error:  # the Hub and the network have many ways to say no

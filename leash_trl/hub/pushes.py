@@ -31,18 +31,14 @@ class Push:
 
 @dataclass
 class PushReport:
-    """The pushes of a run by their names; lists in order of time, reasons in dictionaries."""
+    """The pushes of a run by their names: those that were made, and why others are not on the Hub."""
 
     pushed: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
-    lost: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        skipped = [f"skipped at first: {', '.join(self.skipped)}"] if self.skipped else []
-        failed = [f"{name} failed at first ({why})" for name, why in self.failed.items() if name not in self.lost]
-        lost = [f"{name} is not on the Hub ({why})" for name, why in self.lost.items()]
-        return "; ".join([f"{len(self.pushed)} pushed", *skipped, *failed, *lost])
+        missing = [f"{name} is not on the Hub ({why})" for name, why in self.missing.items()]
+        return "; ".join([f"{len(self.pushed)} pushed", *missing])
 
 
 class HubPushes:
@@ -80,12 +76,15 @@ class HubPushes:
         """Pushes a checkpoint now, or later if another push is running."""
         self._num_saves += 1
         with self._lock:
-            self._waiting = [push for push in self._waiting if self._always or push.path_in_repo != path_in_repo]
+            replaced = [push for push in self._waiting if push.path_in_repo == path_in_repo and not self._always]
+            for push in replaced:
+                self._waiting.remove(push)
+                del self.report.missing[push.name]
             self._waiting.append(Push(self._num_saves, name, checkpoint, path_in_repo))
         if self._always or self._running is None or self._running.done():
             self._running = self._worker.submit(self._push_all, self._taken(), SOON)
         else:
-            self.report.skipped.append(name)
+            self.report.missing[name] = "skipped, for the push before it was still running"
 
     def wait(self) -> None:
         """Returns when no push is running any more."""
@@ -103,11 +102,10 @@ class HubPushes:
         if has_newer_model:
             self._number_at_root = self._num_saves
         self._push_all(self._taken(), PATIENT)
-        self.report.lost |= {push.name: self.report.failed[push.name] for push in self._waiting}
-        if self.report.lost:
-            lost, folder = ", ".join(self.report.lost), self._output_dir
+        if self.report.missing:
+            names, folder = ", ".join(self.report.missing), self._output_dir
             remedy = f"leash push {folder} --repo {self._repository.repo_id}"
-            logger.error("not on the Hub: %s. What is left of it is in %s; try again with %s", lost, folder, remedy)
+            logger.error("not on the Hub: %s. What is left of it is in %s; try again with %s", names, folder, remedy)
 
     def _taken(self) -> list[tuple[Push, Path]]:
         """All that waits, each with a snapshot of its checkpoint."""
@@ -123,7 +121,7 @@ class HubPushes:
                 if push.checkpoint.is_dir():
                     self._fail(push, error)
                 else:
-                    self.report.lost[push.name] = "save_total_limit deleted it before it could be pushed"
+                    self.report.missing[push.name] = "save_total_limit deleted it before it could be pushed"
         return taken
 
     def _push_all(self, taken: Sequence[tuple[Push, Path]], waits: Sequence[float]) -> None:
@@ -139,7 +137,7 @@ class HubPushes:
                 self._fail(push, error)
             else:
                 self.report.pushed.append(push.name)
-                self.report.lost.pop(push.name, None)
+                self.report.missing.pop(push.name, None)
             shutil.rmtree(snapshot, ignore_errors=True)
 
     def _push(self, push: Push, snapshot: Path) -> None:
@@ -154,12 +152,11 @@ class HubPushes:
 
     def _fail(self, push: Push, error: Exception) -> None:
         reason = what_went_wrong(error, self._repository.token)
-        self.report.failed[push.name] = reason
+        logger.warning("pushing %s to %s failed (%s); it is tried again", push.name, self._repository.repo_id, reason)
         with self._lock:
             if self._always or all(waiting.path_in_repo != push.path_in_repo for waiting in self._waiting):
                 self._waiting = sorted([push, *self._waiting], key=lambda waiting: waiting.number)
-        again = "the next save and the end of training try again"
-        logger.warning("pushing %s to %s failed (%s); %s", push.name, self._repository.repo_id, reason, again)
+                self.report.missing[push.name] = reason
 
 
 def _take_snapshot(checkpoint: Path, run: Path, snapshot: Path) -> None:

@@ -1,4 +1,4 @@
-"""The recipe that made a model, as `leash train --config` reads it, in every checkpoint."""
+"""The recipe beside every model: the configuration that trained it, as `leash train --config` reads it."""
 
 import importlib.metadata
 import numbers
@@ -15,8 +15,8 @@ from leash_trl.hub.hub_token import without_token
 
 
 RECIPE_FILE = "leash_recipe.yaml"
-# secrets, this machine's environment and folders, where one start of a run took its weights from, and whose
-# repository they went to
+# secrets, this machine's environment and folders, the checkpoint that one start of a run resumed from, and the
+# repository that it pushed to
 NOT_THE_RUN = frozenset(
     {
         "config",
@@ -109,7 +109,7 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes `leash_recipe.yaml` into a folder, whole, under the versions of the packages that ran it.
+    """Writes `leash_recipe.yaml` into a folder at once, below the versions of the packages that ran it.
 
     Args:
         folder (`str` or `Path`):

@@ -1,4 +1,4 @@
-"""What a run's folder, or its trainer, tells about the run: method, hyper-parameters, log. The model card shows it."""
+"""What is known of a run, from its folder or its trainer: method, hyper-parameters, log. The model card shows it."""
 
 import json
 from collections.abc import Mapping, Sequence
