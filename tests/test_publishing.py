@@ -117,11 +117,12 @@ def test_the_root_of_a_repository_gives_weights_and_lambda(pushed, make_trainer)
 
 
 def test_the_push_of_a_model_is_one_commit_too_and_patient(hub, make_trainer, tmp_path):
-    trainer = make_trainer(push_to_hub=True, hub_model_id="me/x", hub_revision="short")
+    folder = tmp_path / "checkpoint-mine"  # no checkpoint, for all its name
+    trainer = make_trainer(push_to_hub=True, hub_model_id="me/x", hub_revision="short", output_dir=str(folder))
     hub.fail("POST", COMMIT, status=503, times=2)
     trainer.model.add_model_tags(["theirs"])
-    (tmp_path / "run" / "_scratch").mkdir(parents=True)
-    (tmp_path / "run" / "_scratch" / "x.txt").write_text("mine")
+    (folder / "_scratch").mkdir(parents=True)
+    (folder / "_scratch" / "x.txt").write_text("mine")
     info = trainer.push_to_hub(commit_message="Done", dataset_name="me/data", tags=["mine"])
     assert messages(hub) == []
     assert messages(hub, "short") == ["Done"]

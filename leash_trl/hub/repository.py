@@ -40,8 +40,8 @@ def will_pass(error: Exception) -> bool:
     """Whether the same request may succeed later: the Hub has not refused it, and nothing local is missing.
 
     Example:
-        >>> will_pass(TimeoutError()), will_pass(ValueError())
-        (True, False)
+        >>> will_pass(TimeoutError()), will_pass(RuntimeError("of hf_xet")), will_pass(ValueError())
+        (True, True, False)
     """
     for cause in _causes(error):
         if isinstance(cause, HfHubHTTPError):
