@@ -5,7 +5,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Collection
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from leash_trl.trainer.advised_grpo_trainer import AdvisedGRPOTrainer
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_settings import model_settings
+from leash_trl.trainer.run_settings import model_settings, run_settings
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
@@ -302,6 +302,11 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         if problem is not None and self.accelerator.is_main_process:
             warnings.warn(problem, UserWarning, stacklevel=2)
 
+    @cached_property
+    def run_settings(self) -> dict[str, Any]:
+        """What must be equal for a run to go on from a checkpoint of this one; read anew by each call of `train`."""
+        return run_settings(self.args, self.model_settings, self.reward_func_names, self.train_dataset)
+
     def _state_record(self) -> dict[str, Any]:
         """What `leash_state.json` holds beside the weights that are loaded now."""
         return self._record_of_weights or checkpointing.state_record(self)
@@ -351,6 +356,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
         """
         self._record_of_weights = None
+        self.__dict__.pop("run_settings", None)
         with contextlib.ExitStack() as stack:
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             if isinstance(resume_from_checkpoint, str):
@@ -358,7 +364,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
                 resume_from_checkpoint = local_checkpoint(place)  # which each process downloads
             find = partial(starting_point, resume_from_checkpoint, self.args)
             is_sharded = checkpointing.is_sharded(self)
-            self._start = agreed(self.accelerator, lambda: find(checkpointing.settings(self), is_sharded))
+            self._start = agreed(self.accelerator, lambda: find(self.run_settings, is_sharded))
             folder, is_checkpoint = self._start.folder, self._start.is_checkpoint
             if folder is not None:
                 checkpointing.restore(self, Path(folder), is_checkpoint)
