@@ -11,9 +11,8 @@ from typing import Any
 import jinja2
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from leash_trl import __version__
 from leash_trl.files import write_whole
-from leash_trl.hub.recipe import RECIPE_FILE, package_versions, recipe_yaml
+from leash_trl.hub.recipe import RECIPE_FILE, recipe_yaml
 from leash_trl.hub.run_record import RunRecord
 
 
@@ -95,7 +94,6 @@ def write_model_card(
         recipe=recipe_yaml(record.recipe),
         has_data={"dataset_name", "datasets"} & record.recipe.keys(),
         marker=MARKER,
-        versions={"leash-trl": __version__, **package_versions()},
     )
     write_whole(path, f"---\n{data.to_yaml()}\n---\n\n{text}")
 
