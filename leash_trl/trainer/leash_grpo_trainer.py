@@ -17,8 +17,7 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.repository import local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
-from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.microbatching.batch_fields import loss_mask
@@ -124,7 +123,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         names, chosen = self.reward_func_names, self.args.correctness_func
         if chosen is not None and chosen not in names:
             raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
-        if chosen is None and len(names) > 1 and self.length_control.owns_scale:
+        if chosen is None and len(names) > 1 and self.length_control.uses_correctness:
             raise ValueError(
                 f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "
                 f"functions {', '.join(names)} a positive sum does not say; set correctness_func to one of them"
@@ -289,8 +288,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
 
     def _log_length_control(self, generated: ScoredRollouts) -> None:
-        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
-        for name, value in statistics.items():
+        for name, value in length_statistics(self.length_control, generated).items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
