@@ -4,6 +4,7 @@
 value and remedy; a function `..._problem` gives the text of a warning, or `None`. Streams are not read.
 """
 
+import difflib
 import heapq
 import inspect
 import json
@@ -52,17 +53,16 @@ def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, env
         `str` or [`~transformers.PreTrainedModel`]: The model, or where it is.
 
     Raises:
-        `ValueError`: If a column is missing, rows are too few, a prompt asks nothing, or a row's target does not fit.
+        `ValueError`: If a column is missing, a prompt asks nothing, or a row's target does not fit.
         `ImportError`: If vLLM is to generate and is not installed.
     """
     check_vllm(args)
     columns = known_columns(train_dataset)
     check_columns(columns, reward_funcs, rollout_func, environment_factory)
     check_own_targets(train_dataset, args.make_length_control(), args)
-    if isinstance(train_dataset, Dataset):
-        check_size(len(train_dataset), args)
-        if "prompt" in columns and environment_factory is None and rollout_func in (None, shrinking_rollout):
-            check_not_blank(train_dataset)
+    has_own_prompts = environment_factory is not None or rollout_func not in (None, shrinking_rollout)
+    if isinstance(train_dataset, Dataset) and "prompt" in columns and not has_own_prompts:
+        check_not_blank(train_dataset)
     return checkpoint_path(str(model)) if isinstance(model, str | Path) else model
 
 
@@ -77,8 +77,8 @@ def after(trainer: Any) -> BatchWatch:
         [`BatchWatch`]: What is to look at its training batches.
 
     Raises:
-        `ValueError`: If the tokenizer has no end token or lacks the chat template that prompts need, or if a prompt
-            leaves colocated vLLM no token to generate.
+        `ValueError`: If the tokenizer has no end token or lacks the chat template that prompts need, no reward
+            function says what is correct, or a prompt leaves colocated vLLM no token to generate.
     """
     processor = trainer.processing_class
     is_text_only = isinstance(processor, PreTrainedTokenizerBase)
@@ -86,7 +86,8 @@ def after(trainer: Any) -> BatchWatch:
     check_end_token(tokenizer)
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
-    problems = [space_problem(trainer)]
+    check_correctness_func(trainer.args.correctness_func, trainer.reward_func_names, trainer.length_control)
+    problems = [space_problem(trainer), misspelt_target_problem(known_columns(trainer.train_dataset))]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))
         if is_text_only:  # an image is more tokens than its place in text
@@ -151,14 +152,17 @@ def check_columns(
         )
 
 
-def check_size(num_rows: int, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if rows are too few for a step: TRL trains none then and says nothing."""
+def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
+    """Raises `ValueError` if rows are too few for a step: TRL trains none then and says nothing. Streams are not
+    counted."""
+    if not isinstance(dataset, Dataset):
+        return
     needed = args.generation_batch_size // args.num_generations
-    if num_rows == 0:
+    if len(dataset) == 0:
         raise ValueError("the data set is empty; see what it was made from, or what filtered it")
-    if num_rows < needed:
+    if len(dataset) < needed:
         raise ValueError(
-            f"the data set has {num_rows} rows, but one generation batch takes {needed} prompts "
+            f"the data set has {len(dataset)} rows, but one generation batch takes {needed} prompts "
             f"(generation_batch_size {args.generation_batch_size} / num_generations {args.num_generations}); lower "
             "per_device_train_batch_size or gradient_accumulation_steps, or add rows"
         )
@@ -183,6 +187,28 @@ def check_own_targets(dataset: Any, method: LengthControl, args: LeashGRPOConfig
                 args.check_target(math.ceil(target), method)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
+
+
+def misspelt_target_problem(columns: Sequence[str]) -> str | None:
+    """A column that is nearly called `target_length`, which would be ignored."""
+    similar = [] if TARGET_COLUMN in columns else difflib.get_close_matches(TARGET_COLUMN, columns, n=1, cutoff=0.8)
+    if not similar:
+        return None
+    return (
+        f"the data set has a column {similar[0]!r}, which means nothing here; targets per prompt are read from "
+        f"{TARGET_COLUMN!r}: rename it if it holds them"
+    )
+
+
+def check_correctness_func(chosen: str | None, names: Sequence[str], method: LengthControl) -> None:
+    """Raises `ValueError` if no reward function says what is correct, where the method needs to know."""
+    if chosen is not None and chosen not in names:
+        raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
+    if chosen is None and len(names) > 1 and method.uses_correctness:
+        raise ValueError(
+            f"length_control={method.name!r} needs to know what is correct, and with the reward functions "
+            f"{', '.join(names)} a positive sum does not say; set correctness_func to one of them"
+        )
 
 
 def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -14,23 +14,26 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.checkpoints.completeness import clear_checkpoint, only_run_in
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.hub.repository import local_checkpoint, pinned
+from leash_trl.hub.publishing import Publishing, write_access
+from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
+from leash_trl.length_control.rollouts import ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.microbatching.batch_fields import loss_mask
-from leash_trl.trainer import checkpointing, dynamic_sampling
-from leash_trl.trainer.advised_grpo_trainer import AdvisedGRPOTrainer
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.trainer import checkpointing, checks, dynamic_sampling
+from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
+from leash_trl.trainer.checked_rewards import rewards_checked
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
-class LeashGRPOTrainer(AdvisedGRPOTrainer):
+class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     r"""
     Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
 
@@ -90,44 +93,37 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
     args: LeashGRPOConfig
     max_completion_length: Any
 
-    def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
+    def __init__(
+        self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, train_dataset=None, *more_args, **kwargs
+    ):
         if not isinstance(args, LeashGRPOConfig):
             raise TypeError(
                 f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
                 "LeashGRPOConfig(target_length=4096)"
             )
-        super().__init__(model, reward_funcs, args, *more_args, **kwargs)
+        elsewhere = (kwargs.get("rollout_func"), kwargs.get("environment_factory"))
+        model = checks.before(model, reward_funcs, args, train_dataset, *elsewhere)
+        with advise(args):
+            super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        unwrapped = self.accelerator.unwrap_model(self.model)
+        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.length_control = args.make_length_control()
         if (paper := self.length_control.paper()).get("id") != self._paper["id"]:  # for the model card
             self._name, self._paper = self.length_control.name, paper
-        self.model_settings = model_settings(self.accelerator.unwrap_model(self.model))
-        self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
-        self.add_callback(EpochShuffleCallback())
-        group_tensorboard_curves(self)
+        self.publishing = Publishing(args, unwrapped)
+        self.model_settings = model_settings(unwrapped)
         self.generated_tokens = 0
         self.prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
         if args.dynamic_sampling_rounds > 0:
             self.prompt_stream.check()
-        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self._end_ids = {
-            *eos_token_ids(self.accelerator.unwrap_model(self.model), tokenizer),
-            self._pad_token_id,
-        }
+        self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
+        self.add_callback(EpochShuffleCallback())
+        group_tensorboard_curves(self)
+        self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._batch = GenerationBatch((), ())
         self._start = StartingPoint()
         self._record_of_weights: dict[str, Any] | None = None
-        self._knows_reward_scale = False
-        self._check_correctness_func()
-
-    def _check_correctness_func(self) -> None:
-        names, chosen = self.reward_func_names, self.args.correctness_func
-        if chosen is not None and chosen not in names:
-            raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
-        if chosen is None and len(names) > 1 and self.length_control.uses_correctness:
-            raise ValueError(
-                f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "
-                f"functions {', '.join(names)} a positive sum does not say; set correctness_func to one of them"
-            )
+        self._watch = checks.after(self)
 
     @property
     def _mode(self) -> str:
@@ -169,7 +165,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        with rewards_checked(self):
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._batch.rollouts(
             self.accelerator,
             weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
@@ -213,8 +210,9 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         metrics = self._metrics["train"]
         metrics["leash/zero_signal_share"].append(1.0 - self._has_signal().double().mean().item())
         metrics["leash/generated_tokens"] = [self.generated_tokens]
-        self._warn_about_reward_scale(kept)
-        self._warn_about_endings(kept)
+        for problem in self._watch.problems(kept, self.length_control):
+            if self.accelerator.is_main_process:
+                warnings.warn(problem, UserWarning, stacklevel=2)
         for part in rounds:
             self.length_control.observe(part.rollouts)
         return output
@@ -291,15 +289,6 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         for name, value in length_statistics(self.length_control, generated).items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
 
-    def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
-        """Looks at every training batch until a reward below 0 or above 1 has shown the scale."""
-        if self._knows_reward_scale:
-            return
-        problem = self.length_control.reward_scale_problem(rollouts)
-        self._knows_reward_scale = problem is not None or bool((rollouts.task_rewards < 0).any())
-        if problem is not None and self.accelerator.is_main_process:
-            warnings.warn(problem, UserWarning, stacklevel=2)
-
     @cached_property
     def run_settings(self) -> dict[str, Any]:
         """What must be equal for a run to go on from a checkpoint of this one; read anew by each call of `train`."""
@@ -310,7 +299,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         return self._record_of_weights or checkpointing.state_record(self)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
-        """Saves the state of length control beside the weights, before a checkpoint is pushed to the Hub."""
+        """Saves state, recipe and, in a checkpoint, the model card beside the weights, before they are pushed."""
         folder = Path(output_dir or self.args.output_dir)
         is_step = folder.name == f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         is_checkpoint = _internal_call and is_step and folder != Path(self.args.output_dir)
@@ -320,6 +309,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             self.accelerator.wait_for_everyone()  # or a process would clear away what another has written
         super().save_model(output_dir, _internal_call)
         checkpointing.save_beside_weights(self, folder, self._state_record(), is_checkpoint)
+        if self.args.should_save:
+            self.publishing.write_beside_model(folder, is_checkpoint=_internal_call)
 
     def _save_rng_state(self, output_dir):
         """Waits until all processes have saved their parts: transformers marks the checkpoint as complete next."""
@@ -353,9 +344,10 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         Raises:
             `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
         """
+        checks.check_size(self.train_dataset, self.args)
         self._record_of_weights = None
         self.__dict__.pop("run_settings", None)
-        with contextlib.ExitStack() as stack:
+        with advise(self.args), contextlib.ExitStack() as stack:
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             if isinstance(resume_from_checkpoint, str):
                 place = agreed(self.accelerator, partial(pinned, resume_from_checkpoint))
@@ -366,4 +358,40 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             folder, is_checkpoint = self._start.folder, self._start.is_checkpoint
             if folder is not None:
                 checkpointing.restore(self, Path(folder), is_checkpoint)
-            return super().train(folder if is_checkpoint else None, *args, **kwargs)
+            output = super().train(folder if is_checkpoint else None, *args, **kwargs)
+            self.publishing.finish()
+            return output
+
+    def init_hf_repo(self, token: str | None = None, private: bool | None = None):
+        """Makes the repository, and the branch of `hub_revision`, or raises `ValueError` before any training."""
+        with write_access(self.args, token):
+            super().init_hf_repo(token, private)
+            if self.is_world_process_zero():
+                HubRepository(self.hub_model_id, token or self.args.hub_token, self.args.hub_revision).create_branch()
+
+    def create_model_card(self, model_name=None, dataset_name=None, tags=None):
+        """Writes our card over TRL's, of which metadata and links to trackers are kept."""
+        super().create_model_card(model_name, dataset_name, tags)
+        if self.is_world_process_zero():
+            known = (self._state_record(), self.state.log_history)
+            self.publishing.write_card(*known, model_name, self.hub_model_id, self.is_in_train)
+
+    def _push_from_checkpoint(self, checkpoint_folder):
+        """Does not call super, which makes two commits, and forgets those that fail or come too early."""
+        self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
+        if self.is_world_process_zero() and self.args.hub_strategy != "end":
+            self.callback_handler.on_push_begin(self.args, self.state, self.control)
+            self.publishing.push_checkpoint(Path(checkpoint_folder), self.state.global_step, self.hub_model_id)
+
+    def push_to_hub(
+        self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
+    ):
+        """As [`~transformers.Trainer.push_to_hub`], which may make several commits; this one makes one, patiently."""
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        if self.hub_model_id is None:
+            self.init_hf_repo(token, private)
+        self.save_model(_internal_call=True)
+        if not self.is_world_process_zero():
+            return None
+        self.create_model_card(**kwargs)
+        return self.publishing.push_model(self.hub_model_id, commit_message, blocking, token, revision)
