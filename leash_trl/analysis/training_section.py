@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.analysis.event_files import event_files, read_event_files
+from leash_trl.analysis.curves import event_files, read_event_files
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.checkpoints.state_file import STATE_FILE
 from leash_trl.evaluation.comparison import first_step_at_target

@@ -158,7 +158,7 @@ def _training_record(run_dir: Path) -> dict[str, Any]:
     """What the training log says that the trained model does not; `None` for what the log does not hold."""
     import numpy as np
 
-    from leash_trl.figures.curves import load_curves
+    from leash_trl.analysis.curves import load_curves
 
     curves = load_curves(run_dir)
     lambdas = curves.logged("lambda")

@@ -68,7 +68,7 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
     kind = "training" if name in ("dynamics", "training") else "evaluation"
     folders = runs_of_kind([Path(run) for run in runs], kind)
     if kind == "training":
-        from leash_trl.figures.curves import load_runs
+        from leash_trl.analysis.curves import load_runs
 
         curves = load_runs(folders)
         return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
