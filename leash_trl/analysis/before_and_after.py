@@ -6,8 +6,7 @@ from pathlib import Path
 
 from leash_trl.analysis.page import Completion, Paragraph, Section, SideBySide
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, load_samples
 
 
 @dataclass(frozen=True)

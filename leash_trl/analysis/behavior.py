@@ -11,8 +11,7 @@ import numpy as np
 
 from leash_trl.analysis.run_labels import run_labels
 from leash_trl.evaluation.intervals import Estimate, few_problems, mean_amount, mean_over_benchmarks
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import ProblemSamples
+from leash_trl.evaluation.samples import ProblemSamples, load_samples
 
 
 # As printed in the appendix table "Keyword groups used for behavior analysis", in its order.

@@ -9,13 +9,14 @@ from leash_trl.analysis.behavior_table import behavior_table
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
 from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
+from leash_trl.evaluation.changes import Change, compare_results
 from leash_trl.evaluation.numbers import (
     percent,
     points,
     tokens,
     with_interval,
 )
-from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall, interval_warning
+from leash_trl.evaluation.results import OVERALL, RunResults, have_overall, interval_warning
 from leash_trl.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
 
 

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Callable, Mapping
 
+from leash_trl.evaluation.changes import Change
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import percent, points, tokens
-from leash_trl.evaluation.results import OVERALL, Change, RunResults
+from leash_trl.evaluation.results import OVERALL, RunResults
 
 
 NO_CLEAR_CHANGE = "no clear change (the interval includes zero)"

@@ -7,8 +7,7 @@ from pathlib import Path
 from leash_trl.analysis.comparison_section import read_comparison
 from leash_trl.analysis.event_files import event_files
 from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import RUN_FILE
+from leash_trl.evaluation.samples import RUN_FILE, load_samples
 from leash_trl.figures.curves import load_curves
 
 
