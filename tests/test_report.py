@@ -32,9 +32,10 @@ from leash_trl.analysis.report import build_page
 from leash_trl.analysis.run_folders import find_runs, kinds_of, runs_of_kind
 from leash_trl.analysis.training_section import _final_table, run_settings
 from leash_trl.cli.main import main
+from leash_trl.evaluation.changes import Change, compare_results
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
-from leash_trl.evaluation.results import Change, compare_results, load_results
+from leash_trl.evaluation.results import load_results
 from leash_trl.figures.curves import Curves
 
 

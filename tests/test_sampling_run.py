@@ -10,8 +10,7 @@ from datasets import Dataset
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import resuming, sampling_run
-from leash_trl.evaluation.decoding.plain import Plain
-from leash_trl.evaluation.decoding.strategies import make_strategy
+from leash_trl.evaluation.decoding.strategies import Plain, make_strategy
 from leash_trl.evaluation.resuming import check_run, grade_again, num_done
 from leash_trl.evaluation.samples import read_samples, samples_path
 from leash_trl.evaluation.sampling_run import (
