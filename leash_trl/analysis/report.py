@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leash_trl.analysis.before_and_after import before_and_after_section
-from leash_trl.analysis.comparison_section import comparison_section
+from leash_trl.analysis.comparisons import comparison_section
 from leash_trl.analysis.evaluation_section import evaluation_section
 from leash_trl.analysis.page import Page, Section, to_html, to_markdown
 from leash_trl.analysis.run_folders import find_runs, kinds_of

@@ -4,12 +4,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from leash_trl.analysis.comparison_section import read_comparison
-from leash_trl.analysis.curves import event_files
+from leash_trl.analysis.comparisons import read_comparison
+from leash_trl.analysis.curves import event_files, load_curves
 from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import RUN_FILE
-from leash_trl.analysis.curves import load_curves
+from leash_trl.evaluation.samples import RUN_FILE, load_samples
 
 
 logger = logging.getLogger(__name__)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.analysis.curves import event_files, read_event_files
+from leash_trl.analysis.curves import event_files, load_runs, read_event_files
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.checkpoints.state_file import STATE_FILE
 from leash_trl.evaluation.comparison import first_step_at_target
 from leash_trl.evaluation.numbers import percent, plain, tokens
 from leash_trl.figures import dynamics_figure, training_figure
-from leash_trl.figures.curves import Curves, load_runs
+from leash_trl.figures.curves import Curves
 
 
 LAST_BATCHES = 10

@@ -149,9 +149,9 @@ def _hub_id(name: Any) -> str | None:
 def _eval_results(results: "RunResults | None") -> Any:
     from leash_trl.evaluation.hub_results import hub_benchmarks, model_card_results
 
-    if results is None or not (on_hub := hub_benchmarks(results)):
+    if results is None or not hub_benchmarks(results):
         return None
-    return model_card_results(results, on_hub)
+    return model_card_results(results)
 
 
 def _evaluation(results: "RunResults | None", baseline: "RunResults | None") -> str:
@@ -159,7 +159,7 @@ def _evaluation(results: "RunResults | None", baseline: "RunResults | None") -> 
         return ""
     from leash_trl.evaluation.export import summary_markdown
 
-    return summary_markdown([results] if baseline is None else [baseline, results], baseline)
+    return summary_markdown(results, baseline)
 
 
 def _paper(record: RunRecord) -> dict[str, str]:

@@ -99,9 +99,9 @@ def _checkpoints(folder: Path, which: str) -> Iterator[tuple[Path, str]]:
 def _eval_results(results: "RunResults | None") -> dict[str, bytes]:
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
 
-    if results is None or not (on_hub := hub_benchmarks(results)):
+    if results is None or not hub_benchmarks(results):
         return {}
-    return {EVAL_RESULTS_FILE: hub_eval_results(results, on_hub).encode("utf-8")}
+    return {EVAL_RESULTS_FILE: hub_eval_results(results).encode("utf-8")}
 
 
 def write_card(
