@@ -1,5 +1,6 @@
 """Figures: what they show, that words do not cover each other, and the files they become."""
 
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -27,7 +28,7 @@ from leash_trl.figures import (
     write_figure,
 )
 from leash_trl.figures.curves import Curves
-from leash_trl.figures.drawing import line_style
+from leash_trl.figures.drawing import COLORS, line_style
 
 
 GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"
@@ -379,6 +380,39 @@ def test_labels_of_all_recorded_methods_cover_neither_each_other_nor_markers(wid
     assert all(frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1) for box in boxes)
 
 
+def test_the_picture_of_the_readme_tells_the_recorded_numbers():
+    # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
+    svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")
+    told = html.unescape(re.search("<desc>(.*?)</desc>", svg)[1])
+    assert told == "; ".join(map(str, read_trade_offs(GYM_SEEDS)))
+    assert "LEASH: accuracy 0.854 [0.783, 0.925], tokens 38.6 [38.2, 39.1]" in told  # as compare_results.md has it
+    assert told.startswith("base: accuracy 0.777 [0.765, 0.789]")
+    assert len(svg) < 200_000
+
+
+def test_one_long_interval_of_many_does_not_set_the_frame():
+    rows = [row(f"{i}", 50.0 + i, 0.7 + 0.01 * i) for i in range(6)]
+    wide = TradeOff("wide", Estimate(0.7, 0.0, 1.0), Estimate(50.0, 1.0, 500.0))
+    narrow = pareto_figure(rows, row("base", 90.0, 0.7)).axes[0]
+    with_wide = pareto_figure([*rows, wide], row("base", 90.0, 0.7)).axes[0]
+    assert with_wide.get_ylim() == pytest.approx(narrow.get_ylim(), abs=0.05)
+    assert with_wide.get_xlim()[0] > 40
+    low, high = pareto_figure([wide], row("base", 90.0, 0.7)).axes[0].get_ylim()
+    assert high > 1.0 > 0.0 > low
+
+
+def test_marks_and_target_of_the_pareto_figure():
+    rows = [TradeOff(name, Estimate(0.7, 0.6, 0.8), Estimate(50.0, 49.0, 51.0), 46) for name in ("LEASH", "ALP")]
+    axis = pareto_figure(rows, row("base", 90.0, 0.7)).axes[0]
+    looks = {text.get_text(): (text.get_color(), text.get_fontweight()) for text in axis.texts}
+    assert looks == {
+        " target 46": ("black", "normal"),
+        "LEASH": (COLORS[1], "bold"),
+        "ALP": ("black", "normal"),
+        "base": ("black", "normal"),
+    }
+
+
 def hidden_bars(figure, rows):
     """Names of labels over an interval, with the name of its row."""
     figure.canvas.draw()
@@ -432,6 +466,20 @@ def test_inline_svg_takes_the_colours_of_the_page():
     assert "#000000" not in svg
     assert "#ffffff" not in svg
     assert "<metadata" not in svg
+
+
+def test_an_svg_file_is_dark_where_the_screen_is_and_has_words(tmp_path):
+    figure = pareto_figure([row("<LEASH>", 50.0, 0.6)], row("b", 90.0, 0.5))
+    write_figure(figure, tmp_path / "figure.svg")
+    root = ElementTree.parse(tmp_path / "figure.svg").getroot()
+    description, style = list(root)[:2]
+    assert description.text == figure.get_label()
+    assert "<LEASH>: accuracy 0.600" in description.text
+    drawn = (tmp_path / "figure.svg").read_text().split("</style>", 1)[1]
+    for color in set(re.findall(r"(?:fill|stroke): #(?:000000|ffffff)", drawn)):
+        assert f'[style*="{color}"]' in style.text
+    ink, card = re.search(r"svg { fill: (#\w+)", style.text)[1], "#0d1117"
+    assert contrast(ink, card) > 10
 
 
 def test_a_figure_that_is_drawn_twice_does_not_move():

@@ -366,7 +366,7 @@ def test_a_comparison_that_is_not_whole_is_an_error(compared):
 
 
 def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
-    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "All of it", date="today")
+    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "All of it")
     text = to_html(page)
     reader = Reader(text)
     assert [section.title for section in page.sections] == [
@@ -390,7 +390,6 @@ def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
     drawings = reader.named("svg")
     assert len(drawings) == len(page.pictures) == 6
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
-    assert ">today</p>" in text
 
 
 def test_tables_are_marked_up_and_whole(evaluated):
@@ -442,11 +441,10 @@ def test_markdown_table_by_hand():
     assert table.to_markdown() == "| run | a\\|b |\n| --- | ---: |\n| x | 1 |\n| y |  |\n\nWhat \\| it is."
 
 
-def test_a_page_of_one_section_has_no_contents_and_no_date():
+def test_a_page_of_one_section_has_no_contents():
     text = to_html(Page("t", [Section("One", [Paragraph("a < b")])]))
     assert "<nav" not in text
     assert "<p>a &lt; b</p>" in text
-    assert 'class="faint"' not in text
 
 
 def files_of(folder):

@@ -42,8 +42,8 @@ class Pair:
         return self.before.is_correct, self.after.is_correct
 
 
-def before_and_after_section(folders: Sequence[Path]) -> Section | None:
-    """Completions of the first run beside those of each other run; `None` if no other has the same problems.
+def before_and_after_section(folders: Sequence[Path]) -> list[Section]:
+    """Completions of the first run beside those of each other run: one section, or none without common problems.
 
     Args:
         folders (`Sequence[Path]`):
@@ -67,7 +67,7 @@ def before_and_after_section(folders: Sequence[Path]) -> Section | None:
             "became wrong."
         )
         blocks += [Paragraph(rule), *(_side_by_side(reason, pair, base, label) for reason, pair in chosen(pairs))]
-    return Section("Before and after", blocks) if blocks else None
+    return [Section("Before and after", blocks)] if blocks else []
 
 
 def sample_pairs(

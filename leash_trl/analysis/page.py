@@ -145,14 +145,10 @@ class Page:
             Its title.
         sections (`Sequence[Section]`):
             Its parts.
-        date (`str`, *optional*):
-            Date below the title, as it is to be read. There is none by default, so that a page changes only when what
-            it reports on does.
     """
 
     title: str
     sections: Sequence[Section]
-    date: str | None = None
 
     @property
     def headline(self) -> list[str]:

@@ -129,7 +129,7 @@ def pareto_figure(
 def _set_frame(axis: Axes, rows: Sequence[TradeOff], targets: Sequence[float]) -> None:
     """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
     axis.set_xscale("log")
-    axis.set_xlim(*np.exp(_limits([row.tokens for row in rows], targets, np.log)))
+    axis.set_xlim(*np.exp(_limits([row.tokens for row in rows], targets, np.log, above=0.0)))
     axis.set_ylim(*_limits([row.accuracy for row in rows]))
     axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
     axis.xaxis.set_major_formatter(ScalarFormatter())
@@ -137,12 +137,14 @@ def _set_frame(axis: Axes, rows: Sequence[TradeOff], targets: Sequence[float]) -
 
 
 def _limits(
-    estimates: Sequence[Estimate], others: Sequence[float] = (), scale: Callable[[Any], Any] = np.asarray
+    estimates: Sequence[Estimate],
+    others: Sequence[float] = (),
+    scale: Callable[[Any], Any] = np.asarray,
+    above: float = -math.inf,
 ) -> np.ndarray:
     """Ends of an axis: all values lie inside, and of five intervals or more the longest quarter may reach out."""
     values = [*(estimate.value for estimate in estimates), *others]
-    # where an interval of tokens reaches zero, a ratio has no end
-    lows = [estimate.low for estimate in estimates if estimate.low > 0] or values
+    lows = [estimate.low for estimate in estimates if estimate.low > above] or values
     highs = [estimate.high for estimate in estimates if not math.isnan(estimate.high)] or values
     low = min([*values, np.quantile(lows, REACHING_OUT, method="lower")])
     high = max([*values, np.quantile(highs, 1 - REACHING_OUT, method="higher")])
@@ -151,7 +153,7 @@ def _limits(
 
 
 def _draw_labels(axis: Axes, rows: Sequence[TradeOff]) -> None:
-    """Names in columns right of the markers, each with a line to its own."""
+    """Names in columns right of the markers, each with a line to its own; the last row is the base."""
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     style: dict[str, Any] = {"fontsize": LABEL_SIZE, "va": "center", "parse_math": False, "bbox": paper, "zorder": 2.5}
     texts = [axis.text(1, 0, row.name, **style, **row.label_style) for row in rows]
@@ -169,12 +171,15 @@ def _draw_labels(axis: Axes, rows: Sequence[TradeOff]) -> None:
     low, high = frame.y0 + LABEL_HEIGHT, frame.y1 - LABEL_HEIGHT
     for column in np.unique(columns):
         members = np.flatnonzero(columns == column).tolist()
-        heights = spread_out(points[members, 1], LABEL_HEIGHT, low, high)
+        heights = spread_out(points[members, 1].tolist(), LABEL_HEIGHT, low, high)
         for member, height in zip(members, heights, strict=True):
             place = to_data((column, height))
             texts[member].set_position((place[0], place[1]))
             axis.plot(
-                *np.array([to_data(points[member]), place]).T, color=rows[member].color, linewidth=0.6, zorder=2.4
+                *np.array([to_data(points[member]), place]).T,
+                color="black" if member == len(rows) - 1 else rows[member].color,
+                linewidth=0.6,
+                zorder=2.4,
             )
 
 
