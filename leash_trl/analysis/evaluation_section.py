@@ -15,12 +15,11 @@ from leash_trl.analysis.evaluated_runs import (
 )
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.evaluation.numbers import percent, points, tokens, with_interval
-from leash_trl.evaluation.results import OVERALL, RunResults, have_overall, interval_warning
+from leash_trl.evaluation.results import OVERALL, BenchmarkResult, RunResults, have_overall, interval_warning
 from leash_trl.figures import NARROW, WIDE, budget_figure, pareto_figure
 
 
 MANY_RUNS = 6  # whose labels need a wide figure
-STATISTICS = ("median_tokens", "p95_tokens", "right_tokens", "wrong_tokens")
 NO_OVERALL = (
     "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
     "--benchmark draws one."
@@ -114,41 +113,32 @@ def _change_table(results: Mapping[str, RunResults], changes: Changes, benchmark
 
 
 def _benchmark_table(name: str, results: Mapping[str, RunResults]) -> Table:
-    rows = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
-    first = next(iter(rows.values()))
+    found = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
+    rows = [{"run": label, **_benchmark_cells(row)} for label, row in found.items()]
     return Table(
-        caption=f"{name}: {first.num_problems} problems. Accuracies and rates in %, with 95 % intervals of the mean "
-        "over problems; tokens per response: mean, median, 95th percentile, mean of right and of wrong answers. "
-        "pass@k and maj@k with k samples.",
-        head=[
-            "run",
-            "k",
-            "Avg@k",
-            "pass@k",
-            "maj@k",
-            "tokens",
-            "median",
-            "p95",
-            "right",
-            "wrong",
-            "cut off",
-            "no answer",
-        ],
-        rows=[
-            [
-                label,
-                str(row.num_samples),
-                with_interval(row.accuracy, percent),
-                percent(row.means[f"pass_at_{row.num_samples}"].value if row.num_samples > 1 else None),
-                percent(row.means["majority"].value),
-                with_interval(row.tokens, tokens),
-                *(tokens(row.statistics[key]) for key in STATISTICS),
-                percent(row.means["truncated_rate"].value),
-                percent(row.means["no_answer_rate"].value),
-            ]
-            for label, row in rows.items()
-        ],
+        caption=f"{name}: {next(iter(found.values())).num_problems} problems. Accuracies and rates in %, with 95 % "
+        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
+        "of wrong answers. pass@k and maj@k with k samples.",
+        head=list(rows[0]),
+        rows=[list(row.values()) for row in rows],
     )
+
+
+def _benchmark_cells(row: BenchmarkResult) -> dict[str, str]:
+    k = row.num_samples
+    return {
+        "k": str(k),
+        "Avg@k": with_interval(row.accuracy, percent),
+        "pass@k": percent(row.means[f"pass_at_{k}"].value) if k > 1 else "",
+        "maj@k": percent(row.means["majority"].value),
+        "tokens": with_interval(row.tokens, tokens),
+        "median": tokens(row.statistics["median_tokens"]),
+        "p95": tokens(row.statistics["p95_tokens"]),
+        "right": tokens(row.statistics["right_tokens"]),
+        "wrong": tokens(row.statistics["wrong_tokens"]),
+        "cut off": percent(row.means["truncated_rate"].value),
+        "no answer": percent(row.means["no_answer_rate"].value),
+    }
 
 
 def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
