@@ -15,14 +15,14 @@ from sampled_run import problem, write_run
 from leash_trl.analysis.behavior import (
     KEYWORDS,
     behavior,
+    behavior_csv,
+    behavior_table,
     keyword_counts,
     keyword_groups,
-    load_behavior,
     load_behaviors,
     over_training,
     training_steps,
 )
-from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
 from leash_trl.evaluation.results import load_results
 from leash_trl.evaluation.samples import SampledCompletion
 
@@ -129,6 +129,11 @@ PROBLEMS = [
 ]
 
 
+def only(folder):
+    (point,) = load_behaviors([folder])
+    return point
+
+
 def test_behavior_by_hand():
     result = behavior({"a": PROBLEMS}, "base", 7)
     # per problem: tokens 20 and 20; summary (1 + 3) / 2 = 2 and 0; rethink 0.5 and 0; plan 0.5 and 1
@@ -155,7 +160,7 @@ def test_behavior_can_match_by_case():
 
 def test_all_benchmarks_of_a_run_count_alike(tmp_path):
     more = [problem(0, completion("Thus", 40), completion("Thus", 40), name="q")]
-    result = load_behavior(write_run(tmp_path / "run", {"a": PROBLEMS, "b": more}, "base", step=3))
+    result = only(write_run(tmp_path / "run", {"a": PROBLEMS, "b": more}, "base", step=3))
     # means of a and b: tokens 20 and 40, summary 1 and 1, plan 0.75 and 0
     assert result.tokens.value == 30.0
     assert result.groups["summary"].value == 1.0
@@ -171,7 +176,7 @@ def test_tokens_have_the_interval_of_the_runs_results(tmp_path):
         for name, size in (("a", 9), ("b", 5))
     }
     folder = write_run(tmp_path / "run", benchmarks, "base")
-    tokens, expected = load_behavior(folder).tokens, load_results(folder).overall.tokens
+    tokens, expected = only(folder).tokens, load_results(folder).overall.tokens
     assert astuple(tokens) == pytest.approx(astuple(expected), rel=1e-12)
 
 
@@ -180,9 +185,9 @@ def test_an_unfinished_run_is_refused(tmp_path):
     samples = folder / "samples" / "a.jsonl"
     samples.write_text(samples.read_text().splitlines()[0] + "\n")
     with pytest.raises(ValueError, match=r"is not finished: a has 1 of 2 problems; run the command that began it"):
-        load_behavior(folder)
+        load_behaviors([folder])
     with pytest.raises(ValueError, match=r"has no run\.json"):
-        load_behavior(tmp_path)
+        load_behaviors([tmp_path])
 
 
 def test_checkpoints_are_sorted_by_step_only_if_steps_tell_them_apart():
@@ -214,7 +219,7 @@ def test_checkpoints_bear_the_labels_of_their_runs_in_the_order_of_their_steps(t
     assert [point.label for point in load_behaviors(runs)] == ["leash, step 9 (x)", "leash", "leash, step 9 (z)"]
 
 
-def test_table_csv_and_json_tell_the_numbers():
+def test_table_and_csv_tell_the_numbers():
     points = [behavior({"a": PROBLEMS}, "base", None), behavior({"a": PROBLEMS}, "leash", 5)]
     table = behavior_table(points)
     assert all(len(row) == len(table.head) for row in table.rows)
@@ -233,9 +238,6 @@ def test_table_csv_and_json_tell_the_numbers():
     assert (second["summary"], second["summary_low"]) == ("1.0", "0.0")
     assert (second["step"], second["summary_per_1000_tokens"]) == ("5", "50.0")
     assert float(second["summary_high"]) == points[1].groups["summary"].high
-    content = json.loads(behavior_json(points, case_sensitive=False))
-    assert content["checkpoints"][1]["groups"]["plan"]["value"] == 0.75
-    assert content["case_sensitive"] is False
 
 
 def test_the_command_writes_the_same_files_twice(tmp_path, capsys):
@@ -244,7 +246,7 @@ def test_the_command_writes_the_same_files_twice(tmp_path, capsys):
     runs = [str(write_run(tmp_path / f"run-{step}", {"a": PROBLEMS}, "leash", step=step)) for step in (20, 10)]
     for output in ("one", "two"):
         main([*runs, "--output", str(tmp_path / output)])
-    names = {"behavior.md", "behavior.csv", "behavior.json", "behavior.png"}
+    names = {"behavior.md", "behavior.csv", "behavior.png"}
     assert {path.name for path in (tmp_path / "one").iterdir()} == names
     assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in names)
     written = (tmp_path / "one" / "behavior.md").read_text()
@@ -257,9 +259,8 @@ def test_the_command_can_match_by_case(tmp_path):
 
     run = write_run(tmp_path / "run", {"a": PROBLEMS}, "leash")
     main([str(run), "--case_sensitive", "--output", str(tmp_path / "out")])
-    content = json.loads((tmp_path / "out" / "behavior.json").read_text())
-    assert content["case_sensitive"] is True
-    assert content["checkpoints"][0]["groups"]["rethink"]["value"] == 0.0
+    (row,) = csv.DictReader((tmp_path / "out" / "behavior.csv").read_text().splitlines())
+    assert row["rethink"] == "0.0"
 
 
 def test_the_command_says_what_is_no_run(tmp_path):

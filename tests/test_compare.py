@@ -26,7 +26,6 @@ from leash_trl.evaluation.comparison import (
     first_step_at_target,
     near_target_share,
     overshoot,
-    pareto_front,
     settling_error,
 )
 from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
@@ -205,41 +204,6 @@ def row_at(name, tokens, accuracy):
         "mean_tokens_interval": (tokens - 1, tokens + 1),
     }
     return dataclasses.replace(row, mean_tokens=tokens, accuracy=accuracy, **ends)
-
-
-def test_pareto_front_by_hand():
-    rows = {
-        name: row_at(name, *place)
-        for name, place in {"a": (40, 0.8), "b": (50, 0.9), "c": (60, 0.85), "d": (40, 0.7), "e": (90, 0.9)}.items()
-    }
-    assert pareto_front(list(rows.values())) == [rows["a"], rows["b"]]
-
-
-def test_labels_of_a_crowded_figure_cover_neither_each_other_nor_markers():
-    from leash_trl.figures import pareto_figure
-
-    rng = np.random.default_rng(0)
-    crowded = [row_at(f"method_{i}", rng.normal(44, 2.5), rng.normal(0.893, 0.012)) for i in range(14)]
-    rows = crowded + [row_at(f"other_{i}", rng.uniform(60, 120), rng.uniform(0.85, 0.92)) for i in range(10)]
-    figure = pareto_figure(rows, BASE)
-    figure.canvas.draw()
-    (axis,) = figure.axes
-    texts = [text for text in axis.texts if text.get_text()]
-    assert sorted(text.get_text() for text in texts) == sorted([row.name for row in rows] + ["base"])
-    boxes = [text.get_window_extent() for text in texts]
-    assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
-    markers = axis.transData.transform([(row.mean_tokens, row.accuracy) for row in rows])
-    assert not [box for box in boxes for x, y in markers if box.contains(x, y)]
-    frame = axis.get_window_extent()
-    assert all(frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1) for box in boxes)
-    assert figure.get_figwidth() * figure.dpi == 1200
-
-
-def test_figure_of_one_method():
-    from leash_trl.figures import pareto_figure
-
-    figure = pareto_figure([row_at("leash", 45.0, 0.9)], BASE)
-    assert {text.get_text() for text in figure.axes[0].texts} == {"leash", "base"}
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

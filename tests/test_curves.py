@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from event_file import write_events
 
-from leash_trl.analysis.event_files import event_files, read_event_files
+from leash_trl.analysis.curves import event_files, load_curves, load_runs, read_event_files
 from leash_trl.figures import PANELS, dynamics_figure
-from leash_trl.figures.curves import load_curves, load_runs
 
 
 CSV_HEAD = "_step,constraint/satisfaction_rate,constraint/lambda,constraint/avg_penalty,constraint/avg_length\n"

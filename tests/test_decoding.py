@@ -8,8 +8,7 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.evaluation.decoding.plain import Plain
-from leash_trl.evaluation.decoding.strategies import STRATEGIES, make_strategy, strategy_parameters
+from leash_trl.evaluation.decoding.strategies import STRATEGIES, Plain, make_strategy, strategy_parameters
 from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, run_scripts, step_seed
 from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word, unknown_token_share
 
@@ -104,19 +103,6 @@ def test_a_word_is_found_with_any_space_around_it(tokenizer):
         ids_with_word(tokenizer, "the answer", "boundary")
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters", "faults"),
-    [
-        ("budget_forcing", {"wait": "Attends", "num_ignore": 1}, ["wait is 'Attends'", "final_answer is"]),
-        ("budget_forcing", {"stop_thinking": "So the "}, ["stop_thinking is 'So the '", "final_answer is"]),
-        ("deer", {"boundary": "Attends"}, ["boundary is 'Attends'", "trial is", "end_thinking is"]),
-    ],
-)
-def test_check_names_every_text_that_the_tokenizer_cannot_write(tokenizer, name, parameters, faults):
-    with pytest.raises(ValueError, match="; ".join(f"{fault}.*" for fault in faults)):
-        make_strategy(name, **parameters).check(tokenizer, 40000)
-
-
 def test_check_is_silent_where_a_strategy_can_be_followed_and_heeds_the_limit(tokenizer):
     writable = make_strategy("budget_forcing", final_answer="So the ", max_thinking_tokens=90)
     writable.check(tokenizer, 100)
@@ -128,18 +114,18 @@ def test_check_is_silent_where_a_strategy_can_be_followed_and_heeds_the_limit(to
 @pytest.mark.parametrize(
     ("name", "parameter", "value", "expected"),
     [
-        ("deer", "threshold", "x", "a number"),
-        ("deer", "threshold", True, "a number"),
-        ("deer", "policy", 1, "a text"),
-        ("deer", "boundary", None, "a text"),
-        ("budget_forcing", "max_thinking_tokens", "many", "a whole number"),
-        ("budget_forcing", "max_thinking_tokens", 10.0, "a whole number"),
-        ("budget_forcing", "num_ignore", True, "a whole number"),
-        ("budget_forcing", "counts_wait", 1, "true or false"),
+        ("deer", "threshold", "x", "float"),
+        ("deer", "threshold", True, "float"),
+        ("deer", "policy", 1, "str"),
+        ("deer", "boundary", None, "str"),
+        ("budget_forcing", "max_thinking_tokens", "many", "int"),
+        ("budget_forcing", "max_thinking_tokens", 10.0, "int"),
+        ("budget_forcing", "num_ignore", True, "int"),
+        ("budget_forcing", "counts_wait", 1, "bool"),
     ],
 )
 def test_a_parameter_of_another_type_is_named_with_the_type_it_must_have(name, parameter, value, expected):
-    with pytest.raises(ValueError, match=f"{name}'s {parameter} is {value!r}, but must be {expected}"):
+    with pytest.raises(ValueError, match=f"{name}'s {parameter} is {value!r}, but must be of type {expected}"):
         make_strategy(name, **{parameter: value})
 
 

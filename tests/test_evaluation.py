@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from leash_trl.evaluation.evaluate import GradedSamples, summarize
 from leash_trl.evaluation.intervals import mean_share
-from leash_trl.evaluation.summary import GradedSamples, summarize
 
 
 def test_summary_by_hand():

@@ -1,5 +1,6 @@
 """Figures: what they show, that words do not cover each other, and the files they become."""
 
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -11,13 +12,12 @@ from matplotlib.figure import Figure
 from sampled_run import completion, problem, write_run
 
 from leash_trl.analysis import page
-from leash_trl.analysis.behavior import Behavior
-from leash_trl.analysis.comparison_section import read_rows
-from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.analysis.comparisons import read_trade_offs
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.figures import (
     NARROW,
     WIDE,
+    TradeOff,
     behavior_figure,
     budget_figure,
     check_format,
@@ -28,7 +28,7 @@ from leash_trl.figures import (
     write_figure,
 )
 from leash_trl.figures.curves import Curves
-from leash_trl.figures.drawing import line_style
+from leash_trl.figures.drawing import COLORS, line_style
 
 
 GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"
@@ -49,18 +49,20 @@ def evaluations(label):
     return curves(label, {"eval_mean_length": [90, np.nan, 70], "eval_accuracy": [0.5, np.nan, 0.6]})
 
 
-def behavior_point(label, step, tokens=100.0):
-    estimates = {
-        group: Estimate(value, value - 1, value + 1) for group, value in {"summary": 6.0, "plan": 2.0}.items()
-    }
-    return Behavior(label, step, 2, 4, Estimate(tokens, tokens - 9, tokens + 9), estimates, {})
+def behavior(labels, steps=None, columns=2, tokens=(100.0, 60.0)):
+    """A figure of two groups of keywords."""
+    size = len(labels)
+    lengths = [Estimate(value, value - 9, value + 9) for value in tokens[:size]] or []
+    lengths += [Estimate(100.0, 91.0, 109.0)] * (size - len(lengths))
+    groups = {group: [Estimate(value, value - 1, value + 1)] * size for group, value in GROUPS.items()}
+    return behavior_figure(labels, steps, lengths, groups, columns)
+
+
+GROUPS = {"summary": 6.0, "plan": 2.0}
 
 
 def row(name, tokens, accuracy):
-    ends = (tokens - 5, tokens + 5)
-    return ComparisonRow(
-        name, (), accuracy, (accuracy - 0.1, accuracy + 0.1), tokens, tokens, mean_tokens_interval=ends
-    )
+    return TradeOff(name, Estimate(accuracy, accuracy - 0.1, accuracy + 0.1), Estimate(tokens, tokens - 5, tokens + 5))
 
 
 def legend_labels(figure):
@@ -99,11 +101,10 @@ def write_figure_to_draw(figure: Figure):
 
 
 FIGURES = {
-    "front of one": lambda: pareto_figure([row("a", 50.0, 0.6)], row("b", 90.0, 0.5)),
-    "front of two": lambda: pareto_figure([row("a", 50.0, 0.4)], row("b", 90.0, 0.5)),
-    "behavior over steps": lambda: behavior_figure([behavior_point("a", 0), behavior_point("a", 50)]),
-    "behavior of runs": lambda: behavior_figure([behavior_point("a", None), behavior_point("b", None)], columns=1),
-    "behavior of one": lambda: behavior_figure([behavior_point("a", 7)]),
+    "pareto": lambda: pareto_figure([row("LEASH", 50.0, 0.6), row("a", 55.0, 0.6)], row("b", 90.0, 0.5)),
+    "behavior over steps": lambda: behavior(["a", "a"], [0, 50]),
+    "behavior of runs": lambda: behavior(["a", "b"], columns=1),
+    "behavior of one": lambda: behavior(["a"], [7]),
     "budget": lambda: budget_figure({f"run {i}": CURVE for i in range(6)}),
     "dynamics": lambda: dynamics_figure([batches("a", target=46), batches("b", target=46)]),
     "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
@@ -130,7 +131,7 @@ def test_legends_name_what_is_drawn_and_nothing_that_looks_like_it(name):
             assert own
             assert all(is_drawn(line) and look(line) == look(handle) for line in own)
             assert {line.get_label() for line in lines if look(line) == look(handle)} == {text.get_text()}
-    assert any(len(legend.get_texts()) > 0 for legend, _ in legends) is (name != "front of one")
+    assert any(len(legend.get_texts()) > 0 for legend, _ in legends) is (name != "pareto")
 
 
 def luminance(color):
@@ -250,8 +251,11 @@ def test_curves_do_not_touch_the_edges(values):
 @pytest.mark.parametrize("number", [1, 6])
 def test_figures_for_a_phone_are_narrow_and_legible(number):
     runs = [batches(f"leash {i}", size=12, target=46) for i in range(number)]
-    points = [behavior_point(f"some model {i}", None) for i in range(number)]
-    narrow = [dynamics_figure(runs, 2), training_figure(runs, 1), behavior_figure(points, 1)]
+    narrow = [
+        dynamics_figure(runs, 2),
+        training_figure(runs, 1),
+        behavior([f"some model {i}" for i in range(number)], columns=1),
+    ]
     narrow.append(budget_figure({run.label: CURVE for run in runs}, width=NARROW))
     narrow.append(
         pareto_figure([row(f"{i}", 50.0 + i, 0.5) for i in range(number)], row("b", 99.0, 0.5), width=NARROW)
@@ -303,7 +307,7 @@ def test_budget_figures_of_long_names_are_legible(number):
 
 
 def test_behavior_over_steps():
-    figure = behavior_figure([behavior_point("a", 0, 100.0), behavior_point("a", 50, 60.0)])
+    figure = behavior(["a", "a"], [0, 50])
     left, right = figure.axes
     assert left.lines[0].get_xydata().tolist() == [[0, 100], [50, 60]]
     assert left.get_xlabel() == "training step"
@@ -315,13 +319,13 @@ def test_behavior_over_steps():
 
 
 def test_behavior_of_runs_without_steps_has_their_whole_names_on_lines_that_fit():
-    figure = behavior_figure([behavior_point("base", None), behavior_point("a" * 40, None)])
+    figure = behavior(["base", "a" * 40])
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["base", f"{'a' * 24}\n{'a' * 16}"]
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 1]
 
 
 def test_models_without_steps_are_not_joined_by_lines():
-    figure = behavior_figure([behavior_point("base", None), behavior_point("other", None)])
+    figure = behavior(["base", "other"], tokens=(100.0, 100.0))
     left, right = figure.axes
     assert {line.get_linestyle() for axis in (left, right) for line in axis.lines} == {"None"}
     bars = [segment.tolist() for segment in left.collections[0].get_segments()]
@@ -334,14 +338,8 @@ def test_models_without_steps_are_not_joined_by_lines():
     assert_nothing_overlaps(figure)
 
 
-def test_a_base_without_a_step_begins_the_line():
-    figure = behavior_figure([behavior_point("base", None), behavior_point("leash", 50)])
-    assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 50]
-    assert figure.axes[0].lines[0].get_linestyle() == "-"
-
-
 def test_behavior_of_one_checkpoint_shows_its_interval():
-    figure = behavior_figure([behavior_point("base", 7)])
+    figure = behavior(["base"], [7])
     (bar,) = figure.axes[0].collections
     assert bar.get_segments()[0].tolist() == [[7, 91], [7, 109]]
     assert figure.axes[0].get_xticks().tolist() == [7]
@@ -368,11 +366,51 @@ def test_labels_of_the_pareto_figure_hide_no_bar(number, width):
     )
 
 
-def test_labels_hide_no_bar_among_the_methods_of_the_readme():
-    rows = [row for row in read_rows(GYM_SEEDS) if row.seeds == (0,)]
-    assert len(rows) > 20
-    base = row("base", 108.0, 0.83)
-    assert len(hidden_bars(pareto_figure(rows, base), [*rows, base])) <= 1
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_labels_of_all_recorded_methods_cover_neither_each_other_nor_markers(width):
+    base, *rows = read_trade_offs(GYM_SEEDS)
+    figure = pareto_figure(rows, base, width=width)
+    figure.canvas.draw()
+    (axis,) = figure.axes
+    assert len(axis.texts) == len(rows) + 2 > 20  # and the base and the target
+    assert not overlapping(axis.texts)
+    boxes, frame = [text.get_window_extent() for text in axis.texts], axis.get_window_extent()
+    markers = axis.transData.transform([(row.tokens.value, row.accuracy.value) for row in rows])
+    assert not [box for box in boxes for x, y in markers if box.contains(x, y)]
+    assert all(frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1) for box in boxes)
+
+
+def test_the_picture_of_the_readme_tells_the_recorded_numbers():
+    # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
+    svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")
+    told = html.unescape(re.search("<desc>(.*?)</desc>", svg)[1])
+    assert told == "; ".join(map(str, read_trade_offs(GYM_SEEDS)))
+    assert "LEASH: accuracy 0.854 [0.783, 0.925], tokens 38.6 [38.2, 39.1]" in told  # as compare_results.md has it
+    assert told.startswith("base: accuracy 0.777 [0.765, 0.789]")
+    assert len(svg) < 200_000
+
+
+def test_one_long_interval_of_many_does_not_set_the_frame():
+    rows = [row(f"{i}", 50.0 + i, 0.7 + 0.01 * i) for i in range(6)]
+    wide = TradeOff("wide", Estimate(0.7, 0.0, 1.0), Estimate(50.0, 1.0, 500.0))
+    narrow = pareto_figure(rows, row("base", 90.0, 0.7)).axes[0]
+    with_wide = pareto_figure([*rows, wide], row("base", 90.0, 0.7)).axes[0]
+    assert with_wide.get_ylim() == pytest.approx(narrow.get_ylim(), abs=0.05)
+    assert with_wide.get_xlim()[0] > 40
+    low, high = pareto_figure([wide], row("base", 90.0, 0.7)).axes[0].get_ylim()
+    assert high > 1.0 > 0.0 > low
+
+
+def test_marks_and_target_of_the_pareto_figure():
+    rows = [TradeOff(name, Estimate(0.7, 0.6, 0.8), Estimate(50.0, 49.0, 51.0), 46) for name in ("LEASH", "ALP")]
+    axis = pareto_figure(rows, row("base", 90.0, 0.7)).axes[0]
+    looks = {text.get_text(): (text.get_color(), text.get_fontweight()) for text in axis.texts}
+    assert looks == {
+        " target 46": ("black", "normal"),
+        "LEASH": (COLORS[1], "bold"),
+        "ALP": ("black", "normal"),
+        "base": ("black", "normal"),
+    }
 
 
 def hidden_bars(figure, rows):
@@ -384,8 +422,8 @@ def hidden_bars(figure, rows):
         (row.name, to_pixels(ends))
         for row in rows
         for ends in (
-            [(row.mean_tokens, end) for end in row.accuracy_interval],
-            [(end, row.accuracy) for end in row.mean_tokens_interval],
+            [(row.tokens.value, row.accuracy.low), (row.tokens.value, row.accuracy.high)],
+            [(row.tokens.low, row.accuracy.value), (row.tokens.high, row.accuracy.value)],
         )
     ]
     boxes = {text.get_text(): text.get_window_extent() for text in axis.texts if text.get_text()}
@@ -400,13 +438,11 @@ def hidden_bars(figure, rows):
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ending", "head"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
-)
+@pytest.mark.parametrize(("ending", "head"), [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_the_same_figure_gives_the_same_bytes(tmp_path, ending, head):
     paths = [tmp_path / name / f"figure.{ending}" for name in ("one", "two")]
     for path in paths:
-        write_figure(dynamics_figure([batches("leash", target=46)]), path)
+        write_figure(budget_figure({"leash": CURVE}), path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert paths[0].read_bytes().startswith(head)
     assert b"Date" not in paths[0].read_bytes()
@@ -430,13 +466,27 @@ def test_inline_svg_takes_the_colours_of_the_page():
     assert "<metadata" not in svg
 
 
+def test_an_svg_file_is_dark_where_the_screen_is_and_has_words(tmp_path):
+    figure = pareto_figure([row("<LEASH>", 50.0, 0.6)], row("b", 90.0, 0.5))
+    write_figure(figure, tmp_path / "figure.svg")
+    root = ElementTree.parse(tmp_path / "figure.svg").getroot()
+    description, style = list(root)[:2]
+    assert description.text == figure.get_label()
+    assert "<LEASH>: accuracy 0.600" in description.text
+    drawn = (tmp_path / "figure.svg").read_text().split("</style>", 1)[1]
+    for color in set(re.findall(r"(?:fill|stroke): #(?:000000|ffffff)", drawn)):
+        assert f'[style*="{color}"]' in style.text
+    ink, card = re.search(r"svg { fill: (#\w+)", style.text)[1], "#0d1117"
+    assert contrast(ink, card) > 10
+
+
 def test_a_figure_that_is_drawn_twice_does_not_move():
     figure = dynamics_figure([batches(name, target=46) for name in ("leash", "alp")])
     assert inline_svg(figure, "x", "x") == inline_svg(figure, "x", "x")
 
 
 def test_figures_on_one_page_share_no_ids():
-    figure = dynamics_figure([batches("leash")])
+    figure = budget_figure({"leash": CURVE})
     ids = [re.findall(r'\bid="([^"]+)"', inline_svg(figure, name, "x")) for name in ("one", "two")]
     assert ids[0]
     assert not set(ids[0]) & set(ids[1])
@@ -509,7 +559,7 @@ def test_a_folder_that_holds_training_runs_is_drawn(tmp_path, shared_data):
 
 
 def test_means_over_different_benchmarks_are_not_drawn(tmp_path):
-    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, trade_offs
 
     problems = [problem(0, completion("1", 30, True))]
     results = load_evaluated_runs(
@@ -518,18 +568,18 @@ def test_means_over_different_benchmarks_are_not_drawn(tmp_path):
             write_run(tmp_path / "leash", {"gym": problems}, "leash"),
         ]
     )
-    for draw in (budget_curves, pareto_rows):
+    for draw in (budget_curves, trade_offs):
         with pytest.raises(ValueError, match=r"'base' has gym, aime; 'leash' has gym; choose one that all have"):
             draw(results)
         assert len(draw(results, "gym")) == 2
 
 
 def test_one_benchmark_can_be_chosen(evaluated):
-    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, trade_offs
 
     results = load_evaluated_runs([evaluated("leash", 30)])
     # right: three of four; the wrong one is the longer one of the second problem
-    assert [(row.name, row.accuracy, row.mean_tokens) for row in pareto_rows(results, "gym")] == [
+    assert [(row.name, row.accuracy.value, row.tokens.value) for row in trade_offs(results, "gym")] == [
         ("leash", 0.75, 34.5)
     ]
     curve = budget_curves(results, "gym")["leash"]

@@ -121,8 +121,7 @@ def test_shipped_tokenizer_is_the_one_the_code_builds(tokenizer):
 def test_shipped_model_does_what_its_record_says():
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from leash_trl.evaluation.evaluate import evaluate
-    from leash_trl.evaluation.summary import summarize
+    from leash_trl.evaluation.evaluate import evaluate, summarize
     from leash_trl.gym import CHECKPOINT
     from leash_trl.gym.dataset import gym_problems
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,9 +15,8 @@ from hypothesis import strategies as st
 from sampled_run import completion, problem, write_run
 
 from leash_trl.analysis.before_and_after import chosen, sample_pairs
-from leash_trl.analysis.evaluated_runs import load_evaluated_runs
+from leash_trl.analysis.evaluated_runs import headline, load_evaluated_runs
 from leash_trl.analysis.evaluation_section import evaluation_section
-from leash_trl.analysis.headline import headline
 from leash_trl.analysis.page import (
     LONG_TEXT,
     Page,
@@ -24,17 +24,16 @@ from leash_trl.analysis.page import (
     Section,
     Table,
     escape_markdown,
-    markdown_table,
     to_html,
     to_markdown,
 )
-from leash_trl.analysis.report import build_page
+from leash_trl.analysis.report import build_page, write_report
 from leash_trl.analysis.run_folders import find_runs, kinds_of, runs_of_kind
 from leash_trl.analysis.training_section import _final_table, run_settings
 from leash_trl.cli.main import main
+from leash_trl.evaluation.changes import Change, compare_results
 from leash_trl.evaluation.intervals import Estimate
-from leash_trl.evaluation.numbers import percent, plain, points, tokens, with_interval
-from leash_trl.evaluation.results import Change, compare_results, load_results
+from leash_trl.evaluation.results import load_results
 from leash_trl.figures.curves import Curves
 
 
@@ -85,59 +84,75 @@ def problems(tokens, num_right=1, name="p"):
     ]
 
 
-@pytest.fixture
-def evaluated(tmp_path):
-    def make(label, tokens, num_right=1, step=None, names=("gym", "aime")):
-        benchmarks = {name: problems(tokens, num_right) for name in names}
-        return write_run(tmp_path / f"eval-{tokens}-{step}", benchmarks, label, step=step)
-
-    return make
+def write_evaluation(folder, label, tokens, num_right=1, step=None, names=("gym", "aime")):
+    benchmarks = {name: problems(tokens, num_right) for name in names}
+    return write_run(folder / f"eval-{tokens}-{step}", benchmarks, label, step=step)
 
 
-@pytest.fixture
-def trained(tmp_path):
-    def make(name="leash", target=46):
-        folder = tmp_path / "runs" / name
-        folder.mkdir(parents=True)
-        rows = [
-            {"step": step, "leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1 * step, "leash/accuracy": 0.5}
-            for step in (1, 2, 3)
-        ]
-        state = {"method": name, "target_length": target, "controller": {}}
-        (folder / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": rows}))
-        (folder / "leash_state.json").write_text(json.dumps(state))
-        return folder
-
-    return make
+def write_training(folder, name="leash", target=46):
+    run = folder / "runs" / name
+    run.mkdir(parents=True)
+    rows = [
+        {"step": step, "leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1 * step, "leash/accuracy": 0.5}
+        for step in (1, 2, 3)
+    ]
+    state = {"method": name, "target_length": target, "controller": {}}
+    (run / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": rows}))
+    (run / "leash_state.json").write_text(json.dumps(state))
+    return run
 
 
-@pytest.fixture
-def compared(tmp_path):
+def write_comparison(folder):
     """A folder with the tables of `leash compare`, written by the code that `leash compare` uses."""
     from test_compare import BASE, row_at
 
     from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
 
-    folder = tmp_path / "compare"
-    folder.mkdir()
+    run = folder / "compare"
+    run.mkdir()
     rows = [BASE, row_at("LEASH", 45.0, 0.9), row_at("ALP, tuned", 50.0, 0.8)]
-    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{markdown_table(rows)}\n\n{LEGEND}\n")
-    (folder / "table.csv").write_text(csv_table(rows))
-    (folder / "seeds.csv").write_text(csv_table(rows[1:]))
-    return folder
+    (run / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{markdown_table(rows)}\n\n{LEGEND}\n")
+    (run / "table.csv").write_text(csv_table(rows))
+    (run / "seeds.csv").write_text(csv_table(rows[1:]))
+    return run
 
 
-def test_numbers_by_hand():
-    assert [percent(0.12345), percent(None), tokens(16912.4), tokens(46.04), tokens(None)] == [
-        "12.3",
-        "",
-        "16,912",
-        "46.0",
-        "",
-    ]
-    assert [plain(0.58061), plain(63.52), plain(0), plain(None)] == ["0.581", "63.5", "0", ""]
-    assert with_interval(Estimate(-0.0001, -0.123, 0.05), points) == "+0.0 [-12.3, +5.0]"
-    assert with_interval(Estimate(999.0, 10.0, 1000.0), tokens) == "999.0 [10.0, 1,000]"
+@pytest.fixture
+def evaluated(tmp_path):
+    return partial(write_evaluation, tmp_path)
+
+
+@pytest.fixture
+def trained(tmp_path):
+    return partial(write_training, tmp_path)
+
+
+@pytest.fixture
+def compared(tmp_path):
+    return write_comparison(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """Paths of a comparison, two evaluated runs, of which the first has a hostile label, and a training run."""
+    folder = tmp_path_factory.mktemp("everything")
+    runs = [write_evaluation(folder, HOSTILE, 40), write_evaluation(folder, "leash", 20)]
+    return [write_comparison(folder), *runs, write_training(folder)]
+
+
+@pytest.fixture(scope="module")
+def page(everything):
+    return build_page(everything, HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def html(page):
+    return to_html(page)
+
+
+@pytest.fixture(scope="module")
+def markdown(page):
+    return to_markdown(page, "figures")
 
 
 def test_kinds_are_told_by_what_lies_there(evaluated, trained, compared, tmp_path, shared_data):
@@ -353,9 +368,7 @@ def test_comparisons_are_taken_as_they_are(compared):
     assert [row[0] for row in table.rows] == ["base", "LEASH", "ALP, tuned"]
     assert all(len(row) == len(table.head) for row in table.rows)
     labels = {text.get_text() for text in picture.figure.axes[0].texts}
-    assert {"base", "LEASH", "ALP, tuned"} <= labels
-    legend = [text.get_text() for text in picture.figure.axes[0].get_legend().get_texts()]
-    assert legend == ["target 46"]  # LEASH alone is the front, which has no line
+    assert labels == {"base", "LEASH", "ALP, tuned", " target 46"}
     assert table.head[:3] == ["method", "change", "seeds"]
     assert table.rows[1][:4] == ["LEASH", "-55.0%", "1", "0.900 [0.870, 0.930]"]
 
@@ -368,23 +381,17 @@ def test_a_comparison_that_is_not_whole_is_an_error(compared):
     assert kinds_of(compared) == []
 
 
-def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
-    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "All of it", date="today")
-    text = to_html(page)
-    reader = Reader(text)
-    assert [section.title for section in page.sections] == [
-        "Comparison: compare",
-        "Evaluation",
-        "Before and after",
-        "Training",
-    ]
+def test_html_is_complete_and_needs_nothing_else(page, html):
+    reader = Reader(html)
+    titles = ["Comparison: compare", "Evaluation", "Before and after", "Training"]
+    assert [section.title for section in page.sections] == titles
     assert not reader.named("script")
     assert not reader.named("link")
     assert not reader.named("img")
     # the names of XML's own formats are no requests
-    addresses = set(re.findall(r"https?://[^\"' )<]+", text))
+    addresses = set(re.findall(r"https?://[^\"' )<]+", html))
     assert addresses == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    assert "@import" not in text
+    assert "@import" not in html
     ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
     links = [attributes["href"] for attributes in reader.named("a")]
@@ -393,42 +400,37 @@ def test_html_is_whole_and_needs_nothing_else(evaluated, trained, compared):
     drawings = reader.named("svg")
     assert len(drawings) == len(page.pictures) == 6
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
-    assert ">today</p>" in text
 
 
-def test_tables_are_marked_up_and_whole(evaluated):
-    page = build_page([evaluated("base", 40)], "t")
-    reader = Reader(to_html(page))
-    tables = [block for block in page.sections[0].blocks if block.kind == "table"]
+def tables_of(page):
+    return [block for section in page.sections for block in section.blocks if block.kind == "table"]
+
+
+def test_tables_are_marked_up_and_complete(page, html):
+    reader, tables = Reader(html), tables_of(page)
     assert reader.tables == [[list(table.head), *map(list, table.rows)] for table in tables]
     scopes = [attributes.get("scope") for attributes in reader.named("th")]
     assert scopes.count("col") == sum(len(table.head) for table in tables)
     assert scopes.count("row") == sum(len(table.rows) for table in tables)
 
 
-def test_hostile_labels_stay_text(evaluated, trained):
-    page = build_page([evaluated(HOSTILE, 40), evaluated("leash", 20), trained()], HOSTILE)
-    text = to_html(page)
-    reader = Reader(text)
-    assert not reader.named("script")
-    assert "&lt;script&gt;" in text
-    assert reader.tables[0][1][0] == HOSTILE
+def test_hostile_labels_stay_text(page, html, markdown):
+    assert "&lt;script&gt;" in html
+    assert Reader(html).tables[1][1][0] == HOSTILE
     assert all("<script" not in picture.svg for picture in page.pictures)
-    markdown = to_markdown(page, "figures")
     assert "<script" not in markdown
     assert "](javascript" not in markdown
 
 
-def test_markdown_tables_keep_their_shape(evaluated):
-    page = build_page([evaluated(HOSTILE, 40), evaluated("leash", 20)], "t")
-    text = to_markdown(page, "figures")
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
-    tables = [block for block in page.sections[0].blocks if block.kind == "table"]
+def test_markdown_tables_keep_their_shape(page, markdown):
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    tables = tables_of(page)
     assert len(rows) == sum(len(table.rows) + 2 for table in tables)
     widths = [len(re.findall(r"(?<!\\)\|", row)) - 1 for row in rows]
     assert widths == [len(table.head) for table in tables for _ in range(len(table.rows) + 2)]
-    assert text.startswith("# t\n\n**leash against &lt;script&gt;")
-    assert "\n\n\n" not in text
+    assert markdown.startswith("# &lt;script&gt;")
+    assert "\n\n**leash against &lt;script&gt;" in markdown
+    assert "\n\n\n" not in markdown
 
 
 @given(st.text())
@@ -442,24 +444,22 @@ def test_escaped_text_is_one_line_without_tags_and_cells(text):
 
 def test_markdown_table_by_hand():
     table = Table("What | it is.", ["run", "a|b"], [["x", "1"], ["y", ""]])
-    assert markdown_table(table) == "| run | a\\|b |\n| --- | ---: |\n| x | 1 |\n| y |  |\n\nWhat \\| it is."
+    assert table.to_markdown() == "| run | a\\|b |\n| --- | ---: |\n| x | 1 |\n| y |  |\n\nWhat \\| it is."
 
 
-def test_a_page_of_one_section_has_no_contents_and_no_date():
+def test_a_page_of_one_section_has_no_contents():
     text = to_html(Page("t", [Section("One", [Paragraph("a < b")])]))
     assert "<nav" not in text
     assert "<p>a &lt; b</p>" in text
-    assert 'class="faint"' not in text
 
 
 def files_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_the_same_inputs_give_the_same_bytes(evaluated, trained, compared, tmp_path, capsys):
-    paths = [str(path) for path in (compared, evaluated("base", 40), evaluated("leash", 20), trained())]
-    for name in ("one", "two"):
-        assert main(["report", *paths, "--output", str(tmp_path / name)]) == 0
+def test_the_same_inputs_give_the_same_bytes(everything, page, tmp_path, capsys):
+    assert main(["report", *map(str, everything), "--title", HOSTILE, "--output", str(tmp_path / "one")]) == 0
+    write_report(page, tmp_path / "two")
     first, second = files_of(tmp_path / "one"), files_of(tmp_path / "two")
     assert first == second
     figures = {"comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics"}
@@ -469,34 +469,26 @@ def test_the_same_inputs_give_the_same_bytes(evaluated, trained, compared, tmp_p
     assert "report.html" in capsys.readouterr().out
 
 
-def test_the_baseline_can_be_chosen(evaluated, tmp_path):
-    first, second = str(evaluated("first", 40)), str(evaluated("second", 20))
-    assert main(["report", first, second, "--baseline", second, "--output", str(tmp_path / "out")]) == 0
-    assert "difference from second" in (tmp_path / "out" / "report.md").read_text()
-
-
 def test_a_baseline_that_is_no_evaluation_is_an_error(evaluated, trained, tmp_path, capsys):
     run = trained()
     assert main(["report", str(evaluated("base", 40)), "--baseline", str(run), "--output", str(tmp_path / "out")]) == 2
     assert f"baseline is '{run}', but must be a folder that leash eval wrote" in capsys.readouterr().err
 
 
-def test_the_baseline_counts_once_however_it_is_written(evaluated, monkeypatch):
+def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(evaluated, monkeypatch):
     first, second = evaluated("first", 40), evaluated("second", 20)
     monkeypatch.chdir(first.parent)
-    page = build_page([first, second], "t", baseline=Path(second.name))
-    table = next(block for block in page.sections[0].blocks if block.kind == "table")
+    table = tables_of(build_page([first, second], "t", baseline=Path(second.name)))[0]
     assert [row[0] for row in table.rows] == ["second", "first"]
+    assert "difference from second" in table.caption
 
 
-def test_figures_shrink_to_a_phone_and_only_wide_ones_scroll(evaluated, trained, compared):
-    page = build_page([compared, evaluated("base", 40), evaluated("leash", 20), trained()], "t")
+def test_figures_shrink_to_a_phone_and_only_wide_ones_scroll(page, html, evaluated):
     assert [picture.name for picture in page.pictures if picture.is_wide] == ["comparison-1"]
-    text = to_html(page)
-    assert text.count('class="scroll wide"') == 1
-    assert "width: 100%; max-width: 40rem; height: auto" in text
-    many = build_page([evaluated(f"leash {tokens}", tokens) for tokens in range(30, 38)], "t")
-    assert [picture.name for picture in many.pictures if picture.is_wide] == ["evaluation-pareto"]
+    assert html.count('class="scroll wide"') == 1
+    assert "width: 100%; max-width: 40rem; height: auto" in html
+    many = evaluation_section([evaluated(f"leash {tokens}", tokens) for tokens in range(30, 37)])
+    assert [block.name for block in many.blocks if block.kind == "picture" and block.is_wide] == ["evaluation-pareto"]
 
 
 def test_mistakes_are_one_line(tmp_path, evaluated, capsys):
@@ -676,9 +668,8 @@ def test_runs_without_a_common_problem_are_not_shown_beside_each_other(evaluated
 # --- phones ----------------------------------------------------------------------------------------------------------
 
 
-def test_differences_come_first_in_every_table(evaluated):
-    page = build_page([evaluated("base", 40), evaluated("leash", 20)], "t")
-    heads = [table[0][1:] for table in Reader(to_html(page)).tables]
+def test_differences_come_first_in_every_table(page):
+    heads = [table.head[1:] for table in tables_of(page)]
     with_changes = [[cell.startswith("Δ") or " Δ " in cell for cell in head] for head in heads]
     with_changes = [flags for flags in with_changes if any(flags)]
     assert len(with_changes) == 2

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.intervals import mean_amount, mean_over_benchmarks, mean_share, mean_share_difference
-from leash_trl.evaluation.results import compare_results, interval_warning, load_results, ratio_minus_one
+from leash_trl.evaluation.changes import compare_results
+from leash_trl.evaluation.intervals import (
+    mean_amount,
+    mean_over_benchmarks,
+    mean_share,
+    mean_share_difference,
+    ratio_minus_one,
+)
+from leash_trl.evaluation.results import interval_warning, load_results
 
 
 # accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
@@ -32,7 +39,7 @@ def values(row):
 
 def test_benchmark_by_hand(run):
     aime = run.benchmarks[0]
-    assert (aime.name, aime.num_problems, aime.num_samples, aime.is_partial) == ("aime", 2, 4, False)
+    assert (aime.name, aime.num_problems, aime.num_graded, aime.num_samples) == ("aime", 2, 2, 4)
     assert values(aime) == pytest.approx(
         {
             "accuracy": 1 / 2,
@@ -66,10 +73,11 @@ def test_benchmark_by_hand(run):
 
 
 def test_every_mean_has_the_interval_of_its_kind(run):
-    means, problems = run.benchmarks[0].means, run.problems["aime"]
-    assert means["accuracy"] == mean_share(problems.accuracy)
+    means = run.benchmarks[0].means
+    assert run.problems["aime"] == {"p0": (3 / 4, 31.0), "p1": (1 / 4, 50.0)}
+    assert means["accuracy"] == mean_share(np.array([3 / 4, 1 / 4]))
     assert means["pass_at_4"] == mean_share(np.ones(2))
-    assert means["tokens"] == mean_amount(problems.tokens)
+    assert means["tokens"] == mean_amount(np.array([31.0, 50.0]))
 
 
 def test_few_problems_are_warned_of(tmp_path, run):
@@ -156,18 +164,6 @@ def test_an_unfinished_run_is_refused(tmp_path):
         ValueError, match="aime has 1 of 2 problems, gpqa has 0 of 5 problems; run the command that began it"
     ):
         load_results(folder)
-
-
-def test_a_partial_run_is_marked_and_leaves_out_what_has_no_problem(tmp_path):
-    folder = write_run(tmp_path / "run", {"aime": [EASY], "amc": [SOLVED]}, expected={"aime": 2, "gpqa": 5})
-    run = load_results(folder, allow_partial=True)
-    assert [(row.name, row.is_partial) for row in run.rows] == [("aime", True), ("amc", False), ("overall", True)]
-    assert (run.overall.num_problems, run.overall.num_expected) == (2, 8)
-
-
-def test_a_run_without_any_problem_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds no samples yet"):
-        load_results(write_run(tmp_path / "run", {"aime": []}, expected={"aime": 3}), allow_partial=True)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +291,7 @@ def test_unscorable_completions_are_left_out_of_accuracy_and_said(tmp_path, capl
     lost = problem(1, *(completion("1", 10, None) for _ in range(4)))
     results = load_results(write_run(tmp_path / "run", {"aime": [mixed, lost]}))
     row = results.benchmarks[0]
-    assert (row.num_problems, row.num_graded, row.is_partial, results.problems["aime"].ids) == (2, 1, False, ("p0",))
+    assert (row.num_problems, row.num_graded, results.problems["aime"]["p1"]) == (2, 1, None)
     found = values(row)
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["pass_at_2"] == 1.0  # of 3 pairs
@@ -318,7 +314,7 @@ def test_runs_are_compared_on_the_problems_that_both_have_graded(tmp_path):
     base, leash = with_lost(tmp_path / "base", {0}), with_lost(tmp_path / "leash", {1}, right={3})
     change = compare_results(leash, base).benchmarks[0]
     assert change.accuracy == mean_share_difference(np.array([0.0, 1.0]), num_samples=1)
-    assert (change.tokens.value, leash.overall.is_partial) == (0.0, False)
+    assert change.tokens.value == 0.0
     warning = interval_warning([base, leash])
     assert "\n" not in warning
     assert all(words in warning for words in ("1 of 4 of aime in 'base'", "1 of 4 of aime in 'leash'"))

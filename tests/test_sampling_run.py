@@ -9,19 +9,15 @@ import pytest
 from datasets import Dataset
 
 from leash_trl.engines.engine import Generation, SamplingSettings
-from leash_trl.evaluation import sampling_run
-from leash_trl.evaluation.decoding.plain import Plain
-from leash_trl.evaluation.decoding.strategies import make_strategy
-from leash_trl.evaluation.samples import read_samples
+from leash_trl.evaluation import resuming, sampling_run
+from leash_trl.evaluation.decoding.strategies import Plain, make_strategy
+from leash_trl.evaluation.resuming import check_run, grade_again, num_done
+from leash_trl.evaluation.samples import read_samples, samples_path
 from leash_trl.evaluation.sampling_run import (
     SamplingPlan,
     check_prompts,
-    check_run,
     completion_seed,
-    grade_again,
-    num_done,
     sample_problems,
-    samples_path,
 )
 from leash_trl.rewards.grading import Grade
 
@@ -317,11 +313,12 @@ def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(t
     run(SumEngine(tokenizer), sums, whole, plan())
     real = sampling_run.grade
     lost = Grade("15", None, "lost its worker")
-    monkeypatch.setattr(
-        sampling_run,
-        "grade",
-        lambda texts, *rest: [lost if verdict.answer == "15" else verdict for verdict in real(texts, *rest)],
-    )
+
+    def failing(texts, *rest):
+        return [lost if verdict.answer == "15" else verdict for verdict in real(texts, *rest)]
+
+    monkeypatch.setattr(sampling_run, "grade", failing)
+    monkeypatch.setattr(resuming, "grade", failing)
     run(SumEngine(tokenizer), sums, failed, plan())
     path = samples_path(failed, "sums")
     before = path.read_bytes()
@@ -329,6 +326,6 @@ def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(t
     grade_again(failed, "sums", plan())  # the machine is as it was
     assert path.read_bytes() == before
 
-    monkeypatch.setattr(sampling_run, "grade", real)
+    monkeypatch.setattr(resuming, "grade", real)
     grade_again(failed, "sums", plan())
     assert path.read_bytes() == samples_path(whole, "sums").read_bytes()

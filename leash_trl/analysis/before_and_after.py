@@ -6,8 +6,10 @@ from pathlib import Path
 
 from leash_trl.analysis.page import Completion, Paragraph, Section, SideBySide
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, load_samples
+
+
+VERDICTS = {True: "right", False: "wrong", None: "not graded"}
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,13 @@ class Pair:
         return self.after.num_tokens - self.before.num_tokens
 
     @property
-    def became_wrong(self) -> bool:
-        """Whether the first run was right and the second is wrong."""
-        return self.before.is_correct is True and self.after.is_correct is False
-
-    @property
-    def became_right(self) -> bool:
-        """Whether the first run was wrong and the second is right."""
-        return self.before.is_correct is False and self.after.is_correct is True
+    def verdicts(self) -> tuple[bool | None, bool | None]:
+        """Whether the first and the second run were right; `None` if that is not graded."""
+        return self.before.is_correct, self.after.is_correct
 
 
-def before_and_after_section(folders: Sequence[Path]) -> Section | None:
-    """Completions of the first run beside those of each other run; `None` if no other has the same problems.
+def before_and_after_section(folders: Sequence[Path]) -> list[Section]:
+    """Completions of the first run beside those of each other run: one section, or none without common problems.
 
     Args:
         folders (`Sequence[Path]`):
@@ -59,9 +56,18 @@ def before_and_after_section(folders: Sequence[Path]) -> Section | None:
     baseline = load_samples(first)[1] if others else {}
     blocks: list[Paragraph | SideBySide] = []
     for folder, label in others:
-        if pairs := sample_pairs(baseline, load_samples(folder)[1]):
-            blocks += [_rule(pairs, base, label), *(_shown(*choice, base, label) for choice in chosen(pairs))]
-    return Section("Before and after", blocks) if blocks else None
+        pairs = sample_pairs(baseline, load_samples(folder)[1])
+        if not pairs:
+            continue
+        verdicts = [pair.verdicts for pair in pairs]
+        rule = (
+            f"{label} beside {base}, sample by sample on the same problems: {len(pairs):,} pairs, of which "
+            f"{verdicts.count((True, False)):,} became wrong and {verdicts.count((False, True)):,} became right. A "
+            "rule chose what is shown: the median change in tokens, the largest saving, and the first pair that "
+            "became wrong."
+        )
+        blocks += [Paragraph(rule), *(_side_by_side(reason, pair, base, label) for reason, pair in chosen(pairs))]
+    return [Section("Before and after", blocks)] if blocks else []
 
 
 def sample_pairs(
@@ -99,31 +105,18 @@ def chosen(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
     reasons = {by_change[(len(pairs) - 1) // 2]: ["median change in tokens"]}
     if pairs[by_change[0]].change < 0:
         reasons.setdefault(by_change[0], []).append("largest saving")
-    wrong = [place for place, pair in enumerate(pairs) if pair.became_wrong]
+    wrong = [place for place, pair in enumerate(pairs) if pair.verdicts == (True, False)]
     if wrong:
         reasons.setdefault(wrong[0], []).append("first that became wrong")
     return [(", ".join(words), pairs[place]) for place, words in reasons.items()]
 
 
-def _rule(pairs: Sequence[Pair], base: str, label: str) -> Paragraph:
-    num_wrong, num_right = sum(pair.became_wrong for pair in pairs), sum(pair.became_right for pair in pairs)
-    return Paragraph(
-        f"{label} beside {base}, sample by sample on the same problems: {len(pairs):,} pairs, of which {num_wrong:,} "
-        f"became wrong and {num_right:,} became right. A rule chose what is shown: the median change in tokens, the "
-        "largest saving, and the first pair that became wrong."
-    )
-
-
-def _shown(reason: str, pair: Pair, base: str, label: str) -> SideBySide:
-    return SideBySide(
-        title=f"{reason[0].upper()}{reason[1:]}: {pair.problem.id} of {pair.benchmark}, sample {pair.number}, gold "
-        f"answer {pair.problem.solution}",
-        completions=(_completion(base, pair.before), _completion(label, pair.after)),
-    )
-
-
-def _completion(label: str, completion: SampledCompletion) -> Completion:
-    answer = "no answer" if completion.answer is None else f"answer {completion.answer}"
-    verdict = {True: "right", False: "wrong", None: "not graded"}[completion.is_correct]
-    cut = ", cut off" if completion.finish_reason == "length" else ""
-    return Completion(f"{label}: {completion.num_tokens:,} tokens, {answer}, {verdict}{cut}", completion.text)
+def _side_by_side(reason: str, pair: Pair, base: str, label: str) -> SideBySide:
+    title = f"{reason[0].upper()}{reason[1:]}: {pair.problem.id} of {pair.benchmark}, sample {pair.number}, gold "
+    completions = []
+    for name, said in ((base, pair.before), (label, pair.after)):
+        answer = "no answer" if said.answer is None else f"answer {said.answer}"
+        cut = ", cut off" if said.finish_reason == "length" else ""
+        head = f"{name}: {said.num_tokens:,} tokens, {answer}, {VERDICTS[said.is_correct]}{cut}"
+        completions.append(Completion(head, said.text))
+    return SideBySide(f"{title}answer {pair.problem.solution}", completions)

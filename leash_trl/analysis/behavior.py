@@ -1,4 +1,4 @@
-"""How often completions summarise, rethink and plan, told by the paper's keywords: text in, counts out."""
+"""How often completions summarise, rethink and plan, by the paper's keywords: counts, their means, their tables."""
 
 import re
 from collections import Counter
@@ -6,13 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from leash_trl.analysis.page import Table
 from leash_trl.analysis.run_labels import run_labels
 from leash_trl.evaluation.intervals import Estimate, few_problems, mean_amount, mean_over_benchmarks
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import ProblemSamples
+from leash_trl.evaluation.numbers import csv_table, plain, tokens, with_interval
+from leash_trl.evaluation.samples import ProblemSamples, load_samples
+from leash_trl.figures import behavior_figure
 
 
 # As printed in the appendix table "Keyword groups used for behavior analysis", in its order.
@@ -37,6 +41,10 @@ KEYWORDS = {
     ),
     "plan": ("first", "First", "Second", "second", "step", "Step"),
 }
+CAPTION = (
+    "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; and "
+    "per 1,000 tokens (/ 1k), where the change of length is taken out."
+)
 
 
 @dataclass(frozen=True)
@@ -161,34 +169,23 @@ class Behavior:
 
 
 def load_behaviors(folders: Iterable[str | Path], case_sensitive: bool = False) -> list[Behavior]:
-    """Behaviour of several checkpoints by their labels of [`run_labels`], sorted by [`over_training`].
+    """Behaviour of evaluated checkpoints by their labels of [`run_labels`], sorted by [`over_training`].
 
     Args:
-        folders (`Iterable[str | Path]`), case_sensitive (`bool`, *optional*, defaults to `False`):
-            As in [`load_behavior`].
-
-    Raises:
-        `ValueError`: As [`load_behavior`].
-    """
-    checkpoints = {Path(folder): load_behavior(folder, case_sensitive) for folder in folders}
-    labels = run_labels(list(checkpoints))
-    return over_training([replace(point, label=labels[folder]) for folder, point in checkpoints.items()])
-
-
-def load_behavior(folder: str | Path, case_sensitive: bool = False) -> Behavior:
-    """Behaviour of one evaluated checkpoint, by the label of its run.
-
-    Args:
-        folder (`str` or `Path`):
-            Folder that `leash eval` wrote.
+        folders (`Iterable[str | Path]`):
+            Folders that `leash eval` wrote.
         case_sensitive (`bool`, *optional*, defaults to `False`):
             As in [`keyword_counts`].
 
     Raises:
-        `ValueError`: If the folder holds no run, or one whose samples are not complete.
+        `ValueError`: If a folder holds no run, or one whose samples are not complete.
     """
-    run, samples = load_samples(folder)
-    return behavior(samples, run["label"], run.get("step"), case_sensitive)
+    checkpoints = {}
+    for folder in folders:
+        run, samples = load_samples(folder)
+        checkpoints[Path(folder)] = behavior(samples, run["label"], run.get("step"), case_sensitive)
+    labels = run_labels(list(checkpoints))
+    return over_training([replace(point, label=labels[folder]) for folder, point in checkpoints.items()])
 
 
 def behavior(
@@ -208,14 +205,12 @@ def behavior(
             As in [`keyword_counts`].
     """
     groups = keyword_groups(case_sensitive)
-    keywords = [keyword for group in groups.values() for keyword in group]
-    values = {name: _problem_values(problems, groups, case_sensitive) for name, problems in benchmarks.items()}
-    means = np.mean([table.mean(axis=0) for table in values.values()], axis=0)
-    # tokens, groups, keywords
+    keywords = [keyword for words in groups.values() for keyword in words]
+    tables = [np.array([_problem_values(problem, case_sensitive) for problem in p]) for p in benchmarks.values()]
     length, *estimates = (
-        mean_over_benchmarks([mean_amount(table[:, column]) for table in values.values()])
-        for column in range(1 + len(groups))
+        mean_over_benchmarks([mean_amount(table[:, column]) for table in tables]) for column in range(1 + len(groups))
     )
+    means = np.mean([table.mean(axis=0) for table in tables], axis=0)
     return Behavior(
         label=label,
         step=step,
@@ -228,21 +223,13 @@ def behavior(
     )
 
 
-def _problem_values(
-    problems: Sequence[ProblemSamples], groups: Mapping[str, Sequence[str]], case_sensitive: bool
-) -> np.ndarray:
-    """`np.ndarray` of shape `(P, M)`: Means over each problem's completions of tokens, groups and keywords."""
-    keywords = [keyword for words in groups.values() for keyword in words]
-    counts = np.array([_mean_counts(problem, keywords, case_sensitive) for problem in problems])
-    tokens = np.array([np.mean([completion.num_tokens for completion in problem.completions]) for problem in problems])
-    sums = [counts[:, [keywords.index(word) for word in words]].sum(axis=1) for words in groups.values()]
-    return np.column_stack([tokens, *sums, counts])
-
-
-def _mean_counts(problem: ProblemSamples, keywords: Sequence[str], case_sensitive: bool) -> np.ndarray:
-    """Occurrences per completion of one problem, by keyword."""
-    found = [keyword_counts(completion.text, case_sensitive).keywords for completion in problem.completions]
-    return np.array([[counts[keyword] for keyword in keywords] for counts in found]).mean(axis=0)
+def _problem_values(problem: ProblemSamples, case_sensitive: bool) -> np.ndarray:
+    """Means over one problem's completions of tokens, of each group and of each keyword, in one row."""
+    rows = []
+    for completion in problem.completions:
+        counts = keyword_counts(completion.text, case_sensitive)
+        rows.append([completion.num_tokens, *counts.groups.values(), *counts.keywords.values()])
+    return np.mean(rows, axis=0)
 
 
 def over_training(checkpoints: Sequence[Behavior]) -> list[Behavior]:
@@ -261,3 +248,53 @@ def training_steps(checkpoints: Sequence[Behavior]) -> list[int] | None:
     known = [point.step for point in checkpoints if point.step is not None]
     steps = [point.step or 0 for point in checkpoints]
     return steps if known and len(set(steps)) == len(steps) else None
+
+
+def behavior_table(checkpoints: Sequence[Behavior]) -> Table:
+    """A table to read, one row per checkpoint."""
+    groups = list(checkpoints[0].groups)
+    return Table(
+        caption=" ".join([CAPTION, *dict.fromkeys(point.warning for point in checkpoints if point.warning)]),
+        head=["run", "step", "responses", "tokens", *groups, *(f"{group} / 1k" for group in groups)],
+        rows=[
+            [
+                point.label,
+                "" if point.step is None else str(point.step),
+                str(point.num_responses),
+                with_interval(point.tokens, tokens),
+                *(with_interval(point.groups[group], plain) for group in groups),
+                *(plain(point.per_1000_tokens(group)) for group in groups),
+            ]
+            for point in checkpoints
+        ],
+    )
+
+
+def behavior_csv(checkpoints: Sequence[Behavior]) -> str:
+    """One row per checkpoint in full precision: groups with intervals and rates, then every keyword."""
+    return csv_table([_csv_row(point) for point in checkpoints])
+
+
+def _csv_row(point: Behavior) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "run": point.label,
+        "step": point.step,
+        "problems": point.num_problems,
+        "responses": point.num_responses,
+    }
+    for name, estimate in {"tokens": point.tokens, **point.groups}.items():
+        row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    row |= {f"{group}_per_1000_tokens": point.per_1000_tokens(group) for group in point.groups}
+    # rethink and step are keywords too
+    return row | {f"keyword {keyword}": mean for keyword, mean in point.keywords.items()}
+
+
+def draw_behavior(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure:
+    """The paper's figure of behaviour; over training where the checkpoints' steps tell them apart."""
+    return behavior_figure(
+        [point.label for point in checkpoints],
+        training_steps(checkpoints),
+        [point.tokens for point in checkpoints],
+        {group: [point.groups[group] for point in checkpoints] for group in checkpoints[0].groups},
+        columns,
+    )

@@ -1,13 +1,20 @@
-"""Several evaluated runs side by side, as the figures need them."""
+"""Several evaluated runs side by side: results by label, what figures draw of them, and their changes in words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.evaluation.comparison import ComparisonRow
+from leash_trl.evaluation.changes import Change, compare_results
 from leash_trl.evaluation.intervals import Estimate
-from leash_trl.evaluation.results import BenchmarkResult, RunResults, load_results
+from leash_trl.evaluation.numbers import percent, points, tokens
+from leash_trl.evaluation.results import OVERALL, BenchmarkResult, RunResults, load_results
+from leash_trl.figures import TradeOff
+
+
+NO_CLEAR_CHANGE = "no clear change (the interval includes zero)"
+NO_INTERVAL = "which may be chance (one problem gives no interval)"
+Changes = Mapping[str, Mapping[str, Change]]
 
 
 def load_evaluated_runs(folders: Sequence[str | Path]) -> dict[str, RunResults]:
@@ -48,30 +55,80 @@ def chosen_rows(results: Mapping[str, RunResults], benchmark: str | None) -> dic
 
 
 def budget_curves(results: Mapping[str, RunResults], benchmark: str | None = None) -> dict[str, dict[int, Estimate]]:
-    """Accuracy within token budgets of each run, on one benchmark or as the mean over all.
-
-    Raises:
-        `ValueError`: As [`chosen_rows`].
-    """
+    """Accuracy within token budgets of each run, as [`chosen_rows`] chooses."""
     return {label: row.budget_curve for label, row in chosen_rows(results, benchmark).items()}
 
 
-def pareto_rows(results: Mapping[str, RunResults], benchmark: str | None = None) -> list[ComparisonRow]:
-    """Accuracy and tokens of each run with their intervals over problems, as a comparison has them.
+def trade_offs(results: Mapping[str, RunResults], benchmark: str | None = None) -> list[TradeOff]:
+    """Accuracy and tokens of each run with their intervals over problems, as [`chosen_rows`] chooses."""
+    return [TradeOff(label, row.accuracy, row.tokens) for label, row in chosen_rows(results, benchmark).items()]
 
-    Raises:
-        `ValueError`: As [`chosen_rows`].
+
+def changes_from_first(results: Mapping[str, RunResults]) -> tuple[Changes, list[str]]:
+    """Changes against the first run by label and benchmark, and a sentence on each run that has other problems."""
+    changes, notes = {}, []
+    baseline, *others = results.values()
+    for result in others:
+        try:
+            changes[result.label] = {change.name: change for change in compare_results(result, baseline).rows}
+        except ValueError as error:
+            notes.append(f"No differences for {result.label}: {error}.")
+    return changes, notes
+
+
+def headline(results: Mapping[str, RunResults], changes: Changes) -> list[str]:
+    """The sentences a report begins with: what each run changed against the first, and whether that is clear.
+
+    One sentence for each run that is compared with the first; on the first alone if there is no other.
+
+    Args:
+        results (`Mapping[str, RunResults]`):
+            Runs by their labels, the baseline first.
+        changes (`Mapping[str, Mapping[str, Change]]`):
+            Those of [`changes_from_first`].
     """
-    rows = chosen_rows(results, benchmark)
+    base, *others = results
+    if not others:
+        accuracy, length = results[base].overall.accuracy, results[base].overall.tokens
+        return [
+            f"{base}, on {_problems(results[base])}: accuracy {percent(accuracy.value)} %"
+            f"{_interval(accuracy, percent)}, {tokens(length.value)} tokens per response{_interval(length, tokens)}. "
+            "There is no baseline, so this page says nothing of a change."
+        ]
     return [
-        ComparisonRow(
-            name=label,
-            seeds=(),
-            accuracy=row.accuracy.value,
-            accuracy_interval=(row.accuracy.low, row.accuracy.high),
-            mean_tokens=row.tokens.value,
-            mean_tokens_interval=(row.tokens.low, row.tokens.high) if row.tokens.has_interval else None,
-            p95_tokens=row.statistics["p95_tokens"] or 0.0,
-        )
-        for label, row in rows.items()
+        f"{label} against {base}, on the same {_problems(results[label])}: {_change(changes[label][OVERALL])}."
+        if label in changes
+        else f"{label} is not compared with {base}: their problems differ."
+        for label in others
     ]
+
+
+def _change(change: Change) -> str:
+    tokens_change, accuracy = change.relative_tokens, change.accuracy
+    if tokens_change.high < 0:
+        fewer = Estimate(-tokens_change.value, -tokens_change.high, -tokens_change.low)
+        words = f"{percent(fewer.value)} % fewer tokens{_interval(fewer, percent)}"
+    elif tokens_change.low > 0:
+        words = f"{percent(tokens_change.value)} % more tokens{_interval(tokens_change, percent)}"
+    else:
+        words = f"tokens {points(tokens_change.value)} %{_interval(tokens_change, points)}{_doubt(tokens_change)}"
+    fell = " fell:" if accuracy.high < 0 else ""
+    difference = f"{points(accuracy.value)} points{_interval(accuracy, points)}{_doubt(accuracy)}"
+    return f"{words}, accuracy{fell} {difference}"
+
+
+def _interval(number: Estimate, shown: Callable[[float], str]) -> str:
+    return f" [{shown(number.low)}, {shown(number.high)}]" if number.has_interval else ""
+
+
+def _doubt(change: Estimate) -> str:
+    """What to add to a change whose interval does not exclude zero."""
+    if change.high < 0 or change.low > 0:
+        return ""
+    return f", {NO_CLEAR_CHANGE if change.has_interval else NO_INTERVAL}"
+
+
+def _problems(result: RunResults) -> str:
+    number, benchmarks = result.overall.num_problems, len(result.benchmarks)
+    word = "problem" if number == 1 else "problems"
+    return f"{number:,} {word}" if benchmarks == 1 else f"{number:,} {word} of {benchmarks} benchmarks"

@@ -4,24 +4,26 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from leash_trl.analysis.behavior import load_behaviors
-from leash_trl.analysis.behavior_table import behavior_table
-from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
-from leash_trl.analysis.headline import headline
-from leash_trl.analysis.page import Paragraph, Picture, Section, Table
-from leash_trl.evaluation.numbers import (
-    percent,
-    points,
-    tokens,
-    with_interval,
+from leash_trl.analysis.behavior import behavior_table, draw_behavior, load_behaviors
+from leash_trl.analysis.evaluated_runs import (
+    Changes,
+    budget_curves,
+    changes_from_first,
+    headline,
+    load_evaluated_runs,
+    trade_offs,
 )
-from leash_trl.evaluation.results import OVERALL, Change, RunResults, compare_results, have_overall, interval_warning
-from leash_trl.figures import NARROW, WIDE, behavior_figure, budget_figure, pareto_figure
+from leash_trl.analysis.page import Paragraph, Picture, Section, Table
+from leash_trl.evaluation.numbers import percent, points, tokens, with_interval
+from leash_trl.evaluation.results import OVERALL, BenchmarkResult, RunResults, have_overall, interval_warning
+from leash_trl.figures import NARROW, WIDE, budget_figure, pareto_figure
 
 
 MANY_RUNS = 6  # whose labels need a wide figure
-STATISTICS = ("median_tokens", "p95_tokens", "right_tokens", "wrong_tokens")
-Changes = Mapping[str, Mapping[str, Change]]
+NO_OVERALL = (
+    "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
+    "--benchmark draws one."
+)
 
 
 def evaluation_section(folders: Sequence[Path]) -> Section:
@@ -35,17 +37,16 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
         `ValueError`: If one is no such folder, or is not finished.
     """
     results = load_evaluated_runs(folders)
-    changes, notes = _changes(results)
-    warning = interval_warning(results.values())
+    changes, notes = changes_from_first(results)
     benchmarks = list(dict.fromkeys(row.name for result in results.values() for row in result.benchmarks))
+    are_alike = len({frozenset(result.problems) for result in results.values()}) == 1
+    words = [*notes, interval_warning(results.values()), "" if are_alike else NO_OVERALL]
     return Section(
         "Evaluation",
         [
-            *notes,
-            *([Paragraph(warning)] if warning else []),
-            *_no_overall(results),
+            *(Paragraph(sentence) for sentence in words if sentence),
             _main_table(results, changes, benchmarks),
-            *(_result_pictures(results) if _same_benchmarks(results) else []),
+            *(_result_pictures(results) if are_alike else []),
             *([_change_table(results, changes, benchmarks)] if changes and len(benchmarks) > 1 else []),
             *(_benchmark_table(name, results) for name in benchmarks),
             *_behavior_blocks(folders),
@@ -53,34 +54,6 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
         ],
         headline(results, changes),
     )
-
-
-def _same_benchmarks(results: Mapping[str, RunResults]) -> bool:
-    return len({frozenset(result.problems) for result in results.values()}) == 1
-
-
-def _no_overall(results: Mapping[str, RunResults]) -> list[Paragraph]:
-    """A word where means over benchmarks would be means over different ones."""
-    if _same_benchmarks(results):
-        return []
-    return [
-        Paragraph(
-            "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
-            "--benchmark draws one."
-        )
-    ]
-
-
-def _changes(results: Mapping[str, RunResults]) -> tuple[Changes, list[Paragraph]]:
-    """Changes against the first run by run and benchmark, and a word on each run that cannot be compared with it."""
-    changes, notes = {}, []
-    (_, baseline), *others = results.items()
-    for label, result in others:
-        try:
-            changes[label] = {change.name: change for change in compare_results(result, baseline).rows}
-        except ValueError as error:
-            notes.append(Paragraph(f"No differences for {label}: {error}."))
-    return changes, notes
 
 
 def _main_table(results: Mapping[str, RunResults], changes: Changes, benchmarks: Sequence[str]) -> Table:
@@ -140,45 +113,36 @@ def _change_table(results: Mapping[str, RunResults], changes: Changes, benchmark
 
 
 def _benchmark_table(name: str, results: Mapping[str, RunResults]) -> Table:
-    rows = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
-    first = next(iter(rows.values()))
+    found = {label: row for label, result in results.items() for row in result.benchmarks if row.name == name}
+    rows = [{"run": label, **_benchmark_cells(row)} for label, row in found.items()]
     return Table(
-        caption=f"{name}: {first.num_problems} problems. Accuracies and rates in %, with 95 % intervals of the mean "
-        "over problems; tokens per response: mean, median, 95th percentile, mean of right and of wrong answers. "
-        "pass@k and maj@k with k samples.",
-        head=[
-            "run",
-            "k",
-            "Avg@k",
-            "pass@k",
-            "maj@k",
-            "tokens",
-            "median",
-            "p95",
-            "right",
-            "wrong",
-            "cut off",
-            "no answer",
-        ],
-        rows=[
-            [
-                label,
-                str(row.num_samples),
-                with_interval(row.accuracy, percent),
-                percent(row.means[f"pass_at_{row.num_samples}"].value if row.num_samples > 1 else None),
-                percent(row.means["majority"].value),
-                with_interval(row.tokens, tokens),
-                *(tokens(row.statistics[key]) for key in STATISTICS),
-                percent(row.means["truncated_rate"].value),
-                percent(row.means["no_answer_rate"].value),
-            ]
-            for label, row in rows.items()
-        ],
+        caption=f"{name}: {next(iter(found.values())).num_problems} problems. Accuracies and rates in %, with 95 % "
+        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
+        "of wrong answers. pass@k and maj@k with k samples.",
+        head=list(rows[0]),
+        rows=[list(row.values()) for row in rows],
     )
 
 
+def _benchmark_cells(row: BenchmarkResult) -> dict[str, str]:
+    k = row.num_samples
+    return {
+        "k": str(k),
+        "Avg@k": with_interval(row.accuracy, percent),
+        "pass@k": percent(row.means[f"pass_at_{k}"].value) if k > 1 else "",
+        "maj@k": percent(row.means["majority"].value),
+        "tokens": with_interval(row.tokens, tokens),
+        "median": tokens(row.statistics["median_tokens"]),
+        "p95": tokens(row.statistics["p95_tokens"]),
+        "right": tokens(row.statistics["right_tokens"]),
+        "wrong": tokens(row.statistics["wrong_tokens"]),
+        "cut off": percent(row.means["truncated_rate"].value),
+        "no answer": percent(row.means["no_answer_rate"].value),
+    }
+
+
 def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
-    base, *others = pareto_rows(results)
+    base, *others = trade_offs(results)
     labels = ", ".join(results)
     budgets = Picture(
         name="budget",
@@ -203,7 +167,7 @@ def _behavior_blocks(folders: Sequence[Path]) -> list[Table | Picture]:
         name="behavior",
         caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
         description=f"Two plots, length and keyword counts, of {', '.join(point.label for point in checkpoints)}.",
-        figure=behavior_figure(checkpoints, columns=1),
+        figure=draw_behavior(checkpoints, columns=1),
     )
     return [behavior_table(checkpoints), picture]
 

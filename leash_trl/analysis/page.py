@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
 from leash_trl import __version__
+from leash_trl.evaluation.numbers import markdown_table
 from leash_trl.figures import NARROW, inline_svg
 
 
@@ -34,6 +35,11 @@ class Table:
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    def to_markdown(self) -> str:
+        """The table in Markdown, its caption below it."""
+        head, *rows = [[escape_markdown(cell) for cell in row] for row in (self.head, *self.rows)]
+        return f"{markdown_table(head, rows)}\n\n{escape_markdown(self.caption)}"
 
 
 @dataclass(frozen=True)
@@ -139,14 +145,10 @@ class Page:
             Its title.
         sections (`Sequence[Section]`):
             Its parts.
-        date (`str`, *optional*):
-            Date below the title, as it is to be read. There is none by default, so that a page changes only when what
-            it reports on does.
     """
 
     title: str
     sections: Sequence[Section]
-    date: str | None = None
 
     @property
     def headline(self) -> list[str]:
@@ -177,14 +179,6 @@ def to_markdown(page: Page, figure_folder: str) -> str:
     return template.render(page=page, version=__version__, figure_folder=figure_folder)
 
 
-def markdown_table(table: Table) -> str:
-    """The table alone in Markdown, its caption below it."""
-    alignment = ["---", *["---:"] * (len(table.head) - 1)]
-    rows = [alignment, *([escape_markdown(cell) for cell in row] for row in table.rows)]
-    lines = [[escape_markdown(cell) for cell in table.head], *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{escape_markdown(table.caption)}"
-
-
 def _environment(autoescape: bool) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -194,12 +188,7 @@ def _environment(autoescape: bool) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
-        "md": escape_markdown,
-        "markdown_table": markdown_table,
-        "whole_interval": whole_interval,
-        "breakable": breakable,
-    }
+    environment.filters |= {"md": escape_markdown, "whole_interval": whole_interval, "breakable": breakable}
     return environment
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leash_trl.analysis.before_and_after import before_and_after_section
-from leash_trl.analysis.comparison_section import comparison_section
+from leash_trl.analysis.comparisons import comparison_section
 from leash_trl.analysis.evaluation_section import evaluation_section
-from leash_trl.analysis.page import Page, Section, to_html, to_markdown
+from leash_trl.analysis.page import Page, to_html, to_markdown
 from leash_trl.analysis.run_folders import find_runs, kinds_of
 from leash_trl.analysis.training_section import training_section
 from leash_trl.figures import write_figure
@@ -16,34 +16,33 @@ from leash_trl.files import write_whole
 FIGURE_FOLDER = "figures"
 
 
-def build_page(paths: Sequence[Path], title: str, date: str | None = None, baseline: Path | None = None) -> Page:
+def build_page(paths: Sequence[Path], title: str, baseline: Path | None = None) -> Page:
     """The page that reports on some folders: headline, comparisons, evaluations, training.
 
     Args:
         paths (`Sequence[Path]`):
             What to report on.
-        title (`str`), date (`str`, *optional*):
+        title (`str`):
             Words for the top of the page.
         baseline (`Path`, *optional*, defaults to the first evaluated run):
             Evaluated run that the others are compared with.
 
     Raises:
-        `ValueError`: If there is nothing to report on at a path, it is not whole, or the baseline is no evaluated run.
+        `ValueError`: If there is nothing to report on at a path, it is not complete, or the baseline is no evaluated
+            run.
     """
     if baseline is not None and "evaluation" not in kinds_of(baseline):
         raise ValueError(f"baseline is '{baseline}', but must be a folder that leash eval wrote")
     found = find_runs(paths)
+    evaluated = found["evaluation"]
     if baseline is not None:
-        found["evaluation"] = [baseline, *(run for run in found["evaluation"] if run.resolve() != baseline.resolve())]
-    sections: list[Section] = [
-        comparison_section(folder, f"comparison-{number}") for number, folder in enumerate(found["comparison"], 1)
-    ]
-    if found["evaluation"]:
-        samples = before_and_after_section(found["evaluation"])
-        sections += [evaluation_section(found["evaluation"]), *([samples] if samples else [])]
+        evaluated = [baseline, *(run for run in evaluated if run.resolve() != baseline.resolve())]
+    sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]
+    if evaluated:
+        sections += [evaluation_section(evaluated), *before_and_after_section(evaluated)]
     if found["training"]:
-        sections.append(training_section(found["training"], found["evaluation"]))
-    return Page(title, sections, date)
+        sections.append(training_section(found["training"], evaluated))
+    return Page(title, sections)
 
 
 def write_report(page: Page, folder: Path) -> None:

@@ -4,12 +4,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from leash_trl.analysis.comparison_section import read_comparison
-from leash_trl.analysis.event_files import event_files
+from leash_trl.analysis.comparisons import read_comparison
+from leash_trl.analysis.curves import event_files, load_curves
 from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
-from leash_trl.evaluation.results import load_samples
-from leash_trl.evaluation.samples import RUN_FILE
-from leash_trl.figures.curves import load_curves
+from leash_trl.evaluation.samples import RUN_FILE, load_samples
 
 
 logger = logging.getLogger(__name__)
@@ -27,11 +25,10 @@ def kinds_of(path: Path) -> list[str]:
 
     A training run that was evaluated into its own folder is two.
     """
-    is_comparison = (path / "table.csv").is_file() and (path / "seeds.csv").is_file()
     has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
     is_log = path.is_file() and path.suffix == ".csv"
     found = {
-        "comparison": is_comparison,
+        "comparison": (path / "table.csv").is_file() and (path / "seeds.csv").is_file(),
         "evaluation": (path / RUN_FILE).is_file(),
         "training": has_state or is_log or bool(event_files(path)),
     }
@@ -67,24 +64,17 @@ def runs_of_kind(paths: Sequence[Path], kind: str) -> list[Path]:
 
 def runs_inside(folder: Path, kind: str) -> list[Path]:
     """Runs of that kind right in a folder, by name; those that cannot be read are left out with a warning."""
-    candidates = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [
-        path for path in candidates if kind in kinds_of(path) and not _is_other_csv(path) and _can_be_read(path, kind)
-    ]
-
-
-def _is_other_csv(path: Path) -> bool:
-    """Whether it is a CSV file without the steps of a log, such as the table of an evaluation."""
-    if path.suffix != ".csv":
-        return False
-    with open(path, encoding="utf-8") as file:
-        return "_step" not in file.readline()
-
-
-def _can_be_read(path: Path, kind: str) -> bool:
-    try:
-        READERS[kind](path)
-    except (ValueError, FileNotFoundError) as error:
-        logger.warning("left out: %s", error)
-        return False
-    return True
+    runs = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        # other CSV files, such as the table of an evaluation, have no steps
+        if kind not in kinds_of(path) or (
+            path.suffix == ".csv" and "_step" not in path.read_text().partition("\n")[0]
+        ):
+            continue
+        try:
+            READERS[kind](path)
+        except (ValueError, FileNotFoundError) as error:
+            logger.warning("left out: %s", error)
+        else:
+            runs.append(path)
+    return runs

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.analysis.event_files import event_files, read_event_files
+from leash_trl.analysis.curves import event_files, load_runs, read_event_files
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
 from leash_trl.checkpoints.state_file import STATE_FILE
 from leash_trl.evaluation.comparison import first_step_at_target
 from leash_trl.evaluation.numbers import percent, plain, tokens
 from leash_trl.figures import dynamics_figure, training_figure
-from leash_trl.figures.curves import Curves, load_runs
+from leash_trl.figures.curves import Curves
 
 
 LAST_BATCHES = 10
@@ -94,50 +94,36 @@ def _settings_table(settings: Mapping[str, Mapping[str, Any]]) -> Table | None:
 
 
 def _final_table(runs: Sequence[Curves]) -> Table:
+    rows = [_final_row(run) for run in runs]
     return Table(
         caption=f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, "
         f"of fewer than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: "
         "that of the last batch, after which it moved once more. Steps to target: first training batch whose mean "
         "length is at or under it. Accuracy and satisfaction rate in %.",
-        head=[
-            "run",
-            "steps",
-            "first tokens",
-            "last tokens",
-            "first accuracy",
-            "last accuracy",
-            "last satisfaction",
-            "λ at most",
-            "λ used last",
-            "steps to target",
-            "tokens in training",
-        ],
-        rows=[_final_row(run) for run in runs],
+        head=list(rows[0]),
+        rows=[list(row.values()) for row in rows],
     )
 
 
-def _final_row(run: Curves) -> list[str]:
-    lengths, accuracies = _batches_or_evaluations(run, "mean_length"), _batches_or_evaluations(run, "accuracy")
-    satisfied = run.logged("satisfaction_rate")
+def _final_row(run: Curves) -> dict[str, str]:
+    lengths, accuracies = (
+        batches if len(batches := run.logged(key)) else run.logged(f"eval_{key}")
+        for key in ("mean_length", "accuracy")
+    )
     lambdas, generated = run.logged("lambda"), run.logged("generated_tokens")
-    return [
-        run.label,
-        str(run.steps[-1]),
-        tokens(_mean(lengths[: _window(lengths)])),
-        tokens(_mean(lengths[-_window(lengths) :])),
-        percent(_mean(accuracies[: _window(accuracies)])),
-        percent(_mean(accuracies[-_window(accuracies) :])),
-        percent(_mean(satisfied[-_window(satisfied) :])),
-        plain(lambdas.max()) if len(lambdas) else "",
-        plain(lambdas[-1]) if len(lambdas) else "",
-        _steps_to_target(run),
-        f"{generated[-1]:,.0f}" if len(generated) else "",
-    ]
-
-
-def _batches_or_evaluations(run: Curves, key: str) -> np.ndarray:
-    values = run.logged(key)
-    return values if len(values) else run.logged(f"eval_{key}")
+    return {
+        "run": run.label,
+        "steps": str(run.steps[-1]),
+        "first tokens": tokens(_mean(lengths[: _window(lengths)])),
+        "last tokens": tokens(_mean(lengths[-_window(lengths) :])),
+        "first accuracy": percent(_mean(accuracies[: _window(accuracies)])),
+        "last accuracy": percent(_mean(accuracies[-_window(accuracies) :])),
+        "last satisfaction": percent(_mean((rates := run.logged("satisfaction_rate"))[-_window(rates) :])),
+        "λ at most": plain(lambdas.max()) if len(lambdas) else "",
+        "λ used last": plain(lambdas[-1]) if len(lambdas) else "",
+        "steps to target": _steps_to_target(run),
+        "tokens in training": f"{generated[-1]:,.0f}" if len(generated) else "",
+    }
 
 
 def _window(values: np.ndarray) -> int:

@@ -11,7 +11,7 @@ def main(argv: list[str]) -> None:
     parser = CommandParser(
         prog="leash behavior",
         description="Count the paper's summary, rethink and plan keywords in evaluated completions. Writes "
-        "behavior.md, behavior.csv, behavior.json and behavior.png.",
+        "behavior.md, behavior.csv and behavior.png.",
     )
     parser.add_argument("runs", nargs="+", help="folders that leash eval wrote, one per checkpoint")
     parser.add_argument("--output_dir", default="behavior", help="folder for tables and figure (default: behavior)")
@@ -24,20 +24,17 @@ def main(argv: list[str]) -> None:
 
     from tqdm import tqdm
 
-    from leash_trl.analysis.behavior import load_behaviors
-    from leash_trl.analysis.behavior_table import behavior_csv, behavior_json, behavior_table
-    from leash_trl.analysis.page import markdown_table
+    from leash_trl.analysis.behavior import behavior_csv, behavior_table, draw_behavior, load_behaviors
     from leash_trl.analysis.run_folders import runs_of_kind
-    from leash_trl.figures import behavior_figure, write_figure
+    from leash_trl.figures import write_figure
     from leash_trl.files import write_whole
 
     with user_errors():
         runs = runs_of_kind([Path(run) for run in arguments.runs], "evaluation")
         checkpoints = load_behaviors(tqdm(runs, desc="counting", unit="run"), arguments.case_sensitive)
-    table = markdown_table(behavior_table(checkpoints))
+    table = behavior_table(checkpoints).to_markdown()
     output = Path(arguments.output_dir)
     write_whole(output / "behavior.md", table + "\n")
     write_whole(output / "behavior.csv", behavior_csv(checkpoints))
-    write_whole(output / "behavior.json", behavior_json(checkpoints, arguments.case_sensitive))
-    write_figure(behavior_figure(checkpoints), output / "behavior.png")
+    write_figure(draw_behavior(checkpoints), output / "behavior.png")
     print(f"\n{table}\n\nTables and figure are in {output}.")

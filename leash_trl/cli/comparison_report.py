@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from leash_trl.analysis.comparisons import read_trade_offs
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
 from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
@@ -34,7 +35,8 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     (output_dir / "table.md").write_text(text + "\n", encoding="utf-8")
     (output_dir / "table.csv").write_text(csv_table([base, *rows]), encoding="utf-8")
     (output_dir / "seeds.csv").write_text(csv_table(seed_rows), encoding="utf-8")
-    write_figure(pareto_figure(rows, base), output_dir / "pareto.png")
+    first, *others = read_trade_offs(output_dir / "table.csv")
+    write_figure(pareto_figure(others, first), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
 
 

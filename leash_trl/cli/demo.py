@@ -65,8 +65,8 @@ def _row(result: dict, base: dict) -> str:
 
 
 def _write_figure(output_dir: Path, seeds: list[int]) -> None:
+    from leash_trl.analysis.curves import load_curves
     from leash_trl.figures import dynamics_figure, write_figure
-    from leash_trl.figures.curves import load_curves
 
     curves = [load_curves(output_dir / f"seed-{seed}") for seed in seeds]
     write_figure(dynamics_figure(curves), output_dir / "dynamics.png")

@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
     with user_errors():
         results = load_results(folder)
         write_results(folder, results, baseline)
-    print(f"\n{summary_markdown([results] if baseline is None else [baseline, results], baseline)}")
+    print(f"\n{summary_markdown(results, baseline)}")
     print(f"Samples and results are in {folder}; leash behavior, plot and report read it.")
 
 
@@ -89,6 +89,6 @@ def write_results(folder: Path, results: "RunResults", baseline: "RunResults | N
     from leash_trl.files import write_whole
 
     for suffix, export in (("md", to_markdown), ("csv", to_csv), ("json", to_json)):
-        write_whole(folder / f"results.{suffix}", export([results], baseline))
-    if on_hub := hub_benchmarks(results):
-        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(results, on_hub))
+        write_whole(folder / f"results.{suffix}", export(results, baseline))
+    if hub_benchmarks(results):
+        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(results))

@@ -46,8 +46,7 @@ def main(argv: list[str]) -> None:
 
     from leash_trl.data.references import parse_reference
     from leash_trl.evaluation.pass_rate_filter import check_bounds, filtered_rows
-    from leash_trl.evaluation.samples import read_samples
-    from leash_trl.evaluation.sampling_run import samples_path
+    from leash_trl.evaluation.samples import read_samples, samples_path
     from leash_trl.files import write_whole
 
     bounds = {

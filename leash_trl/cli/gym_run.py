@@ -122,7 +122,7 @@ def parse_recipe(config: str, overrides: list[str]):
 
 def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
     from leash_trl.cli.train import given_fields, run_training
-    from leash_trl.evaluation.summary import summarize
+    from leash_trl.evaluation.evaluate import summarize
     from leash_trl.gym.record import measure
 
     resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
@@ -158,7 +158,7 @@ def _training_record(run_dir: Path) -> dict[str, Any]:
     """What the training log says that the trained model does not; `None` for what the log does not hold."""
     import numpy as np
 
-    from leash_trl.figures.curves import load_curves
+    from leash_trl.analysis.curves import load_curves
 
     curves = load_curves(run_dir)
     lambdas = curves.logged("lambda")

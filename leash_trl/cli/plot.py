@@ -19,7 +19,7 @@ FIGURES = {
     "training": "mean tokens and accuracy over training, from evaluations where they were logged",
     "behavior": "mean length and the paper's keyword groups over evaluated checkpoints",
     "budget": "accuracy within token budgets of evaluated runs",
-    "pareto": "accuracy over mean tokens of evaluated runs; the first is the baseline",
+    "pareto": "accuracy over mean tokens of evaluated runs, of which the first is the baseline, or of leash compare",
 }
 
 
@@ -63,29 +63,30 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
         `ValueError`: If a run is not what the figure needs.
     """
     from leash_trl import figures
+    from leash_trl.analysis.behavior import draw_behavior, load_behaviors
+    from leash_trl.analysis.comparisons import comparison_table, read_trade_offs
+    from leash_trl.analysis.curves import load_runs
+    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, trade_offs
     from leash_trl.analysis.run_folders import runs_of_kind
+    from leash_trl.evaluation.results import interval_warning
 
+    if name == "pareto" and len(runs) == 1 and (table := comparison_table(Path(runs[0]))) is not None:
+        base, *rows = read_trade_offs(table)
+        return figures.pareto_figure(rows, base, width=figures.NARROW)
     kind = "training" if name in ("dynamics", "training") else "evaluation"
     folders = runs_of_kind([Path(run) for run in runs], kind)
     if kind == "training":
-        from leash_trl.figures.curves import load_runs
-
         curves = load_runs(folders)
         return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
     if name == "behavior":
-        from leash_trl.analysis.behavior import load_behaviors
-
         checkpoints = load_behaviors(folders)
         _warn_of_few_problems(point.warning for point in checkpoints)
-        return figures.behavior_figure(checkpoints)
-    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, pareto_rows
-    from leash_trl.evaluation.results import interval_warning
-
+        return draw_behavior(checkpoints)
     evaluated = load_evaluated_runs(folders)
     _warn_of_few_problems([interval_warning(evaluated.values())])
     if name == "budget":
         return figures.budget_figure(budget_curves(evaluated, benchmark))
-    base, *rows = pareto_rows(evaluated, benchmark)
+    base, *rows = trade_offs(evaluated, benchmark)
     return figures.pareto_figure(rows, base, intervals_over="problems")
 
 

@@ -23,13 +23,12 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument("--output_dir", default="report", help="folder to write (default: report)")
     parser.add_argument("--title", default="LEASH report", help="title of the page (default: LEASH report)")
-    parser.add_argument("--date", help="date below the title (default: none, so that only results change the page)")
     arguments = parser.parse_args(argv)
 
     from leash_trl.analysis.report import build_page, write_report
 
     baseline = None if arguments.baseline is None else Path(arguments.baseline)
     with user_errors():
-        page = build_page([Path(path) for path in arguments.paths], arguments.title, arguments.date, baseline)
+        page = build_page([Path(path) for path in arguments.paths], arguments.title, baseline)
     write_report(page, Path(arguments.output_dir))
     print(f"wrote {Path(arguments.output_dir) / 'report.html'} and report.md beside it")

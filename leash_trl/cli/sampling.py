@@ -368,7 +368,8 @@ def _sample_locked(
     references: dict[str, str],
     folder: Path,
 ) -> None:
-    from leash_trl.evaluation.sampling_run import check_prompts, check_run, grade_again, mend_samples, num_done
+    from leash_trl.evaluation.resuming import check_run, grade_again, mend_samples, num_done
+    from leash_trl.evaluation.sampling_run import check_prompts
 
     with user_errors(model_name_or_path=arguments.model_name_or_path):
         todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
@@ -401,7 +402,8 @@ def _warn_of_unknown_words(engine: "Engine", name: str, rows: "Dataset") -> None
 def _sample_with_bar(engine: "Engine", name: str, rows: "Dataset", plan: "SamplingPlan", folder: Path) -> None:
     from tqdm.auto import tqdm
 
-    from leash_trl.evaluation.sampling_run import num_done, sample_problems
+    from leash_trl.evaluation.resuming import num_done
+    from leash_trl.evaluation.sampling_run import sample_problems
 
     count, graded, right, tokens, failures = 0, 0, 0, 0, 0
     with tqdm(total=len(rows), initial=num_done(folder, name, rows, plan), desc=name, unit="problem") as bar:

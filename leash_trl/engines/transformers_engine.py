@@ -177,27 +177,21 @@ def sample(
     prompts: list[list[dict[str, str]]],
     num_samples: int,
     max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
     batch_size: int = 128,
     seed: int = 0,
     description: str = "sampling",
 ) -> list[list[Completion]]:
-    """Samples `num_samples` completions for every prompt.
+    """Samples `num_samples` completions for every prompt at temperature 1, as in training.
 
     Args:
-        model (`PreTrainedModel`):
-            Model to sample from.
-        tokenizer (`PreTrainedTokenizerBase`):
-            Its tokenizer, with a chat template.
+        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
+            Model to sample from, and its tokenizer with a chat template.
         prompts (`list[list[dict[str, str]]]`):
             Conversations that end with a user message.
         num_samples (`int`):
             Completions per prompt.
         max_new_tokens (`int`):
             Limit in tokens; a completion without EOS by then is truncated.
-        temperature (`float`), top_p (`float`):
-            Sampling parameters.
         batch_size (`int`):
             Completions sampled at once.
         seed (`int`):
@@ -211,7 +205,7 @@ def sample(
     torch.manual_seed(seed)
     model.eval()
     eos_ids = eos_token_ids(model, tokenizer)
-    warpers = get_warpers(temperature, top_p)
+    warpers = get_warpers()
     rows = [prompt for prompt in prompts for _ in range(num_samples)]
     completions: list[Completion] = []
     for start in tqdm(range(0, len(rows), batch_size), desc=description, unit="batch", leave=False):

@@ -13,6 +13,7 @@ from leash_trl.evaluation.intervals import mean_amount, mean_over_seeds, mean_sh
 LENGTH_WEIGHT = 1.0
 GAIN_WEIGHT = 3.0
 LOSS_WEIGHT = 5.0
+WINDOW = 10  # training batches in a running mean; single ones are noise
 
 
 @dataclass(frozen=True)
@@ -151,14 +152,11 @@ def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_len
     return int(steps[is_reached.argmax()]) if is_reached.any() else None
 
 
+# Of the functions below, each takes mean lengths of the training batches in order, `(S,)`, and the target, in tokens.
+
+
 def settling_error(mean_lengths: np.ndarray, target_length: float) -> float:
     """Distance of the mean length of the last quarter of the training batches from the target, as a share of it.
-
-    Args:
-        mean_lengths (`np.ndarray` of shape `(S,)`):
-            Mean lengths of the training batches in tokens, in order.
-        target_length (`float`):
-            Target in tokens.
 
     Example:
         >>> settling_error(np.array([128.0, 96.0, 80.0, 48.0]), 64)
@@ -168,53 +166,37 @@ def settling_error(mean_lengths: np.ndarray, target_length: float) -> float:
     return abs(float(last_quarter.mean() / target_length) - 1.0)
 
 
-def _running_means(mean_lengths: np.ndarray, window: int) -> np.ndarray:
-    window = min(window, len(mean_lengths))
+def _running_means(mean_lengths: np.ndarray) -> np.ndarray:
+    window = min(WINDOW, len(mean_lengths))
     return np.convolve(mean_lengths, np.full(window, 1 / window), mode="valid")
 
 
-def near_target_share(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float | None:
+def near_target_share(mean_lengths: np.ndarray, target_length: float) -> float | None:
     """Share of running means within 10 % of the target, from the first batch at or under it on; `None` without one.
 
-    Args:
-        mean_lengths (`np.ndarray` of shape `(S,)`):
-            Mean lengths of the training batches in tokens, in order.
-        target_length (`float`):
-            Target in tokens.
-        window (`int`, *optional*, defaults to `10`):
-            Batches in the running mean; single batches are noise.
-
     Example:
-        >>> near_target_share(np.array([100.0, 50.0, 50.0, 40.0]), 50, window=1)
-        0.6666666666666666
+        >>> near_target_share(np.array([100.0] * 5 + [50.0] * 10 + [20.0]), 50)  # means of 50 and 47
+        1.0
     """
     first = first_step_at_target(np.arange(len(mean_lengths)), mean_lengths, target_length)
     if first is None:
         return None
-    distances = np.abs(_running_means(mean_lengths[first:], window) / target_length - 1.0)
+    distances = np.abs(_running_means(mean_lengths[first:]) / target_length - 1.0)
     return float((distances <= 0.1).mean())
 
 
-def overshoot(mean_lengths: np.ndarray, target_length: float, window: int = 10) -> float | None:
+def overshoot(mean_lengths: np.ndarray, target_length: float) -> float | None:
     """How far the running mean of training batches went below the target at most, as a share of the target.
 
     0 where only single batches were at or under it, `None` where none was.
 
-    Args:
-        mean_lengths (`np.ndarray` of shape `(S,)`):
-            Mean lengths of the training batches in tokens, in order.
-        target_length (`float`):
-            Target in tokens.
-        window (`int`, *optional*, defaults to `10`):
-            Batches in the running mean; single batches are noise.
-
     Example:
-        >>> overshoot(np.array([128.0, 48.0, 48.0, 64.0]), 64, window=2)
+        >>> overshoot(np.array([128.0] + [48.0] * 10), 64)
         0.25
     """
     if not (mean_lengths <= target_length).any():
         return None
-    return max(0.0, 1.0 - float(_running_means(mean_lengths, window).min() / target_length))
+    return max(0.0, 1.0 - float(_running_means(mean_lengths).min() / target_length))
 
 
 def base_row(record: dict[str, Any]) -> ComparisonRow:
@@ -296,12 +278,3 @@ def _steps_to_target(results: Sequence[SeedResult]) -> list[int]:
         if result.target_length is not None
     ]
     return [step for step in steps if step is not None]
-
-
-def pareto_front(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
-    """The rows that no other beats in tokens without losing accuracy or in accuracy without more tokens, by tokens."""
-    front: list[ComparisonRow] = []
-    for row in sorted(rows, key=lambda row: (row.mean_tokens, -row.accuracy)):
-        if not front or row.accuracy > front[-1].accuracy:
-            front.append(row)
-    return front

@@ -1,10 +1,10 @@
 """Rows of a comparison as Markdown to read and as CSV to compute with."""
 
-import csv
-import io
-from collections.abc import Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
+from leash_trl.evaluation import numbers
 from leash_trl.evaluation.comparison import ComparisonRow
 
 
@@ -38,9 +38,7 @@ LEGEND = (
 
 def markdown_table(rows: Sequence[ComparisonRow]) -> str:
     """A table to read: rounded, intervals in brackets, empty where a number does not exist."""
-    alignment = ["---", *["---:"] * (len(HEADINGS) - 1)]
-    lines = [HEADINGS, alignment, *(_cells(row) for row in rows)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return numbers.markdown_table(HEADINGS, [_cells(row) for row in rows])
 
 
 def _cells(row: ComparisonRow) -> list[str]:
@@ -76,22 +74,12 @@ def _steps(row: ComparisonRow) -> str:
 
 def csv_table(rows: Sequence[ComparisonRow]) -> str:
     """All columns in full precision, an interval in two; empty where a number does not exist."""
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    names = [field.name for field in fields(ComparisonRow)]
-    writer.writerow([column for name in names for column in _columns(name)])
-    for row in rows:
-        writer.writerow([value for name in names for value in _values(name, getattr(row, name))])
-    return output.getvalue()
+    return numbers.csv_table([dict(_columns(row)) for row in rows])
 
 
-def _columns(name: str) -> list[str]:
-    return [f"{name}_low", f"{name}_high"] if name.endswith("_interval") else [name]
-
-
-def _values(name: str, value: object) -> list[object]:
-    if name.endswith("_interval"):
-        return list(value) if isinstance(value, tuple) else ["", ""]
-    if isinstance(value, tuple):
-        return [" ".join(map(str, value))]
-    return ["" if value is None else value]
+def _columns(row: ComparisonRow) -> Iterator[tuple[str, Any]]:
+    for name, value in asdict(row).items():
+        if name.endswith("_interval"):
+            yield from zip((f"{name}_low", f"{name}_high"), value or ("", ""), strict=True)
+        else:
+            yield name, " ".join(map(str, value)) if name == "seeds" else value

@@ -184,6 +184,29 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(value, value - below, value + above)
 
 
+def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Estimate:
+    r"""Ratio of two means over benchmarks minus 1, with the interval of what each problem changes in it.
+
+    $$ v_i = (P_b - 1) (r - r_{-i}) $$
+
+    with the ratio $r_{-i}$ without problem i, the jackknife: long problems of the baseline count for what they are.
+
+    Args:
+        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
+            One positive value per problem, by benchmark; both of the same problems.
+    """
+    total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
+    ratio, parts = total / base, []
+    for own, other in zip(values, baseline, strict=True):
+        others = max(1, len(own) - 1)
+        without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
+        # times B, because what the benchmarks change adds up, and the mean below divides by B
+        parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
+    change = mean_over_benchmarks(parts)
+    low, high = (ratio - 1 + end - change.value for end in (change.low, change.high))
+    return Estimate(ratio - 1, max(low, -1.0), high)  # in this order NaN stays NaN
+
+
 def few_problems(sizes: Mapping[str, int]) -> str:
     """One line that warns of intervals over few problems, for wherever they are shown; empty where there are enough.
 

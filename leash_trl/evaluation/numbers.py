@@ -1,7 +1,9 @@
-"""Numbers as tables show them: rounded, with intervals, empty where a number does not exist."""
+"""Numbers and tables as people and programs read them: rounded, with intervals, empty where there is no number."""
 
+import csv
+import io
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from leash_trl.evaluation.intervals import Estimate
@@ -86,3 +88,31 @@ def without_nan(document: Any) -> Any:
     if isinstance(document, list | tuple):
         return [without_nan(value) for value in document]
     return None if isinstance(document, float) and math.isnan(document) else document
+
+
+def markdown_table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table whose first column is words and whose others are numbers.
+
+    Example:
+        >>> print(markdown_table(["run", "tokens"], [["base", "7"]]))
+        | run | tokens |
+        | --- | ---: |
+        | base | 7 |
+    """
+    alignment = ["---", *["---:"] * (len(heading) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heading, alignment, *rows))
+
+
+def csv_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """Records as CSV in full precision: every column that one of them has, empty for `None` and NaN.
+
+    Example:
+        >>> csv_table([{"run": "base"}, {"run": "leash", "tokens": 7.0}]).splitlines()
+        ['run,tokens', 'base,', 'leash,7.0']
+    """
+    output = io.StringIO()
+    columns = dict.fromkeys(column for record in records for column in record)
+    writer = csv.DictWriter(output, list(columns), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(without_nan(record) for record in records)
+    return output.getvalue()

@@ -1,7 +1,6 @@
-"""Metrics of a run's folder: one row per benchmark and an overall row; and the change against a baseline."""
+"""Metrics of a run's folder: one row per benchmark, made of its samples, and one for the mean over benchmarks."""
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.evaluation.intervals import (
-    Estimate,
-    few_problems,
-    mean_amount,
-    mean_over_benchmarks,
-    mean_share,
-    mean_share_difference,
-)
+from leash_trl.evaluation.intervals import Estimate, few_problems, mean_amount, mean_over_benchmarks, mean_share
 from leash_trl.evaluation.metrics import (
     accuracy_within_budgets,
     avg_at_k,
@@ -27,14 +19,7 @@ from leash_trl.evaluation.metrics import (
     shortest_m_at_k,
     token_budgets,
 )
-from leash_trl.evaluation.samples import (
-    REMEDY,
-    ProblemSamples,
-    SampledCompletion,
-    read_run,
-    read_samples,
-    sample_files,
-)
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, load_samples
 
 
 logger = logging.getLogger(__name__)
@@ -52,10 +37,8 @@ class BenchmarkResult:
     Args:
         name (`str`):
             Name of the benchmark, or `"overall"`.
-        num_problems (`int`), num_expected (`int`):
-            Problems sampled, and problems there are; fewer of the former in a run that is not finished.
-        num_graded (`int`):
-            Problems of which a completion could be graded; the numbers below are of these.
+        num_problems (`int`), num_graded (`int`):
+            Problems sampled, and those of which a completion could be graded; the numbers below are of these.
         num_samples (`int`):
             k, completions per problem.
         means (`dict[str, Estimate]`):
@@ -71,16 +54,10 @@ class BenchmarkResult:
 
     name: str
     num_problems: int
-    num_expected: int
     num_graded: int
     num_samples: int
     means: dict[str, Estimate]
     statistics: dict[str, float | None]
-
-    @property
-    def is_partial(self) -> bool:
-        """Whether problems are missing."""
-        return self.num_problems < self.num_expected
 
     @property
     def accuracy(self) -> Estimate:
@@ -100,25 +77,6 @@ class BenchmarkResult:
 
 
 @dataclass(frozen=True, eq=False)
-class ProblemMeans:
-    """What comparing two runs problem by problem needs.
-
-    Args:
-        ids (`tuple[str, ...]` of length P):
-            Names of the problems that could be graded.
-        accuracy (`np.ndarray` of shape `(P,)`), tokens (`np.ndarray` of shape `(P,)`):
-            Share of right completions in [0, 1], and mean length in tokens, of each problem.
-        ungraded (`frozenset[str]`):
-            Names of the problems that were sampled, but could not be graded.
-    """
-
-    ids: tuple[str, ...]
-    accuracy: np.ndarray
-    tokens: np.ndarray
-    ungraded: frozenset[str]
-
-
-@dataclass(frozen=True, eq=False)
 class RunResults:
     """All metrics of a run.
 
@@ -130,14 +88,15 @@ class RunResults:
         overall (`BenchmarkResult`):
             Unweighted means over benchmarks, as in the paper's tables: 30 problems of AIME weigh as much as 83 of AMC.
             Each number is such a mean, medians and percentiles too, and `None` where one benchmark has none.
-        problems (`dict[str, ProblemMeans]`):
-            Values per problem by benchmark.
+        problems (`dict[str, dict[str, tuple[float, float] | None]]`):
+            By benchmark and id of the problem: its share of right completions in [0, 1] and its mean length in tokens;
+            `None` where no completion could be graded.
     """
 
     run: dict[str, Any]
     benchmarks: tuple[BenchmarkResult, ...]
     overall: BenchmarkResult
-    problems: dict[str, ProblemMeans]
+    problems: dict[str, dict[str, tuple[float, float] | None]]
 
     @property
     def label(self) -> str:
@@ -168,106 +127,44 @@ def interval_warning(runs: Iterable[RunResults]) -> str:
     return " ".join(filter(None, [few_problems({row.name: row.num_graded for _, row in rows}), left_out]))
 
 
-@dataclass(frozen=True)
-class Change:
-    """How one benchmark, or the mean over benchmarks, differs from the baseline on the same problems.
-
-    Args:
-        name (`str`):
-            Name of the benchmark, or `"overall"`.
-        accuracy (`Estimate`):
-            Difference of avg@k, in [-1, 1]; 0.01 is one point.
-        tokens (`Estimate`):
-            Difference of mean lengths in tokens; negative is shorter.
-        relative_tokens (`Estimate`):
-            Ratio of mean lengths minus 1, dimensionless; -0.5 is half as long.
-    """
-
-    name: str
-    accuracy: Estimate
-    tokens: Estimate
-    relative_tokens: Estimate
-
-
-@dataclass(frozen=True)
-class RunComparison:
-    """A run against a baseline.
-
-    Args:
-        label (`str`), baseline_label (`str`):
-            Names of the two runs.
-        benchmarks (`tuple[Change, ...]`):
-            One per benchmark, in the run's order.
-        overall (`Change`):
-            Change of the unweighted means over benchmarks.
-    """
-
-    label: str
-    baseline_label: str
-    benchmarks: tuple[Change, ...]
-    overall: Change
-
-    @property
-    def rows(self) -> tuple[Change, ...]:
-        """The benchmarks, then the overall row."""
-        return (*self.benchmarks, self.overall)
-
-
-def load_results(folder: str | Path, allow_partial: bool = False) -> RunResults:
+def load_results(folder: str | Path) -> RunResults:
     """Metrics of the samples in a run's folder, with 95 % intervals over the problems of each benchmark.
 
     Args:
         folder (`str` or `Path`):
             Folder that `leash eval` or `leash filter` wrote.
-        allow_partial (`bool`, *optional*, defaults to `False`):
-            Whether to take a run that is not finished: rows of what is there, marked partial; a benchmark without any
-            problem is left out.
 
     Raises:
-        `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.
+        `ValueError`: As [`~leash_trl.evaluation.samples.load_samples`], and if nothing of a benchmark could be graded.
     """
-    run, samples = load_samples(folder, allow_partial)
-    return _run_results(run, samples, {name: _gradable(f"{folder}, {name}", rows) for name, rows in samples.items()})
-
-
-def load_samples(
-    folder: str | Path, allow_partial: bool = False
-) -> tuple[dict[str, Any], dict[str, list[ProblemSamples]]]:
-    """What a run's folder says about the run, and its samples by benchmark, which fit each other.
-
-    Args:
-        folder (`str` or `Path`), allow_partial (`bool`, *optional*, defaults to `False`):
-            As in [`load_results`].
-
-    Raises:
-        `ValueError`: If the folder holds no run, the run is not finished and `allow_partial` is false, no problem is
-            sampled at all, or the samples do not fit what the run says.
-    """
-    run = read_run(folder)
-    files = sample_files(folder)
-    samples = {name: read_samples(files[name]) if name in files else [] for name in run["benchmarks"]}
-    for name, problems in samples.items():
-        _check_samples(f"{folder}, {name}", problems, run["benchmarks"][name]["num_problems"], run["num_samples"])
-    if not allow_partial:
-        _check_complete(folder, run, samples)
-    samples = {name: problems for name, problems in samples.items() if problems}
-    if not samples:
-        raise ValueError(f"{folder} holds no samples yet; let leash eval sample at least one problem")
-    return run, samples
-
-
-def _check_samples(place: str, problems: list[ProblemSamples], num_expected: int, num_samples: int) -> None:
-    ids = {problem.id for problem in problems}
-    if len(ids) < len(problems):
-        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; {REMEDY}")
-    if len(problems) > num_expected:
-        raise ValueError(f"{place}: {len(problems)} problems, but the run says {num_expected}; mend its run.json")
-    for problem in problems:
-        if len(problem.completions) != num_samples:
-            raise ValueError(
-                f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
-                f"num_samples is {num_samples}; {REMEDY}"
+    run, samples = load_samples(folder)
+    budgets = token_budgets(run["sampling"]["max_new_tokens"])
+    benchmarks, problems = [], {}
+    for name, rows in samples.items():
+        graded = _gradable(f"{folder}, {name}", rows)
+        is_correct, lengths = (
+            _table(graded, attrgetter("is_correct")).astype(float),
+            _table(graded, attrgetter("num_tokens")),
+        )
+        values = _problem_values(graded, is_correct, lengths, budgets)
+        benchmarks.append(
+            BenchmarkResult(
+                name=name,
+                num_problems=len(rows),
+                num_graded=len(graded),
+                num_samples=run["num_samples"],
+                means={
+                    metric: mean_amount(column) if metric.endswith("tokens") else mean_share(column)
+                    for metric, column in values.items()
+                },
+                statistics=_statistics(is_correct, lengths),
             )
+        )
+        pairs = zip(values["accuracy"].tolist(), values["tokens"].tolist(), strict=True)
+        problems[name] = dict.fromkeys(row.id for row in rows) | dict(
+            zip((row.id for row in graded), pairs, strict=True)
+        )
+    return RunResults(run, tuple(benchmarks), _overall(benchmarks), problems)
 
 
 def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples]:
@@ -300,71 +197,15 @@ def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples
     return kept
 
 
-def _check_complete(folder: str | Path, run: dict[str, Any], samples: dict[str, list[ProblemSamples]]) -> None:
-    expected = {name: benchmark["num_problems"] for name, benchmark in run["benchmarks"].items()}
-    missing = [
-        f"{name} has {len(problems)} of {expected[name]} problems"
-        for name, problems in samples.items()
-        if len(problems) < expected[name]
-    ]
-    if missing:
-        raise ValueError(
-            f"{folder} is not finished: {', '.join(missing)}; run the command that began it again, it goes on there"
-        )
-
-
-def _run_results(
-    run: dict[str, Any], samples: dict[str, list[ProblemSamples]], graded: dict[str, list[ProblemSamples]]
-) -> RunResults:
-    budgets = token_budgets(run["sampling"]["max_new_tokens"])
-    values = {name: _problem_values(problems, budgets) for name, problems in graded.items()}
-    benchmarks = tuple(
-        BenchmarkResult(
-            name=name,
-            num_problems=len(samples[name]),
-            num_expected=run["benchmarks"][name]["num_problems"],
-            num_graded=len(problems),
-            num_samples=run["num_samples"],
-            means={metric: _mean(metric, column) for metric, column in values[name].items()},
-            statistics=_statistics(problems),
-        )
-        for name, problems in graded.items()
-    )
-    return RunResults(
-        run=run,
-        benchmarks=benchmarks,
-        overall=_overall(run, benchmarks),
-        problems={
-            name: ProblemMeans(
-                ids := tuple(problem.id for problem in problems),
-                values[name]["accuracy"],
-                values[name]["tokens"],
-                frozenset(problem.id for problem in samples[name]).difference(ids),
-            )
-            for name, problems in graded.items()
-        },
-    )
-
-
-def _mean(metric: str, values: np.ndarray) -> Estimate:
-    return mean_amount(values) if metric.endswith("tokens") else mean_share(values)
-
-
-def _overall(run: dict[str, Any], benchmarks: Sequence[BenchmarkResult]) -> BenchmarkResult:
+def _overall(benchmarks: Sequence[BenchmarkResult]) -> BenchmarkResult:
+    first = benchmarks[0]
     return BenchmarkResult(
         name=OVERALL,
-        num_problems=sum(benchmark.num_problems for benchmark in benchmarks),
-        num_expected=sum(benchmark["num_problems"] for benchmark in run["benchmarks"].values()),
-        num_graded=sum(benchmark.num_graded for benchmark in benchmarks),
-        num_samples=run["num_samples"],
-        means={
-            metric: mean_over_benchmarks([benchmark.means[metric] for benchmark in benchmarks])
-            for metric in benchmarks[0].means
-        },
-        statistics={
-            name: _mean_if_all([benchmark.statistics[name] for benchmark in benchmarks])
-            for name in benchmarks[0].statistics
-        },
+        num_problems=sum(row.num_problems for row in benchmarks),
+        num_graded=sum(row.num_graded for row in benchmarks),
+        num_samples=first.num_samples,
+        means={name: mean_over_benchmarks([row.means[name] for row in benchmarks]) for name in first.means},
+        statistics={name: _mean_if_all([row.statistics[name] for row in benchmarks]) for name in first.statistics},
     )
 
 
@@ -378,14 +219,10 @@ def _table(problems: Sequence[ProblemSamples], field: Callable[[SampledCompletio
     return np.array([[field(completion) for completion in problem.completions] for problem in problems])
 
 
-def _correctness_and_lengths(problems: Sequence[ProblemSamples]) -> tuple[np.ndarray, np.ndarray]:
-    """Two `np.ndarray` of shape `(P, k)`: 1, 0 or, where it could not be graded, NaN; and tokens."""
-    return _table(problems, attrgetter("is_correct")).astype(float), _table(problems, attrgetter("num_tokens"))
-
-
-def _problem_values(problems: Sequence[ProblemSamples], budgets: Sequence[int]) -> dict[str, np.ndarray]:
+def _problem_values(
+    problems: Sequence[ProblemSamples], is_correct: np.ndarray, lengths: np.ndarray, budgets: Sequence[int]
+) -> dict[str, np.ndarray]:
     """Every metric that is a mean over problems, as one value per problem."""
-    is_correct, lengths = _correctness_and_lengths(problems)
     answers = [[completion.answer for completion in problem.completions] for problem in problems]
     num_samples = is_correct.shape[1]
     values = {"accuracy": avg_at_k(is_correct)}
@@ -409,101 +246,10 @@ def _pass_sizes(num_samples: int) -> list[int]:
     return sorted({*doublings, num_samples} - {1})
 
 
-def _statistics(problems: Sequence[ProblemSamples]) -> dict[str, float | None]:
-    is_correct, lengths = _correctness_and_lengths(problems)
+def _statistics(is_correct: np.ndarray, lengths: np.ndarray) -> dict[str, float | None]:
     return {
         "median_tokens": float(np.median(lengths)),
         "p95_tokens": float(np.quantile(lengths, 0.95)),
         "right_tokens": mean_tokens_where(lengths, is_correct == 1),
         "wrong_tokens": mean_tokens_where(lengths, is_correct == 0),
     }
-
-
-def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
-    """Differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
-
-    The intervals are those of the differences problem by problem, so how hard the problems are drops out. What one of
-    the runs could not grade is left out of both; [`interval_warning`] says how much.
-
-    Args:
-        run (`RunResults`), baseline (`RunResults`):
-            Runs on the same problems of the same benchmarks, in any order.
-
-    Raises:
-        `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
-    """
-    _check_same(run, baseline, set(run.problems), set(baseline.problems), "benchmarks")
-    num_samples = min(run.overall.num_samples, baseline.overall.num_samples)
-    pairs = {}
-    for name, own in run.problems.items():
-        base = baseline.problems[name]
-        _check_same(run, baseline, {*own.ids, *own.ungraded}, {*base.ids, *base.ungraded}, f"problems of {name}")
-        ids = tuple(problem_id for problem_id in own.ids if problem_id not in base.ungraded)
-        if not ids:
-            raise ValueError(
-                f"{run.label!r} and its baseline {baseline.label!r} have no problem of {name} graded in both; run the "
-                "commands that made their folders again: they grade them again"
-            )
-        pairs[name] = (_chosen(own, ids), _chosen(base, ids))
-    changes = tuple(_change(name, [pair], num_samples) for name, pair in pairs.items())
-    return RunComparison(
-        label=run.label,
-        baseline_label=baseline.label,
-        benchmarks=changes,
-        overall=_change(OVERALL, list(pairs.values()), num_samples),
-    )
-
-
-def _check_same(run: RunResults, baseline: RunResults, own: set[str], other: set[str], what: str) -> None:
-    if own != other:
-        raise ValueError(
-            f"{run.label!r} and its baseline {baseline.label!r} differ in {what}: only in the run "
-            f"{_first_few(own - other)}, only in the baseline {_first_few(other - own)}; "
-            "evaluate both on the same problems"
-        )
-
-
-def _first_few(names: set[str]) -> str:
-    shown = ", ".join(sorted(names)[:5]) or "none"
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
-
-
-def _chosen(problems: ProblemMeans, ids: tuple[str, ...]) -> ProblemMeans:
-    place = {problem_id: i for i, problem_id in enumerate(problems.ids)}
-    order = [place[problem_id] for problem_id in ids]
-    return ProblemMeans(ids, problems.accuracy[order], problems.tokens[order], problems.ungraded)
-
-
-def _change(name: str, pairs: Sequence[tuple[ProblemMeans, ProblemMeans]], num_samples: int) -> Change:
-    """Change of the mean over benchmarks, of each of which there is a pair: the run's problems and the baseline's."""
-    return Change(
-        name=name,
-        accuracy=mean_over_benchmarks(
-            [mean_share_difference(own.accuracy - base.accuracy, num_samples) for own, base in pairs]
-        ),
-        tokens=mean_over_benchmarks([mean_amount(own.tokens - base.tokens, lowest=-math.inf) for own, base in pairs]),
-        relative_tokens=ratio_minus_one([own.tokens for own, _ in pairs], [base.tokens for _, base in pairs]),
-    )
-
-
-def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]) -> Estimate:
-    r"""Ratio of two means over benchmarks minus 1, with the interval of what each problem changes in it.
-
-    $$ v_i = (P_b - 1) (r - r_{-i}) $$
-
-    with the ratio $r_{-i}$ without problem i, the jackknife: long problems of the baseline count for what they are.
-
-    Args:
-        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
-            One positive value per problem, by benchmark; both of the same problems.
-    """
-    total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
-    ratio, parts = total / base, []
-    for own, other in zip(values, baseline, strict=True):
-        others = max(1, len(own) - 1)
-        without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
-        # times B, because what the benchmarks change adds up, and the mean below divides by B
-        parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
-    change = mean_over_benchmarks(parts)
-    low, high = (ratio - 1 + end - change.value for end in (change.low, change.high))
-    return Estimate(ratio - 1, max(low, -1.0), high)  # in this order NaN stays NaN

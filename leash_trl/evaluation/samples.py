@@ -1,11 +1,18 @@
-"""Sampled and graded completions on disk: one folder per run, one JSON line per problem."""
+"""Samples on disk: a run's folder has `run.json` and, for each data set, `samples/NAME.jsonl` with a problem a line.
+
+Here is what a line holds and how it is read; [`~leash_trl.evaluation.sampling_run`] writes lines, and
+[`~leash_trl.evaluation.resuming`] mends what a kill or a disk has damaged.
+"""
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+
+if TYPE_CHECKING:
+    from leash_trl.rewards.grading import Grade
 
 RUN_FILE = "run.json"
 SAMPLES_FOLDER = "samples"
@@ -45,6 +52,10 @@ class SampledCompletion:
     answer: str | None
     is_correct: bool | None
     grader_failure: str | None = None
+
+    def graded(self, verdict: "Grade") -> "SampledCompletion":
+        """The completion with another verdict on the same answer."""
+        return replace(self, is_correct=verdict.is_correct, grader_failure=verdict.failure)
 
 
 @dataclass(frozen=True)
@@ -86,35 +97,31 @@ def parse_line(line: bytes) -> ProblemSamples:
         raise ValueError(f"no problem's samples ({type(error).__name__}: {error})") from error
 
 
-def whole_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def complete_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Lines of a file with their numbers from 1; not the empty ones, nor a last one that a kill cut short."""
     for number, line in enumerate(file, 1):
         if line.endswith(b"\n") and line.strip():
             yield number, line
 
 
-def iterate_samples(path: str | Path) -> Iterator[ProblemSamples]:
-    """Problems of one file, in order, one at a time; a last line that a kill cut short is left out.
+def read_samples(path: str | Path) -> list[ProblemSamples]:
+    """All problems of one file, in order; a last line that a kill cut short is left out.
 
     Args:
         path (`str` or `Path`):
-            File of one benchmark.
+            File of one data set.
 
     Raises:
         `ValueError`: If another line than the last cannot be read.
     """
+    problems = []
     with open(path, "rb") as file:
-        for number, line in whole_lines(file):
+        for number, line in complete_lines(file):
             try:
-                problem = parse_line(line)
+                problems.append(parse_line(line))
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}; {REMEDY}") from error
-            yield problem
-
-
-def read_samples(path: str | Path) -> list[ProblemSamples]:
-    """All problems of one file; see [`iterate_samples`]."""
-    return list(iterate_samples(path))
+    return problems
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
@@ -130,8 +137,46 @@ def read_run(folder: str | Path) -> dict[str, Any]:
     return run
 
 
-def sample_files(folder: str | Path) -> dict[str, Path]:
-    """The files of samples in a run's folder by the name of their data set, in the order of the run."""
-    names = read_run(folder)["benchmarks"]
-    paths = {name: Path(folder) / SAMPLES_FOLDER / f"{name}.jsonl" for name in names}
-    return {name: path for name, path in paths.items() if path.is_file()}
+def samples_path(folder: str | Path, name: str) -> Path:
+    """File of one data set's samples in a run's folder."""
+    return Path(folder) / SAMPLES_FOLDER / f"{name}.jsonl"
+
+
+def load_samples(folder: str | Path) -> tuple[dict[str, Any], dict[str, list[ProblemSamples]]]:
+    """What a run's folder says about the run, and its samples by data set, which fit each other.
+
+    Args:
+        folder (`str` or `Path`):
+            Folder that `leash eval` or `leash filter` wrote.
+
+    Raises:
+        `ValueError`: If the folder holds no run, the run is not finished, or its samples are not those of the run.
+    """
+    run = read_run(folder)
+    samples = {}
+    for name, benchmark in run["benchmarks"].items():
+        path = samples_path(folder, name)
+        samples[name] = read_samples(path) if path.is_file() else []
+        _check_samples(f"{folder}, {name}", samples[name], benchmark["num_problems"], run["num_samples"])
+    sizes = {name: (len(samples[name]), benchmark["num_problems"]) for name, benchmark in run["benchmarks"].items()}
+    if missing := [
+        f"{name} has {size} of {expected} problems" for name, (size, expected) in sizes.items() if size < expected
+    ]:
+        raise ValueError(
+            f"{folder} is not finished: {', '.join(missing)}; run the command that began it again, it goes on there"
+        )
+    return run, samples
+
+
+def _check_samples(place: str, problems: Sequence[ProblemSamples], num_expected: int, num_samples: int) -> None:
+    ids = {problem.id for problem in problems}
+    if len(ids) < len(problems):
+        raise ValueError(f"{place}: {len(problems)} problems have {len(ids)} ids; {REMEDY}")
+    if len(problems) > num_expected:
+        raise ValueError(f"{place}: {len(problems)} problems, but the run says {num_expected}; mend its run.json")
+    for problem in problems:
+        if len(problem.completions) != num_samples:
+            raise ValueError(
+                f"{place}: problem {problem.id!r} has {len(problem.completions)} completions, but the run's "
+                f"num_samples is {num_samples}; {REMEDY}"
+            )

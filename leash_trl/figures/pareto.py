@@ -1,46 +1,94 @@
 """Accuracy over tokens: the trade-off that length control makes."""
 
-from collections.abc import Sequence
-from itertools import pairwise
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-from leash_trl.evaluation.comparison import ComparisonRow, pareto_front
 from leash_trl.figures.drawing import (
     COLORS,
     LABEL_SIZE,
     NEUTRAL,
     WIDE,
+    Estimate,
     common_target,
     new_figure,
     show_text_as_it_is,
 )
-from leash_trl.figures.label_placement import Box, Line, Point, place_labels
+from leash_trl.figures.label_placement import label_columns, spread_out
 
 
-LABEL_MARGIN = 2.0  # pixels
-FRAME_MARGIN = 4.0  # pixels
-MARKER_RADIUS = 9.0  # pixels, of the diamond with some air
-LINE_WIDTH = 2.0  # pixels that a line takes of a label's room
-LEADER_LENGTH = 12.0  # pixels; a label nearer than that needs no line
+ROOM = 0.06  # share of an axis on each side of the outermost points
+REACHING_OUT = 0.25  # share of intervals
+# pixels
+LABEL_GAP = 10.0
+LABEL_HEIGHT = 18.0
+MARKER_RADIUS = 6.0
+NUM_FITTINGS = 5
+SHORT_INTERVAL = 0.11  # share of the frame's width
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """One method or run of the figure.
+
+    Args:
+        name (`str`):
+            Its label; those that begin with "LEASH" are marked.
+        accuracy (`Estimate`):
+            Share of right completions in [0, 1].
+        tokens (`Estimate`):
+            Mean length of a completion in tokens.
+        target_length (`float`, *optional*):
+            Its target in tokens.
+    """
+
+    name: str
+    accuracy: Estimate
+    tokens: Estimate
+    target_length: float | None = None
+
+    def __str__(self) -> str:
+        """Its numbers in words."""
+        accuracy, tokens = self.accuracy, self.tokens
+        return (
+            f"{self.name}: accuracy {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}], "
+            f"tokens {tokens.value:.1f} [{tokens.low:.1f}, {tokens.high:.1f}]"
+        )
+
+    @property
+    def is_leash(self) -> bool:
+        """Whether it is marked."""
+        return self.name.upper().startswith("LEASH")
+
+    @property
+    def color(self) -> str:
+        """Colour of its marker."""
+        return COLORS[1] if self.is_leash else COLORS[0]
+
+    @property
+    def label_style(self) -> dict[str, Any]:
+        """Look of its label."""
+        return {"color": self.color, "fontweight": "bold"} if self.is_leash else {}
 
 
 def pareto_figure(
-    rows: Sequence[ComparisonRow],
-    base: ComparisonRow,
-    intervals_over: str = "seeds",
-    width: float = WIDE,
+    rows: Sequence[TradeOff], base: TradeOff, intervals_over: str = "seeds", width: float = WIDE
 ) -> Figure:
-    """Accuracy over mean tokens: one marker per row with both intervals, the base, the target and the Pareto front.
+    """Accuracy over mean tokens: one marker per row with both intervals, the base and the target.
+
+    Of many intervals the longest end at the frame.
 
     Args:
-        rows (`Sequence[ComparisonRow]`):
+        rows (`Sequence[TradeOff]`):
             Methods or runs to draw; the target is a dotted line where all that have one agree.
-        base (`ComparisonRow`):
+        base (`TradeOff`):
             The base model, or the run that the others are compared with.
         intervals_over (`str`, *optional*, defaults to `"seeds"`):
             What the intervals are over.
@@ -48,82 +96,99 @@ def pareto_figure(
             Width in inches.
 
     Returns:
-        `Figure`: 10 by 6.5 inches, 1200 pixels wide at 120 dpi; 5 inches high where it is narrower.
+        `Figure`: 10 by 6.5 inches, 1200 pixels wide at 120 dpi; 5 inches high where it is narrower. Its label tells
+        the numbers.
     """
     figure, (axis,) = new_figure(width, 6.5 if width >= WIDE else 5)
+    figure.set_label("; ".join(map(str, [base, *rows])))
     canvas = FigureCanvasAgg(figure)
     everything = [*rows, base]
-    front = _staircase(pareto_front(everything))
-    if len(front) > 1:
-        axis.plot(*zip(*front, strict=True), color=COLORS[1], linewidth=3, label="Pareto front", zorder=1)
-    for bar in (bar for row in everything for bar in _bars(row)):
-        axis.plot(*zip(*bar, strict=True), color=NEUTRAL, linewidth=1.3, zorder=2)
-    axis.plot([row.mean_tokens for row in rows], [row.accuracy for row in rows], "o", color=COLORS[0], zorder=3)
-    axis.plot(*_point(base), "D", color="black", markersize=7, zorder=3)
+    for row in everything:
+        accuracy, tokens = row.accuracy, row.tokens
+        bars: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.8, "zorder": 2}
+        axis.vlines(tokens.value, accuracy.low, accuracy.high, **bars)
+        axis.hlines(accuracy.value, tokens.low, tokens.high, **bars)
+    for row in rows:
+        axis.plot(row.tokens.value, row.accuracy.value, "o", markersize=6, color=row.color, zorder=3 + row.is_leash)
+    axis.plot(base.tokens.value, base.accuracy.value, "D", color="black", markersize=7, zorder=3)
     target = common_target([row.target_length for row in rows])
-    if target is not None:
-        axis.axvline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target:g}", zorder=0)
+    targets = [] if target is None else [target]
+    _set_frame(axis, everything, targets)
+    for length in targets:
+        axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
+        axis.text(length, 0.01, f" target {length:g}", fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
     axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {intervals_over}")
-    axis.margins(0.08)
-    if axis.get_legend_handles_labels()[0]:
-        axis.legend(frameon=False, fontsize=LABEL_SIZE, loc="lower right")
     show_text_as_it_is(figure)
     canvas.draw()  # fixes where everything is
     figure.set_layout_engine("none")
-    axis.autoscale(False)
-    lines = [*pairwise(front), *([((target, 0.0), (target, 1.0))] if target is not None else [])]
-    legends = [] if (legend := axis.get_legend()) is None else [Box(*legend.get_window_extent().extents)]
-    _draw_labels(axis, everything, [*legends, *_obstacles(axis, everything, lines)])
+    _draw_labels(axis, everything)
     return figure
 
 
-def _point(row: ComparisonRow) -> Point:
-    return row.mean_tokens, row.accuracy
+def _set_frame(axis: Axes, rows: Sequence[TradeOff], targets: Sequence[float]) -> None:
+    """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
+    axis.set_xscale("log")
+    axis.set_xlim(*np.exp(_limits([row.tokens for row in rows], targets, np.log, above=0.0)))
+    axis.set_ylim(*_limits([row.accuracy for row in rows]))
+    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
 
 
-def _staircase(front: Sequence[ComparisonRow]) -> list[Point]:
-    """Corners of the front: accuracy stays until the next row's tokens are paid."""
-    corners = [_point(front[0])]
-    for row in front[1:]:
-        corners += [(row.mean_tokens, corners[-1][1]), _point(row)]
-    return corners
+def _limits(
+    estimates: Sequence[Estimate],
+    others: Sequence[float] = (),
+    scale: Callable[[Any], Any] = np.asarray,
+    above: float = -math.inf,
+) -> np.ndarray:
+    """Ends of an axis: all values lie inside, and of five intervals or more the longest quarter may reach out."""
+    values = [*(estimate.value for estimate in estimates), *others]
+    lows = [estimate.low for estimate in estimates if estimate.low > above] or values
+    highs = [estimate.high for estimate in estimates if not math.isnan(estimate.high)] or values
+    low = min([*values, np.quantile(lows, REACHING_OUT, method="lower")])
+    high = max([*values, np.quantile(highs, 1 - REACHING_OUT, method="higher")])
+    ends = scale(np.array([low, high]))
+    return np.asarray(ends + ROOM * (np.ptp(ends) or 0.2) * np.array([-1, 1]))
 
 
-def _bars(row: ComparisonRow) -> list[Line]:
-    """The row's intervals as lines: that of accuracy upright, that of tokens level."""
-    low, high = row.accuracy_interval
-    bars = [((row.mean_tokens, low), (row.mean_tokens, high))]
-    if row.mean_tokens_interval is not None:
-        left, right = row.mean_tokens_interval
-        bars.append(((left, row.accuracy), (right, row.accuracy)))
-    return bars
-
-
-def _draw_labels(axis: Axes, rows: Sequence[ComparisonRow], obstacles: list[Box]) -> None:
-    """Puts names where they cover nothing that is drawn; those far from their marker get a line to it."""
-    style: dict[str, Any] = {"parse_math": False, "fontsize": LABEL_SIZE, "ha": "center", "va": "center", "zorder": 5}
-    texts = [axis.text(0, 0, row.name, **style) for row in rows]
-    extents = [text.get_window_extent() for text in texts]
-    sizes = [(extent.width + 2 * LABEL_MARGIN, extent.height + 2 * LABEL_MARGIN) for extent in extents]
-    points = [tuple(point) for point in axis.transData.transform([_point(row) for row in rows])]
-    places = place_labels(points, sizes, Box(*axis.get_window_extent().padded(-FRAME_MARGIN).extents), obstacles)
+def _draw_labels(axis: Axes, rows: Sequence[TradeOff]) -> None:
+    """Names in columns right of the markers, each with a line to its own; the last row is the base."""
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
+    style: dict[str, Any] = {"fontsize": LABEL_SIZE, "va": "center", "parse_math": False, "bbox": paper, "zorder": 2.5}
+    texts = [axis.text(1, 0, row.name, **style, **row.label_style) for row in rows]
+    widths = [text.get_window_extent().width for text in texts]
+    frame = axis.get_window_extent()
+    points, columns = _columns(axis, rows, widths)
+    for _ in range(NUM_FITTINGS):  # a narrower scale may join columns
+        left, right = np.log(axis.get_xlim())
+        beyond = max(columns + widths) + LABEL_GAP - frame.x1
+        if beyond <= 0:
+            break
+        axis.set_xlim(right=np.exp(left + (right - left) * frame.width / (frame.width - beyond)))
+        points, columns = _columns(axis, rows, widths)
     to_data = axis.transData.inverted().transform
-    for text, point, place in zip(texts, points, places, strict=True):
-        x, y = to_data(((place.left + place.right) / 2, (place.bottom + place.top) / 2))
-        text.set_position((x, y))
-        end = place.nearest(point)
-        if np.hypot(end[0] - point[0], end[1] - point[1]) > LEADER_LENGTH:
-            axis.plot(*to_data([point, end]).T, color="black", linewidth=0.5, zorder=4)
+    low, high = frame.y0 + LABEL_HEIGHT, frame.y1 - LABEL_HEIGHT
+    for column in np.unique(columns):
+        members = np.flatnonzero(columns == column).tolist()
+        heights = spread_out(points[members, 1].tolist(), LABEL_HEIGHT, low, high)
+        for member, height in zip(members, heights, strict=True):
+            place = to_data((column, height))
+            texts[member].set_position((place[0], place[1]))
+            axis.plot(
+                *np.array([to_data(points[member]), place]).T,
+                color="black" if member == len(rows) - 1 else rows[member].color,
+                linewidth=0.6,
+                zorder=2.4,
+            )
 
 
-def _obstacles(axis: Axes, rows: Sequence[ComparisonRow], lines: Sequence[Line]) -> list[Box]:
-    """What labels should not cover, in pixels: the markers, the intervals and other upright or level lines."""
-    to_pixels = axis.transData.transform
-    boxes = []
-    for x, y in to_pixels([_point(row) for row in rows]):
-        boxes.append(Box(x - MARKER_RADIUS, y - MARKER_RADIUS, x + MARKER_RADIUS, y + MARKER_RADIUS))
-    for line in [*(bar for row in rows for bar in _bars(row)), *lines]:
-        (left, bottom), (right, top) = to_pixels(line)
-        boxes.append(Box(left, bottom, max(right, left + LINE_WIDTH), max(top, bottom + LINE_WIDTH)))
-    return boxes
+def _columns(axis: Axes, rows: Sequence[TradeOff], widths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Markers of shape `(N, 2)`, and where their labels begin, in pixels."""
+    points = axis.transData.transform([(row.tokens.value, row.accuracy.value) for row in rows])
+    ends = axis.transData.transform([(row.tokens.high, row.accuracy.value) for row in rows])[:, 0]
+    # labels stand clear of intervals; the longest pass below them
+    is_short = ends - points[:, 0] < SHORT_INTERVAL * axis.get_window_extent().width
+    right = np.where(is_short, ends, points[:, 0])
+    edges = np.column_stack([points[:, 0] - MARKER_RADIUS, np.fmax(right, points[:, 0] + MARKER_RADIUS)])
+    return points, label_columns(edges, widths, LABEL_GAP)

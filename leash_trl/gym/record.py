@@ -6,8 +6,7 @@ from importlib.metadata import version
 
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from leash_trl.evaluation.evaluate import evaluate
-from leash_trl.evaluation.summary import GradedSamples, Summary, summarize
+from leash_trl.evaluation.evaluate import GradedSamples, Summary, evaluate, summarize
 from leash_trl.gym import CHECKPOINT, RECORD
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.length_control.targets import with_suffix

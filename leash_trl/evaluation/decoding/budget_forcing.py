@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from leash_trl.engines.engine import Generation
 from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, Script
-from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, read_texts
+from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text
 
 
 if TYPE_CHECKING:
@@ -111,14 +111,12 @@ class BudgetForcing(DecodingStrategy):
         return [self._script(list(prompt_ids), ids, max_new_tokens) for prompt_ids in prompts_ids]
 
     def _ids(self, tokenizer: "PreTrainedTokenizerBase") -> BudgetIds:
-        texts = {
-            "stop_thinking": (id_of_token, self.stop_thinking),
-            "wait": (ids_of_text, self.wait if self.num_ignore else ""),
-            "end_thinking": (ids_of_text, self.end_thinking),
-            "final_answer": (ids_of_text, self.final_answer),
-        }
-        ids = read_texts(tokenizer, texts)
-        return BudgetIds(frozenset([ids["stop_thinking"]]), ids["wait"], ids["end_thinking"], ids["final_answer"])
+        return BudgetIds(
+            stop=frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")]),
+            wait=ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait"),
+            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
+            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
+        )
 
     def _script(self, prompt_ids: list[int], ids: BudgetIds, max_new_tokens: int) -> Script:
         response: list[int] = []

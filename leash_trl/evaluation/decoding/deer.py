@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from leash_trl.engines.engine import Generation
 from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, Script
-from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word, read_texts
+from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word
 
 
 if TYPE_CHECKING:
@@ -164,14 +164,12 @@ class Deer(DecodingStrategy):
         ]
 
     def _ids(self, tokenizer: "PreTrainedTokenizerBase") -> DeerIds:
-        texts = {
-            "boundary": (ids_with_word, self.boundary),
-            "stop_thinking": (id_of_token, self.stop_thinking),
-            "trial": (ids_of_text, self.trial),
-            "end_thinking": (ids_of_text, self.end_thinking),
-        }
-        ids = read_texts(tokenizer, texts)
-        return DeerIds(ids["boundary"], frozenset([ids["stop_thinking"]]), ids["trial"], ids["end_thinking"])
+        return DeerIds(
+            boundaries=ids_with_word(tokenizer, self.boundary, "boundary"),
+            stop=frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")]),
+            trial=ids_of_text(tokenizer, self.trial, "trial"),
+            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
+        )
 
     def _script(
         self,

@@ -1,25 +1,37 @@
-"""Every decoding strategy by its name."""
+"""Every decoding strategy by its name, and the plainest of them."""
 
 import json
-from dataclasses import fields
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from leash_trl.evaluation.decoding.budget_forcing import BudgetForcing
 from leash_trl.evaluation.decoding.deer import Deer
-from leash_trl.evaluation.decoding.plain import Plain
-from leash_trl.evaluation.decoding.strategy import DecodingStrategy
+from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, Script
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Plain(DecodingStrategy):
+    """Samples one completion, once; for every method that trains a model to stop by itself."""
+
+    name: ClassVar[str] = "plain"
+
+    def scripts(
+        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
+    ) -> list[Script]:
+        """One script per prompt; see [`DecodingStrategy.scripts`]."""
+        return [self._script(prompt_ids, max_new_tokens) for prompt_ids in prompts_ids]
+
+    def _script(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Script:
+        generation = yield Ask(list(prompt_ids), max_new_tokens)
+        return Decoded(generation.token_ids, len(generation.token_ids), generation.finish_reason == "length")
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {strategy.name: strategy for strategy in (Plain, BudgetForcing, Deer)}
-
-
-# types of parameters in words, and what is taken for each; `Literal` texts come under the strategy's own checks
-TYPES: dict[Any, tuple[str, tuple[type, ...]]] = {
-    bool: ("true or false", (bool,)),
-    int: ("a whole number", (int,)),
-    float: ("a number", (int, float)),
-}
-TEXT: tuple[str, tuple[type, ...]] = ("a text", (str,))
 
 
 def strategy_parameters() -> str:
@@ -29,17 +41,6 @@ def strategy_parameters() -> str:
         defaults = {field.name: field.default for field in fields(strategy)}
         lines.append(f"{name}: {json.dumps(defaults)[1:-1] or 'no parameters'}")
     return "\n".join(lines)
-
-
-def _check_types(strategy: type[DecodingStrategy], parameters: dict[str, Any]) -> None:
-    for field in fields(strategy):
-        if field.name not in parameters:
-            continue
-        value = parameters[field.name]
-        in_words, types = TYPES.get(field.type, TEXT)
-        # a bool is an int to Python
-        if not isinstance(value, types) or (isinstance(value, bool) and field.type is not bool):
-            raise ValueError(f"{strategy.name}'s {field.name} is {value!r}, but must be {in_words}")
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
@@ -54,11 +55,14 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
     """
     if name not in STRATEGIES:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
-    known = [field.name for field in fields(STRATEGIES[name])]
-    unknown = sorted(parameters.keys() - set(known))
-    if unknown:
-        raise ValueError(
-            f"decoding strategy {name!r} has no parameter {', '.join(unknown)}; it has {', '.join(known) or 'none'}"
-        )
-    _check_types(STRATEGIES[name], parameters)
+    defaults = {field.name: field.default for field in fields(STRATEGIES[name])}
+    for parameter, value in parameters.items():
+        if parameter not in defaults:
+            raise ValueError(
+                f"decoding strategy {name!r} has no parameter {parameter}; it has {', '.join(defaults) or 'none'}"
+            )
+        expected = type(defaults[parameter])
+        # a whole number is a number; a bool is an int to Python, but none here
+        if type(value) is not expected and not (expected is float and type(value) is int):
+            raise ValueError(f"{name}'s {parameter} is {value!r}, but must be of type {expected.__name__}")
     return STRATEGIES[name](**parameters)

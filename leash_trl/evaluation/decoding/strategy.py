@@ -87,7 +87,7 @@ class DecodingStrategy:
                 As in [`DecodingStrategy.scripts`].
 
         Raises:
-            `ValueError`: If `scripts` raises it. All texts that the tokenizer cannot write are named at once.
+            `ValueError`: If `scripts` raises it.
         """
         self.scripts(tokenizer, [], max_new_tokens)
 
@@ -101,7 +101,6 @@ class DecodingStrategy:
         prompts_ids: Sequence[Sequence[int]],
         seeds: Sequence[int],
         settings: SamplingSettings,
-        description: str = "sampling",
     ) -> list[Decoded]:
         """One whole completion per prompt, the same again for the same call.
 
@@ -114,8 +113,6 @@ class DecodingStrategy:
                 Seed of each completion; its later steps take seeds from [`step_seed`].
             settings (`SamplingSettings`):
                 How to sample, and the limit of a response in tokens.
-            description (`str`, *optional*):
-                Label of the progress bars.
 
         Raises:
             `ValueError`: If prompt and limit do not fit into the model's context, or `scripts` raises it.
@@ -125,7 +122,7 @@ class DecodingStrategy:
             [Request(tuple(prompt), seed, limit) for prompt, seed in zip(prompts_ids, seeds, strict=True)],
             engine.max_length,
         )
-        return run_scripts(self.scripts(engine.tokenizer, prompts_ids, limit), engine, seeds, settings, description)
+        return run_scripts(self.scripts(engine.tokenizer, prompts_ids, limit), engine, seeds, settings)
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -142,18 +139,14 @@ def step_seed(seed: int, step: int) -> int:
 
 
 def run_scripts(
-    scripts: Sequence[Script],
-    engine: Engine,
-    seeds: Sequence[int],
-    settings: SamplingSettings,
-    description: str = "sampling",
+    scripts: Sequence[Script], engine: Engine, seeds: Sequence[int], settings: SamplingSettings
 ) -> list[Decoded]:
     """Runs scripts side by side: in each round the engine answers all that are not yet done.
 
     Args:
         scripts (`Sequence[Script]` of length N):
             Scripts that have not begun.
-        engine (`Engine`), seeds (`Sequence[int]` of length N), settings (`SamplingSettings`), description (`str`):
+        engine (`Engine`), seeds (`Sequence[int]` of length N), settings (`SamplingSettings`):
             As in [`DecodingStrategy.complete`].
 
     Returns:
@@ -163,7 +156,7 @@ def run_scripts(
     asks = {row: next(script) for row, script in enumerate(scripts)}
     step = 0
     while asks:
-        answers = _answers(asks, engine, seeds, settings, step, description)
+        answers = _answers(asks, engine, seeds, settings, step)
         asks = {}
         for row, answer in answers.items():
             try:
@@ -175,36 +168,25 @@ def run_scripts(
 
 
 def _answers(
-    asks: dict[int, Ask],
-    engine: Engine,
-    seeds: Sequence[int],
-    settings: SamplingSettings,
-    step: int,
-    description: str,
+    asks: dict[int, Ask], engine: Engine, seeds: Sequence[int], settings: SamplingSettings, step: int
 ) -> dict[int, Generation]:
     """The engine's answers by row; trials are greedy, so they are a call of their own."""
     answers: dict[int, Generation] = {}
     for is_trial in (False, True):
-        rows = [row for row, ask in asks.items() if ask.is_trial == is_trial]
-        if not rows:
-            continue
-        requests = [
-            Request(
-                tuple(asks[row].prompt_ids),
-                step_seed(seeds[row], step),
-                asks[row].max_new_tokens,
-                asks[row].stop_token_ids,
+        requests = {
+            row: Request(tuple(ask.prompt_ids), step_seed(seeds[row], step), ask.max_new_tokens, ask.stop_token_ids)
+            for row, ask in asks.items()
+            if ask.is_trial == is_trial
+        }
+        if requests:
+            generations = engine.generate(
+                list(requests.values()),
+                settings,
+                greedy=is_trial,
+                with_probabilities=is_trial,
+                is_continuation=step > 0,
+                description="sampling" if step == 0 else f"sampling, step {step + 1}",
             )
-            for row in rows
-        ]
-        generations = engine.generate(
-            requests,
-            settings,
-            greedy=is_trial,
-            with_probabilities=is_trial,
-            is_continuation=step > 0,
-            description=description if step == 0 else f"{description}, step {step + 1}",
-        )
-        answers |= dict(zip(rows, generations, strict=True))
+            answers |= dict(zip(requests, generations, strict=True))
     # rows in their order, whatever the kind of their step
     return {row: answers[row] for row in asks}

@@ -1,7 +1,7 @@
 """Texts that a strategy looks for or puts in, as a tokenizer writes them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
@@ -47,35 +47,6 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
         raise ValueError(
             f"{field} is {word!r}, which is no single token of the model's tokenizer; name a word that is one"
         )
-    return ids
-
-
-def read_texts(
-    tokenizer: "PreTrainedTokenizerBase",
-    texts: Mapping[str, tuple[Callable[["PreTrainedTokenizerBase", str, str], Any], str]],
-) -> dict[str, Any]:
-    """What the readers of this file make of a strategy's texts.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The model's tokenizer.
-        texts (`Mapping[str, tuple[Callable, str]]`):
-            Reader and text by the name of the parameter.
-
-    Returns:
-        `dict[str, Any]`: What each reader returns, by the name of the parameter.
-
-    Raises:
-        `ValueError`: If a text cannot be read; it names all such texts.
-    """
-    ids, faults = {}, []
-    for field, (reader, text) in texts.items():
-        try:
-            ids[field] = reader(tokenizer, text, field)
-        except ValueError as error:
-            faults.append(str(error))
-    if faults:
-        raise ValueError("; ".join(faults))
     return ids
 
 

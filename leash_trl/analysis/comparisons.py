@@ -1,0 +1,100 @@
+"""What `leash compare` left in a folder: the rows of its figure, and the part of a report that it fills."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from leash_trl.analysis.page import Paragraph, Picture, Section, Table
+from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
+from leash_trl.figures import TradeOff, pareto_figure
+from leash_trl.gym import base_record
+
+
+def comparison_section(folder: Path, label: str) -> Section:
+    """Table and figure of a comparison, as `leash compare` wrote them.
+
+    Args:
+        folder (`Path`):
+            Its output folder.
+        label (`str`):
+            Name of the comparison in the report, letters, digits and hyphens.
+
+    Raises:
+        `ValueError`: If its tables are not as `leash compare` writes them.
+    """
+    blocks, (base, *methods) = read_comparison(folder)
+    picture = Picture(
+        name=label,
+        caption="Accuracy over mean tokens, with the table's 95 % intervals.",
+        description=f"Scatter plot of accuracy over mean tokens of {len(methods)} methods and the base model.",
+        figure=pareto_figure(methods, base),
+    )
+    return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
+
+
+def read_comparison(folder: Path) -> tuple[list[Paragraph | Table], list[TradeOff]]:
+    """A comparison's words and table, and the rows of its figure, the base first.
+
+    Raises:
+        `ValueError`: If its tables are not as `leash compare` writes them.
+    """
+    paragraphs = (folder / "table.md").read_text(encoding="utf-8").split("\n\n")
+    tables = [paragraph for paragraph in paragraphs if paragraph.startswith("| ")]
+    if len(tables) != 1:
+        raise ValueError(f"{folder / 'table.md'} holds {len(tables)} tables instead of one; run leash compare again")
+    head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in tables[0].splitlines()]
+    # the legend is that of the file, whose intervals may be of another kind than today's
+    *words, legend = [text.strip().replace("`", "") for text in paragraphs if text != tables[0]]
+    # a phone shows the first columns
+    order = sorted(range(len(head)), key=lambda column: (column > 0, head[column] != "change"))
+    table = Table(legend, [head[column] for column in order], [[row[column] for column in order] for row in rows])
+    return [*map(Paragraph, words), table], read_trade_offs(folder / "table.csv")
+
+
+def comparison_table(path: Path) -> Path | None:
+    """The CSV file with a comparison's rows: the path itself, or that in the folder; `None` if there is none."""
+    table = path / "table.csv" if path.is_dir() else path
+    if table.suffix != ".csv" or not table.is_file():
+        return None
+    with open(table, encoding="utf-8") as file:
+        return table if "accuracy_interval_low" in file.readline() else None
+
+
+def read_trade_offs(path: Path) -> list[TradeOff]:
+    """Accuracy over tokens of each method in a comparison's `table.csv` or `seeds.csv`, the base first.
+
+    The seeds of a method become their mean with its interval over seeds. The base of a file without one is the gym's.
+
+    Raises:
+        `ValueError`: If a column is missing or holds no number.
+    """
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        by_name: dict[str, list[Mapping[str, str]]] = {}
+        for row in rows:
+            by_name.setdefault(row["name"], []).append(row)
+        methods = [_trade_off(name, own) for name, own in by_name.items()]
+        has_base = bool(rows) and rows[0]["seeds"] == ""
+    except KeyError as error:
+        raise ValueError(f"{path} has no column {error}; run leash compare again") from error
+    return methods if has_base else [_gym_base(), *methods]
+
+
+def _trade_off(name: str, seeds: Sequence[Mapping[str, str]]) -> TradeOff:
+    target = float(seeds[0]["target_length"]) if seeds[0]["target_length"] else None
+    if len(seeds) == 1:
+        return TradeOff(name, _estimate(seeds[0], "accuracy"), _estimate(seeds[0], "mean_tokens"), target)
+    accuracy = mean_over_seeds([float(seed["accuracy"]) for seed in seeds], highest=1.0)
+    return TradeOff(name, accuracy, mean_over_seeds([float(seed["mean_tokens"]) for seed in seeds]), target)
+
+
+def _estimate(row: Mapping[str, str], name: str) -> Estimate:
+    low, high = (float(row[f"{name}_interval_{end}"] or "nan") for end in ("low", "high"))
+    return Estimate(float(row[name]), low, high)
+
+
+def _gym_base() -> TradeOff:
+    record, unknown = base_record(), float("nan")
+    accuracy = Estimate(record["accuracy"], *record["accuracy_interval"])
+    return TradeOff("base", accuracy, Estimate(record["mean_tokens"], unknown, unknown))

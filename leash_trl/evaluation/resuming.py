@@ -1,0 +1,176 @@
+"""What a stopped or damaged run has left is counted, mended and graded again, so that the same command goes on."""
+
+import json
+import logging
+import os
+from collections.abc import Container, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from datasets import Dataset
+
+from leash_trl.evaluation.samples import (
+    RUN_FILE,
+    SAMPLES_FOLDER,
+    ProblemSamples,
+    complete_lines,
+    parse_line,
+    read_run,
+    read_samples,
+    samples_path,
+)
+from leash_trl.files import write_whole
+from leash_trl.rewards.grading import grade
+
+
+if TYPE_CHECKING:
+    from leash_trl.evaluation.sampling_run import SamplingPlan
+
+logger = logging.getLogger(__name__)
+
+SHOWN = 3  # damaged lines
+
+
+def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
+    """Writes what a run is into its folder, unless the samples there are of another run.
+
+    The label may change at any time, and installed versions once nothing is left to sample: then those that made the
+    samples stay on record.
+
+    Raises:
+        `ValueError`: If the folder holds another run, with what differs, or samples of an unknown one.
+    """
+    if any(samples.stat().st_size for samples in (folder / SAMPLES_FOLDER).glob("*.jsonl")):
+        old = read_run(folder)
+        if is_complete:
+            run = {**run, "versions": old.get("versions")}
+        changes = [
+            f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now"
+            for key in {**run, **old}
+            if key != "label" and old.get(key) != run.get(key)
+        ]
+        if changes:
+            raise ValueError(
+                f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
+            )
+    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+
+
+class _Stored(NamedTuple):
+    """What a file of samples holds.
+
+    Args:
+        rows (`dict[int, bytes]`):
+            Lines of the data set's problems by their index.
+        damaged (`dict[int, tuple[str, bytes]]`):
+            By number of the line: why it is none of those, and the line.
+        num_bytes (`int`):
+            Size of the file.
+        is_foreign (`bool`):
+            Whether the file has samples, and none is of the data set.
+    """
+
+    rows: dict[int, bytes]
+    damaged: dict[int, tuple[str, bytes]]
+    num_bytes: int
+    is_foreign: bool
+
+
+def _stored(path: Path, problems: Dataset, num_samples: int) -> _Stored:
+    if not path.is_file():
+        return _Stored({}, {}, 0, is_foreign=False)
+    ids, has_samples = list(problems["id"]), False
+    rows: dict[int, bytes] = {}
+    damaged: dict[int, tuple[str, bytes]] = {}
+    with open(path, "rb") as file:
+        for number, line in complete_lines(file):
+            try:
+                problem = parse_line(line)
+                has_samples = True
+                _check_row(problem, ids, num_samples, rows)
+                rows[problem.index] = line
+            except ValueError as error:
+                damaged[number] = (str(error), line)
+    return _Stored(rows, damaged, path.stat().st_size, is_foreign=has_samples and not rows)
+
+
+def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, rows: Container[int]) -> None:
+    if problem.index not in range(len(ids)) or ids[problem.index] != problem.id:
+        raise ValueError(f"problem {problem.id!r} is not number {problem.index} of the data set")
+    if len(problem.completions) != num_samples:
+        raise ValueError(f"{len(problem.completions)} completions instead of {num_samples}")
+    if problem.index in rows:
+        raise ValueError(f"a copy of problem {problem.id!r}")
+
+
+def num_done(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> int:
+    """Problems of a data set whose samples are in a run's folder; nothing in it changes."""
+    return len(_stored(samples_path(folder, name), problems, plan.num_samples).rows)
+
+
+def mend_samples(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> set[int]:
+    """Indices of the problems that a file of samples holds, after everything else is out of it and they are in order.
+
+    Damaged lines, copies among them, go to a file beside it, with a warning. Empty lines and the end that a kill cut
+    short are dropped. The file is old or new, whenever a kill comes.
+
+    Args:
+        folder (`Path`), name (`str`), problems (`Dataset`), plan (`SamplingPlan`):
+            As in [`~leash_trl.evaluation.sampling_run.sample_problems`].
+
+    Raises:
+        `ValueError`: If the file is that of other problems.
+    """
+    path = samples_path(folder, name)
+    stored = _stored(path, problems, plan.num_samples)
+    if stored.is_foreign:
+        raise ValueError(
+            f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
+        )
+    if stored.damaged:
+        _set_aside(path, stored.damaged)
+    in_order = sorted(stored.rows)
+    if list(stored.rows) != in_order or stored.num_bytes != sum(map(len, stored.rows.values())):
+        write_whole(path, b"".join(stored.rows[index] for index in in_order))
+    return set(in_order)
+
+
+def _set_aside(path: Path, damaged: dict[int, tuple[str, bytes]]) -> None:
+    aside = path.with_name(f"{path.stem}.damaged.jsonl")
+    with open(aside, "ab") as file:
+        file.writelines(line for _, line in damaged.values())
+        file.flush()
+        os.fsync(file.fileno())
+    shown = [f"line {number} ({why})" for number, (why, _) in list(damaged.items())[:SHOWN]]
+    shown += [f"{len(damaged) - SHOWN} more"] if len(damaged) > SHOWN else []
+    logger.warning(
+        "%s: %s: damaged, moved to %s; rows that are missing now are sampled again", path, ", ".join(shown), aside.name
+    )
+
+
+def grade_again(folder: Path, name: str, plan: "SamplingPlan") -> None:
+    """Grades the completions of a mended file that could not be graded once more, from their texts.
+
+    Args:
+        folder (`Path`), name (`str`), plan (`SamplingPlan`):
+            As in [`~leash_trl.evaluation.sampling_run.sample_problems`].
+    """
+    path = samples_path(folder, name)
+    problems = read_samples(path) if path.is_file() else []
+    lost = [(c.text, problem.solution) for problem in problems for c in problem.completions if c.is_correct is None]
+    if not lost:
+        return
+    # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
+    verdicts = grade([text for text, _ in lost], [solution for _, solution in lost], plan.lenient)
+    waiting = iter(verdicts)
+    regraded = [
+        replace(
+            problem,
+            completions=tuple(c if c.is_correct is not None else c.graded(next(waiting)) for c in problem.completions),
+        )
+        for problem in problems
+    ]
+    write_whole(path, "".join(f"{problem.to_json()}\n" for problem in regraded))
+    left = sum(verdict.is_correct is None for verdict in verdicts)
+    logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)
