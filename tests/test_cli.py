@@ -80,7 +80,7 @@ def test_unknown_recipe_keys_are_errors(tmp_path, capsys):
     recipe = tmp_path / "typo.yaml"
     recipe.write_text("model_name_or_path: gym\ndataset_name: gym\ntarget_lenght: 40\n")
     assert main(["train", "--config", str(recipe)]) == 2
-    assert "unknown key 'target_lenght', did you mean 'target_length'?" in capsys.readouterr().err
+    assert "unknown key 'target_lenght', did you mean target_length?" in capsys.readouterr().err
 
 
 def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):

@@ -139,15 +139,12 @@ def test_sampling_commands_take_both_names_on_the_command_line_and_in_recipes(co
 @pytest.mark.parametrize(
     "argv",
     [
-        ["train", "--model", "gym", "--model_name_or_path", "other", "--dataset_name", "gym"],
         ["train", "--config", "both.yaml"],
-        ["eval", "--model", "gym", "--model_name_or_path=other", "--benchmarks", "gym_test", "--output", "x"],
         ["eval", "--config", "both.yaml", "--benchmarks", "gym_test", "--output", "x"],
-        ["bench", "step", "--model", "gym", "--model_name_or_path", "other"],
         ["plan", "--config", "both.yaml", "--num_gpus", "1", "--gpu_memory", "80"],
     ],
 )
-def test_both_names_with_different_values_are_an_error_in_one_line(argv, in_tmp, capsys):
+def test_a_recipe_with_both_names_and_different_values_is_an_error_in_one_line(argv, in_tmp, capsys):
     Path("both.yaml").write_text("model: gym\nmodel_name_or_path: other\n")
     line = error_of(argv, capsys)
     assert all(word in line for word in ("model_name_or_path", "gym", "other"))

@@ -299,7 +299,7 @@ def test_every_arms_first_seed_comes_before_any_second(write_config):
         ({}, ["--arms", "leash", "lehs"], "has no arm 'lehs'; it has leash, frozen"),
         ({}, ["--jobs", "0"], "--jobs is 0"),
         ({}, ["--table_only"], "holds no finished run"),
-        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean 'lambda_lr'?"),
+        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean lambda_lr?"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "arm 'x': lambda_lr"),
         ({"base": {**FIELDS, "model_name_or_path": "a/b", "dataset_name": "c/d"}}, [], "does not train on the gym"),
     ],

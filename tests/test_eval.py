@@ -191,7 +191,7 @@ def test_a_misspelt_key_of_a_recipe_is_named(tmp_path, capsys):
     recipe = tmp_path / "eval.yaml"
     recipe.write_text("benchmark: [gym_test]\n")
     assert main(["eval", "--config", str(recipe)]) == 2
-    assert "unknown key 'benchmark', did you mean 'benchmarks'?" in capsys.readouterr().err
+    assert "unknown key 'benchmark', did you mean benchmarks?" in capsys.readouterr().err
 
 
 def test_words_that_the_model_does_not_know_are_warned_of(tmp_path, caplog):

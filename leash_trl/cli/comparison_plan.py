@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from leash_trl.cli.command_parser import recipe_with_trl_names
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.recipe_arguments import read_recipe
+from leash_trl.cli.recipe_arguments import read_recipe, with_trl_names
 
 
 DEFAULT_SEEDS = 3
@@ -71,8 +70,8 @@ def _arm(name: str, fields: Any, base: dict[str, Any], config: str) -> Arm:
     if not isinstance(fields, dict) or not fields:
         raise UserError(f"{config}: arm {name!r} has no fields; write what differs from base, as {{lambda_lr: 0.02}}")
     with user_errors():
-        base = recipe_with_trl_names(base, f"{config}: base")
-        fields = recipe_with_trl_names(fields, f"{config}: arm {name!r}")
+        base = with_trl_names(base, f"{config}: base")
+        fields = with_trl_names(fields, f"{config}: arm {name!r}")
     own = {key: value for key, value in fields.items() if key not in ("seeds", "label")}
     num_seeds = fields.get("seeds", DEFAULT_SEEDS)
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 1:
@@ -86,11 +85,9 @@ def overridden_arms(arms: list[Arm], options: list[str]) -> list[Arm]:
     Raises:
         `UserError`: If an option is none of `leash train`, or makes one run of two arms.
     """
-    from leash_trl.cli.train import given_fields, make_parser
-    from leash_trl.cli.training_options import check_options
+    from leash_trl.cli.train import given_fields
 
     with user_errors():
-        check_options(make_parser(), options)
         given = given_fields(options)
     changed = [replace(arm, recipe={**arm.recipe, **given}) for arm in arms]
     for first, second in itertools.combinations(range(len(arms)), 2):

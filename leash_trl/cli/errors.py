@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from safetensors import SafetensorError
 
@@ -73,11 +73,6 @@ def _said(error: BaseException) -> str:
         return f"{error.strerror}{place}" if error.strerror else lines[0]
     text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
     return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
-
-
-def refuse(message: str) -> NoReturn:
-    """In place of `argparse`'s `error`, which would write the usage first; raises `ValueError`."""
-    raise ValueError(message)
 
 
 def check_writable(folder: str | Path) -> None:

@@ -1,13 +1,12 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 import traceback
 import warnings
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,12 @@ from leash_trl.checkpoints.completeness import (
     whole_checkpoints,
 )
 from leash_trl.checkpoints.state_file import read_state, restore_method
-from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
-from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
+from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.errors import UserError, check_writable, failure_line, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
+from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, recipe_of, split_config
 from leash_trl.cli.training_checks import check_splits, check_training_data
-from leash_trl.cli.training_options import check_options, size_help
+from leash_trl.cli.training_options import HELP_ALL, print_help
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.engines.endings import TEMPLATE_FAULTS
@@ -112,24 +111,34 @@ OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotati
 class RecipeParser(CommandParser, TrlParser):
     """`TrlParser` that finds the package's recipes by their names, and reads the short names of options."""
 
+    help_option = HELP_ALL
+
     def __init__(self, dataclass_types=DATACLASS_TYPES, **kwargs):
         TrlParser.__init__(self, dataclass_types, **kwargs)
 
+    def options(self):
+        """As `CommandParser`'s, with that which [`split_config`] reads."""
+        return [*super().options(), "--config"]
+
     def parse_args_and_config(self, args):
-        """As `TrlParser`'s, which opens the recipe itself."""
-        words = list(args)
-        if "--config" in words:
-            where = words.index("--config") + 1
-            words[where] = str(recipe_path(words[where]))
-        return super().parse_args_and_config(words)
+        """The dataclasses, as from `TrlParser`'s; the recipe's `env` goes into the environment.
 
-    def error(self, message):
-        """Refuses a command line without the usage in front."""
-        refuse(message)
-
-    def set_defaults_with_config(self, **recipe):
-        """As `TrlParser`'s, which hands the recipe's fields to it."""
-        return super().set_defaults_with_config(**recipe_with_trl_names(recipe, "the recipe"))
+        Raises:
+            `ValueError`: If the recipe has something that no option reads, or a value is wrong.
+            `UserError`: If the command line has.
+        """
+        path, words = split_config(args)
+        recipe = {} if path is None else recipe_of(self, path, has_env=True)
+        environment = recipe.pop("env", {})
+        if not isinstance(environment, dict):
+            raise ValueError(f"{path}: env is {environment!r}, but must be a mapping of names to values")
+        self.parse_args(words)  # names what is misspelt before the configuration misses what it meant
+        os.environ.update({name: str(value) for name, value in environment.items()})
+        self.set_defaults_with_config(**recipe)
+        try:
+            return self.parse_args_into_dataclasses(words)
+        except TypeError as error:  # a value of another type than a field's, such as a list for a number
+            raise ValueError(str(error)) from error
 
 
 def make_parser() -> RecipeParser:
@@ -141,20 +150,12 @@ def make_parser() -> RecipeParser:
 
 def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    _check_names(argv)
-    try:
-        return make_parser().parse_args_and_config(argv)
-    except TypeError as error:  # a value of another type than a field's, such as a list for a number
-        raise ValueError(str(error)) from error
+    return make_parser().parse_args_and_config(argv)
 
 
-def _check_names(argv: list[str]) -> None:
-    """Names what neither recipe nor parser knows, and prints the help if it is asked for."""
-    if "--config" in argv:
-        check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
-    checking = make_parser()
-    size_help(checking, OUR_FIELDS, argv)
-    check_options(checking, argv)
+def check_recipe(path: str) -> None:
+    """Names misspelt keys of a recipe and values of another type."""
+    recipe_of(make_parser(), path, has_env=True)
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
@@ -163,13 +164,15 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
     Args:
         argv (`list[str]`):
             A command line that [`parse`] takes.
+
+    Raises:
+        `ValueError` or `UserError`: If recipe or command line have something that no option reads.
     """
-    parser = RecipeParser(argument_default=argparse.SUPPRESS)
+    parser = RecipeParser(prog="leash train", argument_default=argparse.SUPPRESS)
     for action in parser._actions:
         action.default = argparse.SUPPRESS
-    given = vars(parser.parse_known_args(argv)[0])
-    recipe = read_recipe(argv[argv.index("--config") + 1]) if "--config" in argv else {}
-    return {**recipe, **given}
+    path, words = split_config(argv)
+    return {**({} if path is None else recipe_of(parser, path, has_env=True)), **vars(parser.parse_args(words))}
 
 
 def _check_given(fields: dict[str, Any]) -> None:
@@ -182,21 +185,6 @@ def _check_given(fields: dict[str, Any]) -> None:
             f"there is {' and '.join(missing)}; give what is missing, or with --config a recipe that has it, such as "
             f"{DEFAULT_RECIPE}"
         )
-
-
-def check_recipe(path: str) -> None:
-    """Names misspelt keys and values of another type. TrlParser would name keys too, but only after the configuration
-    has missed what they meant."""
-    recipe = read_recipe(path)
-    check_values(make_parser(), recipe, path)
-    known = {
-        "env",
-        *TRL_NAMES,
-        *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type)),
-    }
-    for key in recipe.keys() - known:
-        similar = difflib.get_close_matches(key, known, n=1)
-        raise ValueError(f"{path}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
@@ -405,8 +393,9 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    if {"-h", "--help", HELP_ALL} & {*argv}:
+        print_help(make_parser(), OUR_FIELDS, shows_all=HELP_ALL in argv)
     with user_errors():
-        _check_names(argv)
         recipe = given_fields(argv)
         _check_given(recipe)
         arguments = parse(argv)
