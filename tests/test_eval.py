@@ -14,9 +14,10 @@ import pytest
 from filelock import FileLock
 from sampled_run import completion, problem, write_run
 
+from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli.eval import write_results
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine
+from leash_trl.cli.sampling import load_checked, resolve_engine, weights_fingerprint
 from leash_trl.cli.train import load_training_data, parse
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.evaluation.results import load_results
@@ -125,22 +126,18 @@ def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tm
 
 
 def test_another_checkpoint_is_another_run(tmp_path):
-    from leash_trl.cli.sampling import _training_step, _weights_fingerprint
-
     for name in ("model.safetensors", "tokenizer_config.json", "chat_template.jinja"):
-        before = _weights_fingerprint(tmp_path)
+        before = weights_fingerprint(tmp_path)
         (tmp_path / name).write_bytes(b"0" * 3_000_000)
-        first = _weights_fingerprint(tmp_path)
+        first = weights_fingerprint(tmp_path)
         (tmp_path / name).write_bytes(b"1" + b"0" * 2_999_999)
-        assert len({before, first, _weights_fingerprint(tmp_path)}) == 3
-    (tmp_path / "trainer_state.json").write_text('{"global_step": 40}')
-    assert _training_step(tmp_path) == 40
+        assert len({before, first, weights_fingerprint(tmp_path)}) == 3
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
-    with FileLock(tmp_path / ".lock"):
+    with FileLock(tmp_path / LOCK_FILE):
         assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
-    assert "another process is sampling" in capsys.readouterr().err
+    assert "is in use by another run" in capsys.readouterr().err
 
 
 def test_filter_leaves_golds_out_that_cannot_be_read(tmp_path, caplog):
@@ -192,13 +189,6 @@ def test_a_misspelt_key_of_a_recipe_is_named(tmp_path, capsys):
     recipe.write_text("benchmark: [gym_test]\n")
     assert main(["eval", "--config", str(recipe)]) == 2
     assert "unknown key 'benchmark', did you mean benchmarks?" in capsys.readouterr().err
-
-
-def test_words_that_the_model_does_not_know_are_warned_of(tmp_path, caplog):
-    data = tmp_path / "data.jsonl"
-    data.write_text(json.dumps({"problem": "Every morning Aya goes for a walk.", "answer": "2"}) + "\n")
-    assert main(["eval", *SMALL, "--benchmarks", str(data), "--output_dir", str(tmp_path / "run")]) == 0
-    assert "unknown to this tokenizer" in caplog.text
 
 
 def test_golds_that_cannot_be_read_are_named_by_row(tmp_path, capsys):

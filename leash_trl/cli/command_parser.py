@@ -24,7 +24,7 @@ class CommandParser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         known = self.options()
         for name in (word.partition("=")[0] for word in words if word.startswith("--") and " " not in word):
-            if not any(option.startswith(name) for option in known):
+            if name not in known and not (self.allow_abbrev and any(option.startswith(name) for option in known)):
                 self.error(
                     f"unknown option {name}{did_you_mean(name, known, f'{self.prog} {self.help_option} lists all')}"
                 )

@@ -4,12 +4,13 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
+from leash_trl.checkpoints.completeness import only_run_in
 from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.trainer.advice import advice_in
 
@@ -91,6 +92,19 @@ def check_writable(folder: str | Path) -> None:
             f"output_dir is {str(folder)!r}, where nothing can be written ({error.strerror}: {there}); choose a "
             "folder that can be made and written to"
         ) from error
+
+
+@contextmanager
+def only_command_in(folder: str | Path) -> Iterator[None]:
+    """Keeps other commands, and runs of `leash train`, out of a folder until it is left.
+
+    Raises:
+        `UserError`: If one is in it.
+    """
+    with ExitStack() as stack:
+        with user_errors():
+            stack.enter_context(only_run_in(folder))
+        yield
 
 
 def failure_line(error: BaseException) -> str | None:

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -59,23 +60,7 @@ REWARD_FUNCS = {
 
 @dataclass
 class LeashScriptArguments(ScriptArguments):
-    """
-    Script arguments of `leash train`.
-
-    Args:
-        reward_model_name_or_path (`str`, *optional*):
-            Reward model, as a Hub id or a local folder.
-        reward_funcs (`list[str]`, *optional*):
-            Reward functions: `math_reward` (the default), `lenient_math_reward`, TRL's `accuracy_reward`,
-            `reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as
-            `my_lib.rewards.custom_reward`.
-        prompt_suffix (`str`, *optional*):
-            Appended to string prompts, which become user messages so that the chat template applies, defaults to the
-            instruction of the LEASH authors' release; `""` appends nothing. Messages stay as they are.
-        rollout_func (`str`, *optional*):
-            Dotted import path of a function that generates in TRL's place, such as
-            `leash_trl.engines.shrinking_batch.shrinking_rollout`.
-    """
+    """Script arguments of `leash train`; each field says itself what it is."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model, as a Hub id or a local folder."}
@@ -196,35 +181,22 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
     reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
     names = script_args.reward_funcs  # a recipe may name one without a list
     names = [names] if isinstance(names, str) else names or ([] if reward_funcs else ["math_reward"])
-    return reward_funcs + [_load_reward_func(name) for name in names]
+    return reward_funcs + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name, REWARD_FUNCS) for name in names]
 
 
-def _load_reward_func(name: str):
-    if name in REWARD_FUNCS:
-        return REWARD_FUNCS[name]
-    try:
-        return _imported(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"reward_funcs: cannot load {name!r} ({error}); known names are {', '.join(REWARD_FUNCS)}, anything else "
-            "must be an import path such as my_lib.rewards.custom_reward"
-        ) from error
-
-
-def _load_rollout_func(name: str | None):
-    if name is None:
-        return None
-    try:
-        return _imported(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"rollout_func: cannot load {name!r} ({error}); it must be a dotted import path") from error
-
-
-def _imported(name: str):
-    module_path, _, attribute = name.rpartition(".")
+def _imported(field_name: str, path: str, known: Iterable[str] = ()):
+    """What a dotted import path leads to, from the working directory too."""
+    module_path, _, attribute = path.rpartition(".")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return getattr(importlib.import_module(module_path), attribute)
+    try:
+        return getattr(importlib.import_module(module_path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        names = "".join(f"{name}, " for name in known)
+        raise ValueError(
+            f"{field_name}: cannot load {path!r} ({error}); give {names}or a dotted import path such as "
+            "my_lib.module.function"
+        ) from error
 
 
 def load_training_data(
@@ -268,18 +240,20 @@ def load_training_data(
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
-    requested = str(training_args.resume_from_checkpoint)
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder.
+
+    What is missing is better said before the model is loaded; the rest is for the trainer to say.
+    """
+    requested, output_dir = str(training_args.resume_from_checkpoint), training_args.output_dir
     if requested.lower() in ("none", "false"):
-        if (problem := problem_of_used_folder(training_args.output_dir)) is not None:
+        if (problem := problem_of_used_folder(output_dir)) is not None:
             raise ValueError(problem)
         return False
-    output_dir, is_last = training_args.output_dir, requested.lower() == "true"
-    # what is wrong with newer ones is for the trainer to say, once
-    last = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir) if is_last else None
-    checkpoint = last or Path(local_checkpoint(requested))
+    if is_last := requested.lower() == "true":
+        checkpoint = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir)
+    else:
+        checkpoint = Path(local_checkpoint(requested))
     check_is_there(checkpoint, output_dir)
-    # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     # which one that is, also on the Hub, the processes of a run agree on in the trainer
     return is_last or requested
@@ -312,7 +286,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
-        rollout_func=_load_rollout_func(script_args.rollout_func),
+        rollout_func=script_args.rollout_func and _imported("rollout_func", script_args.rollout_func),
     )
     _heed_opened_thinking(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
