@@ -34,19 +34,36 @@ def identical(one: Path, other: Path) -> bool:
     return filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
 
 
-@pytest.mark.parametrize(
-    "command", [["eval", "--benchmarks", "gym_test"], ["filter", "--dataset", "gym", "--target_quantile", "0.5"]]
-)
-def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
-    arguments = [*command, *SMALL]
-    assert main([*arguments, "--output_dir", str(tmp_path / "whole")]) == 0
-    resumed = [*arguments, "--output_dir", str(tmp_path / "killed")]
-    run = subprocess.run([sys.executable, str(KILLED_COMMAND), "4", *resumed], capture_output=True, text=True)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert not (tmp_path / "killed" / "results.json").exists()
-    assert not (tmp_path / "killed" / "dataset").exists()
-    assert main(resumed) == 0
-    assert identical(tmp_path / "whole", tmp_path / "killed")
+EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+FILTER = ["filter", "--dataset", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A finished run of `EVAL`; for reading and copying only."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    assert main([*EVAL, str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folders of both commands, killed when some problems were sampled."""
+    folder = tmp_path_factory.mktemp("killed")
+    commands = [*EVAL, str(folder / "eval"), "AND", *FILTER, str(folder / "filter")]
+    run = subprocess.run([sys.executable, str(KILLED_COMMAND), "4", *commands], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1] == str([-signal.SIGKILL] * 2), run.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
+def test_a_killed_command_goes_on_to_the_same_files(command, killed, tmp_path):
+    folder = killed / command[0]
+    assert not (folder / "results.json").exists()
+    assert not (folder / "dataset").exists()
+    assert main([*command, str(tmp_path)]) == 0
+    assert main([*command, str(folder)]) == 0
+    assert identical(tmp_path, folder)
 
 
 def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
@@ -64,25 +81,21 @@ def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
     assert len((tmp_path / "samples" / "gym.jsonl").read_text().splitlines()) == 7
 
 
-def test_another_run_in_the_folder_is_refused(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
-    assert main(arguments) == 0
-    before = (tmp_path / "results.json").read_text()
-    assert main([*arguments, "--seed", "1"]) == 2
+def test_another_run_in_the_folder_is_refused(evaluated, capsys):
+    before = (evaluated / "results.json").read_text()
+    assert main([*EVAL, str(evaluated), "--seed", "1"]) == 2
     assert "seed: 0 there, 1 now" in capsys.readouterr().err
-    assert (tmp_path / "results.json").read_text() == before
+    assert (evaluated / "results.json").read_text() == before
 
 
-def test_a_baseline_is_compared_problem_by_problem(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL]
-    assert main([*arguments, "--output_dir", str(tmp_path / "a"), "--label", "first"]) == 0
-    other = ["--output_dir", str(tmp_path / "b"), "--seed", "1", "--baseline", str(tmp_path / "a")]
-    assert main([*arguments, *other, "--label", "second"]) == 0
+def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
+    other = ["--seed", "1", "--baseline", str(evaluated)]
+    assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
     assert "Δ" in capsys.readouterr().out
-    assert "first" in (tmp_path / "b" / "results.md").read_text()
+    assert "second" in (tmp_path / "b" / "results.md").read_text()
     assert "baseline" in (tmp_path / "b" / "results.json").read_text()
     # what does not fit is said before anything is sampled
-    assert main([*arguments, "--limit", "3", *other, "--output_dir", str(tmp_path / "c")]) == 2
+    assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
     assert "other problems" in capsys.readouterr().err
     assert not (tmp_path / "c" / "samples").exists()
 
@@ -228,10 +241,8 @@ def test_whole_benchmarks_of_the_hub_are_ready_to_publish(tmp_path):
     assert not (tmp_path / "part" / "hub_eval_results.yaml").exists()
 
 
-def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
-    assert main([*arguments, str(tmp_path / "whole")]) == 0
-    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+def test_a_damaged_line_is_sampled_again_by_the_same_command(evaluated, tmp_path, capsys):
+    shutil.copytree(evaluated, tmp_path / "damaged")
     samples = tmp_path / "damaged" / "samples" / "gym_test.jsonl"
     lines = samples.read_bytes().splitlines(keepends=True)
     # a line that is no row, and one row twice
@@ -242,32 +253,29 @@ def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
         error = capsys.readouterr().err
         assert re.search(rf"leash {reader}: {samples}, line 3: .*run the command", error), error
     assert samples.read_bytes() == before
-    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+    assert main([*EVAL, str(tmp_path / "damaged")]) == 0
     aside = samples.with_name("gym_test.damaged.jsonl")
     assert aside.read_bytes() == b"\xff\n" + lines[0]
     aside.unlink()
-    assert identical(tmp_path / "whole", tmp_path / "damaged")
+    assert identical(evaluated, tmp_path / "damaged")
 
 
-def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(tmp_path):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
-    assert main(arguments) == 0
-    samples = tmp_path / "samples" / "gym_test.jsonl"
+def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(evaluated, tmp_path):
+    shutil.copytree(evaluated, tmp_path / "run")
+    samples = tmp_path / "run" / "samples" / "gym_test.jsonl"
     whole = samples.read_bytes()
     samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
-    assert main(arguments) == 0
+    assert main([*EVAL, str(tmp_path / "run")]) == 0
     assert samples.read_bytes() == whole
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(tmp_path, is_finished):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
-    assert main([*arguments, str(tmp_path / "whole")]) == 0
-    shutil.copytree(tmp_path / "whole", tmp_path / "failed")
+def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(evaluated, tmp_path, is_finished):
+    shutil.copytree(evaluated, tmp_path / "failed")
     path = tmp_path / "failed" / "samples" / "gym_test.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answered = next(c for row in rows for c in row["completions"] if c["answer"] is not None)
     answered |= {"is_correct": None, "grader_failure": "lost its worker"}
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (rows if is_finished else rows[:5])))
-    assert main([*arguments, str(tmp_path / "failed")]) == 0
-    assert identical(tmp_path / "whole", tmp_path / "failed")
+    assert main([*EVAL, str(tmp_path / "failed")]) == 0
+    assert identical(evaluated, tmp_path / "failed")
