@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, read_trainer_state
+from leash_trl.checkpoints.completeness import LOCK_FILE, TRAINER_STATE_FILE, read_trainer_state
 from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
 
@@ -198,17 +198,10 @@ def describe_run(
         "weights": weights_fingerprint(path, arguments.revision),
         "step": (read_trainer_state(Path(path)) or {}).get("global_step"),
         "engine": resolve_engine(arguments.engine),
-        "engine_kwargs": arguments.engine_kwargs,
-        "tensor_parallel_size": arguments.tensor_parallel_size,
-        "dtype": arguments.dtype,
+        **{name: getattr(arguments, name) for name in ("engine_kwargs", "tensor_parallel_size", "dtype")},
+        **asdict(plan),
         "decoding": plan.decoding.to_dict(),
-        "sampling": asdict(plan.sampling),
-        "num_samples": plan.num_samples,
-        "seed": plan.seed,
-        "batch_size": plan.batch_size,
-        "lenient": plan.lenient,
         "prompt_suffix": arguments.prompt_suffix,
-        "chat_template_kwargs": plan.chat_template_kwargs,
         "benchmarks": {
             name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
             for name, rows in problems.items()
@@ -286,19 +279,17 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
 
     from leash_trl.engines.endings import check_chat_template
 
-    tokenizer = AutoTokenizer.from_pretrained(
-        checkpoint_path(arguments.model_name_or_path), revision=arguments.revision
-    )
-    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
-
-    def num_tokens(prompt: Any) -> int:
-        if isinstance(prompt, str):
-            return len(tokenizer(prompt)["input_ids"])
+    name = checkpoint_path(arguments.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(name, revision=arguments.revision)
+    prompts = [prompt for rows in problems.values() for prompt in rows["prompt"]]
+    if not all(isinstance(prompt, str) for prompt in prompts):
         check_chat_template(tokenizer.chat_template)
-        return len(tokenizer.apply_chat_template(prompt, **options))
-
-    longest = max(num_tokens(prompt) for rows in problems.values() for prompt in rows["prompt"])
-    return longest + plan.sampling.max_new_tokens
+    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
+    ids = [
+        tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **options)
+        for prompt in prompts
+    ]
+    return max(map(len, ids)) + plan.sampling.max_new_tokens
 
 
 def sample_all(
@@ -315,16 +306,16 @@ def sample_all(
     Raises:
         `UserError`: If the folder holds another run, or model and prompts do not fit.
     """
-    is_new = not folder.exists()
-    try:
-        with only_command_in(folder):
+    with only_command_in(folder):
+        is_new = {path.name for path in folder.iterdir()} <= {LOCK_FILE}
+        try:
             _sample(arguments, plan, problems, references, folder)
-    except UserError:  # before the first sample
-        if is_new:
-            shutil.rmtree(folder, ignore_errors=True)
-        raise
-    except KeyboardInterrupt:
-        raise UserError(f"stopped; the same command goes on from what is in {folder}") from None
+        except UserError:  # before the first sample
+            if is_new:
+                shutil.rmtree(folder)
+            raise
+        except KeyboardInterrupt:
+            raise UserError(f"stopped; the same command goes on from what is in {folder}") from None
 
 
 def _sample(
