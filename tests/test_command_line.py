@@ -1,6 +1,7 @@
 """The command line as a newcomer meets it: what is missing, suggestions, one name for one thing, overrides."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,17 @@ def test_a_recipe_with_both_names_and_different_values_is_an_error_in_one_line(a
     Path("both.yaml").write_text("model: gym\nmodel_name_or_path: other\n")
     line = error_of(argv, capsys)
     assert all(word in line for word in ("model_name_or_path", "gym", "other"))
+
+
+def test_a_recipe_sets_the_environment_and_says_what_is_no_environment(in_tmp, monkeypatch, capsys):
+    from leash_trl.cli.train import parse
+
+    monkeypatch.setenv("MY_VARIABLE", "before")
+    Path("env.yaml").write_text("model: gym\ndataset: gym\nenv: {MY_VARIABLE: 1}\n")
+    parse(["--config=env.yaml", *ON_CPU, "--target_length", "40"])
+    assert os.environ["MY_VARIABLE"] == "1"
+    Path("env.yaml").write_text("model: gym\ndataset: gym\nenv: [MY_VARIABLE]\n")
+    assert "env is ['MY_VARIABLE']" in error_of(["train", "--config=env.yaml", *ON_CPU], capsys)
 
 
 def test_every_command_with_a_folder_for_output_calls_it_output_dir(in_tmp, capsys):

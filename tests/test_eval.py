@@ -148,8 +148,9 @@ def test_another_checkpoint_is_another_run(tmp_path):
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
-    with FileLock(tmp_path / LOCK_FILE):
-        assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
+    with FileLock(tmp_path / LOCK_FILE):  # in a folder that the other process has just made
+        assert main([*EVAL, str(tmp_path)]) == 2
+        assert tmp_path.is_dir()
     assert "is in use by another run" in capsys.readouterr().err
 
 
