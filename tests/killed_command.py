@@ -1,6 +1,8 @@
 """Runs a `leash` command that kills itself in the middle of its work.
 
-python tests/killed_command.py NUM_WRITES|METHOD COMMAND [ARGUMENT ...]
+python tests/killed_command.py NUM_WRITES|METHOD COMMAND [ARGUMENT ...] [AND COMMAND [ARGUMENT ...]]
+
+Two commands run one after the other, each in a process of its own, and the list of their exit codes is printed.
 
 A method is one of `LeashGRPOTrainer`'s: the process dies when it is called. Writes are flushes of a file to disk and
 files that are put in place: at the given one the process dies, half a line into the file that it flushed, or before
@@ -43,12 +45,31 @@ def kill_in(method: str) -> None:
     setattr(LeashGRPOTrainer, method, lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL))
 
 
-if __name__ == "__main__":
+def killed_in_a_fork(where: str, command: list[str]) -> int:
+    """The exit code of a command; what this process has imported is not imported again."""
+    process = os.fork()
+    if process == 0:
+        os._exit(run(where, command))
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def run(where: str, command: list[str]) -> int:
+    """Runs a command to its death, or returns its exit code."""
     from leash_trl.cli.main import main
 
-    where = sys.argv[1]
     if where.isdigit():
         kill_at(int(where))
     else:
         kill_in(where)
-    sys.exit(main(sys.argv[2:]))
+    return main(command)
+
+
+if __name__ == "__main__":
+    where, *words = sys.argv[1:]
+    if "AND" not in words:
+        sys.exit(run(where, words))
+    import leash_trl.engines.transformers_engine
+    import leash_trl.evaluation.sampling_run  # noqa: F401
+
+    middle = words.index("AND")
+    print([killed_in_a_fork(where, command) for command in (words[:middle], words[middle + 1 :])])

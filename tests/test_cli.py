@@ -80,7 +80,7 @@ def test_unknown_recipe_keys_are_errors(tmp_path, capsys):
     recipe = tmp_path / "typo.yaml"
     recipe.write_text("model_name_or_path: gym\ndataset_name: gym\ntarget_lenght: 40\n")
     assert main(["train", "--config", str(recipe)]) == 2
-    assert "unknown key 'target_lenght', did you mean 'target_length'?" in capsys.readouterr().err
+    assert "unknown key 'target_lenght', did you mean target_length?" in capsys.readouterr().err
 
 
 def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
@@ -93,28 +93,36 @@ def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
 
 
 def test_smoke_recipe_trains_evaluates_draws_is_not_run_twice_and_goes_on_when_stopped(tmp_path, capsys, monkeypatch):
-    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
+    # all 512 held-out problems, twice, would take most of the time
+    monkeypatch.setattr("leash_trl.gym.record.NUM_PROBLEMS", 32)
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
+    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
+    run = tmp_path / "demo" / "seed-0"
     assert main(command) == 0
     first = capsys.readouterr().out
     rows = [line for line in first.splitlines() if line.startswith("| 0 ")]
     assert len(rows) == 1
-    result = json.loads((tmp_path / "demo" / "seed-0" / "result.json").read_text())
+    result = json.loads((run / "result.json").read_text())
     assert f"{result['trained']['mean_tokens']:.1f}" in rows[0]
     assert (tmp_path / "demo" / "dynamics.png").stat().st_size > 10_000
     assert list((tmp_path / "tensorboard").iterdir())
-    changed = (tmp_path / "demo" / "seed-0" / "model.safetensors").stat().st_mtime
+    log = json.loads((run / "trainer_state.json").read_text())["log_history"]
+    shares = [row["leash/truncated_share"] for row in log if "leash/truncated_share" in row]
+    assert len(shares) == 5
+    assert max(shares) <= 0.125, "completions of the smoke recipe end"
+    changed = (run / "model.safetensors").stat().st_mtime
     assert main(command) == 0
-    assert (tmp_path / "demo" / "seed-0" / "model.safetensors").stat().st_mtime == changed
-    assert main(["plot", str(tmp_path / "demo" / "seed-0"), "--output", str(tmp_path / "figure.png")]) == 0
+    assert (run / "model.safetensors").stat().st_mtime == changed
+    assert main(["plot", str(run), "--output", str(tmp_path / "figure.png")]) == 0
     assert (tmp_path / "figure.png").is_file()
 
-    # stopped after its last step: it goes on with the evaluation, from the last checkpoint
+    # stopped after its last step: it goes on with the final save and the evaluation
+    trained = (run / "model.safetensors").read_bytes()
     for name in ("result.json", "trainer_state.json", "model.safetensors"):
-        (tmp_path / "demo" / "seed-0" / name).unlink()
+        (run / name).unlink()
     assert main(command) == 0
-    assert json.loads((tmp_path / "demo" / "seed-0" / "result.json").read_text()) == result
-    assert not (tmp_path / "demo" / "seed-0" / "model.safetensors").exists()
+    assert json.loads((run / "result.json").read_text()) == result
+    assert (run / "model.safetensors").read_bytes() == trained
 
 
 def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch, capsys):

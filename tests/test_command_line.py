@@ -1,6 +1,7 @@
 """The command line as a newcomer meets it: what is missing, suggestions, one name for one thing, overrides."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -139,18 +140,26 @@ def test_sampling_commands_take_both_names_on_the_command_line_and_in_recipes(co
 @pytest.mark.parametrize(
     "argv",
     [
-        ["train", "--model", "gym", "--model_name_or_path", "other", "--dataset_name", "gym"],
         ["train", "--config", "both.yaml"],
-        ["eval", "--model", "gym", "--model_name_or_path=other", "--benchmarks", "gym_test", "--output", "x"],
         ["eval", "--config", "both.yaml", "--benchmarks", "gym_test", "--output", "x"],
-        ["bench", "step", "--model", "gym", "--model_name_or_path", "other"],
         ["plan", "--config", "both.yaml", "--num_gpus", "1", "--gpu_memory", "80"],
     ],
 )
-def test_both_names_with_different_values_are_an_error_in_one_line(argv, in_tmp, capsys):
+def test_a_recipe_with_both_names_and_different_values_is_an_error_in_one_line(argv, in_tmp, capsys):
     Path("both.yaml").write_text("model: gym\nmodel_name_or_path: other\n")
     line = error_of(argv, capsys)
     assert all(word in line for word in ("model_name_or_path", "gym", "other"))
+
+
+def test_a_recipe_sets_the_environment_and_says_what_is_no_environment(in_tmp, monkeypatch, capsys):
+    from leash_trl.cli.train import parse
+
+    monkeypatch.setenv("MY_VARIABLE", "before")
+    Path("env.yaml").write_text("model: gym\ndataset: gym\nenv: {MY_VARIABLE: 1}\n")
+    parse(["--config=env.yaml", *ON_CPU, "--target_length", "40"])
+    assert os.environ["MY_VARIABLE"] == "1"
+    Path("env.yaml").write_text("model: gym\ndataset: gym\nenv: [MY_VARIABLE]\n")
+    assert "env is ['MY_VARIABLE']" in error_of(["train", "--config=env.yaml", *ON_CPU], capsys)
 
 
 def test_every_command_with_a_folder_for_output_calls_it_output_dir(in_tmp, capsys):
@@ -231,7 +240,6 @@ def test_compare_sees_that_a_run_had_other_settings(planned):
     [
         (["--max_stepz", "5"], "did you mean --max_steps"),
         (["--length_control", "kimi", "--lambda_lr", "0.1"], "kimi"),
-        (["--length_control", "leash", "--lambda_lr", "0.02"], "none and leash"),  # one run under two names
     ],
 )
 def test_compare_refuses_overrides_that_mean_nothing(options, message, planned):

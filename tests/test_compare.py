@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from filelock import FileLock
 
+from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli import compare, process_queue
 from leash_trl.cli.comparison_plan import load_arms, planned_runs
 from leash_trl.cli.gym_run import run_claim
@@ -263,13 +265,13 @@ def test_every_arms_first_seed_comes_before_any_second(write_config):
         ({}, ["--arms", "leash", "lehs"], "has no arm 'lehs'; it has leash, frozen"),
         ({}, ["--jobs", "0"], "--jobs is 0"),
         ({}, ["--table_only"], "holds no finished run"),
-        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean 'lambda_lr'?"),
+        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean lambda_lr?"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "arm 'x': lambda_lr"),
         ({"base": {**FIELDS, "model_name_or_path": "a/b", "dataset_name": "c/d"}}, [], "does not train on the gym"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_run(changes, more, message, write_config, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "child_command", lambda recipe, run: pytest.fail("a run was started"))
+    monkeypatch.setattr(compare, "child_command", lambda run: pytest.fail("a run was started"))
     command = ["compare", "--config", write_config(**changes), "--output_dir", str(tmp_path / "out"), *more]
     assert main(command) == 2
     error = capsys.readouterr().err.strip().splitlines()
@@ -311,9 +313,9 @@ def comparison(write_config, tmp_path, monkeypatch):
     """A comparison whose runs only claim their folder and write a result; `fails` names runs that write none."""
 
     def run(*more, fails=()):
-        def child_command(recipe, run):
+        def child_command(run):
             run.folder.mkdir(parents=True, exist_ok=True)
-            claim = run_claim(yaml.safe_load(recipe.read_text()), [], run.seed)
+            claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), [], run.seed)
             (run.folder / "claim.json").write_text(json.dumps(claim))
             is_failing = (run.arm.name, run.seed) in fails
             result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT})
@@ -385,7 +387,7 @@ def test_as_many_run_at_once_as_asked_for(tmp_path):
 import os, pathlib, time
 here = pathlib.Path("{tmp_path}") / f"{{os.getpid()}}.running"
 here.touch()
-time.sleep(1.0)
+time.sleep(0.4)
 print(len(list(here.parent.glob("*.running"))))
 here.unlink()
 """
@@ -404,7 +406,7 @@ def test_a_folder_with_another_run_is_an_error(comparison, tmp_path, capsys):
     (folder / "claim.json").unlink()
     (folder / "result.json").write_text(json.dumps(RESULT))
     assert comparison() == 2
-    assert "without claim.json, so its recipe is not known" in capsys.readouterr().err
+    assert f"{folder} holds a run of another recipe" in capsys.readouterr().err
     assert not (tmp_path / "out" / "started.txt").exists()
 
 
@@ -429,6 +431,14 @@ run_jobs(jobs, 2, os.environ, lambda *ended: "")
         with pytest.raises(ProcessLookupError):
             os.kill(int(log.read_text()), 0)
     assert not (tmp_path / "c").exists()
+
+
+def test_a_second_comparison_in_the_folder_is_refused_but_may_show_the_table(comparison, tmp_path, capsys):
+    assert comparison() == 0
+    with FileLock(tmp_path / "out" / LOCK_FILE):
+        assert comparison("--table_only") == 0
+        assert comparison() == 2
+    assert "is in use by another run" in capsys.readouterr().err
 
 
 def test_ctrl_c_is_no_traceback(comparison, monkeypatch, capsys):

@@ -255,9 +255,9 @@ def test_the_command_tells_verbatim_from_near(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--benchmarks", "bench.jsonl", "--output", "clean.csv"], "must end in .jsonl or .parquet"),
-        (["--benchmarks", "bench.jsonl", "--output", "folder.jsonl"], "output is 'folder.jsonl', which is a folder"),
-        (["--benchmarks", "bench.jsonl", "--output", "bench.jsonl/clean.jsonl"], "bench.jsonl, which is no folder"),
+        (["--benchmarks", "bench.jsonl", "--output", "clean.csv"], "must be a file that ends in .jsonl or .parquet"),
+        (["--benchmarks", "bench.jsonl", "--output", "folder.jsonl"], "output is 'folder.jsonl', but must be a file"),
+        (["--benchmarks", "bench.jsonl", "--output", "longer.jsonl/clean.jsonl"], "longer.jsonl, which is no folder"),
         (["--benchmarks", "missing.jsonl"], "'missing.jsonl' is no data set"),
         (["--benchmarks", "bench.jsonl", "--ngram", "0"], "ngram is 0"),
         (["--benchmarks", "bench.jsonl", "./bench.jsonl"], "two benchmarks have the same name among bench, bench"),

@@ -14,9 +14,10 @@ import pytest
 from filelock import FileLock
 from sampled_run import completion, problem, write_run
 
+from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli.eval import write_results
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine
+from leash_trl.cli.sampling import load_checked, resolve_engine, weights_fingerprint
 from leash_trl.cli.train import load_training_data, parse
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.evaluation.results import load_results
@@ -33,19 +34,36 @@ def identical(one: Path, other: Path) -> bool:
     return filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
 
 
-@pytest.mark.parametrize(
-    "command", [["eval", "--benchmarks", "gym_test"], ["filter", "--dataset", "gym", "--target_quantile", "0.5"]]
-)
-def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
-    arguments = [*command, *SMALL]
-    assert main([*arguments, "--output_dir", str(tmp_path / "whole")]) == 0
-    resumed = [*arguments, "--output_dir", str(tmp_path / "killed")]
-    run = subprocess.run([sys.executable, str(KILLED_COMMAND), "4", *resumed], capture_output=True, text=True)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert not (tmp_path / "killed" / "results.json").exists()
-    assert not (tmp_path / "killed" / "dataset").exists()
-    assert main(resumed) == 0
-    assert identical(tmp_path / "whole", tmp_path / "killed")
+EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+FILTER = ["filter", "--dataset", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """A finished run of `EVAL`; for reading and copying only."""
+    folder = tmp_path_factory.mktemp("evaluated") / "run"
+    assert main([*EVAL, str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """Folders of both commands, killed when some problems were sampled."""
+    folder = tmp_path_factory.mktemp("killed")
+    commands = [*EVAL, str(folder / "eval"), "AND", *FILTER, str(folder / "filter")]
+    run = subprocess.run([sys.executable, str(KILLED_COMMAND), "4", *commands], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1] == str([-signal.SIGKILL] * 2), run.stderr
+    return folder
+
+
+@pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
+def test_a_killed_command_goes_on_to_the_same_files(command, killed, tmp_path):
+    folder = killed / command[0]
+    assert not (folder / "results.json").exists()
+    assert not (folder / "dataset").exists()
+    assert main([*command, str(tmp_path)]) == 0
+    assert main([*command, str(folder)]) == 0
+    assert identical(tmp_path, folder)
 
 
 def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
@@ -63,25 +81,21 @@ def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
     assert len((tmp_path / "samples" / "gym.jsonl").read_text().splitlines()) == 7
 
 
-def test_another_run_in_the_folder_is_refused(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
-    assert main(arguments) == 0
-    before = (tmp_path / "results.json").read_text()
-    assert main([*arguments, "--seed", "1"]) == 2
+def test_another_run_in_the_folder_is_refused(evaluated, capsys):
+    before = (evaluated / "results.json").read_text()
+    assert main([*EVAL, str(evaluated), "--seed", "1"]) == 2
     assert "seed: 0 there, 1 now" in capsys.readouterr().err
-    assert (tmp_path / "results.json").read_text() == before
+    assert (evaluated / "results.json").read_text() == before
 
 
-def test_a_baseline_is_compared_problem_by_problem(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL]
-    assert main([*arguments, "--output_dir", str(tmp_path / "a"), "--label", "first"]) == 0
-    other = ["--output_dir", str(tmp_path / "b"), "--seed", "1", "--baseline", str(tmp_path / "a")]
-    assert main([*arguments, *other, "--label", "second"]) == 0
+def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
+    other = ["--seed", "1", "--baseline", str(evaluated)]
+    assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
     assert "Δ" in capsys.readouterr().out
-    assert "first" in (tmp_path / "b" / "results.md").read_text()
+    assert "second" in (tmp_path / "b" / "results.md").read_text()
     assert "baseline" in (tmp_path / "b" / "results.json").read_text()
     # what does not fit is said before anything is sampled
-    assert main([*arguments, "--limit", "3", *other, "--output_dir", str(tmp_path / "c")]) == 2
+    assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
     assert "other problems" in capsys.readouterr().err
     assert not (tmp_path / "c" / "samples").exists()
 
@@ -125,22 +139,19 @@ def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tm
 
 
 def test_another_checkpoint_is_another_run(tmp_path):
-    from leash_trl.cli.sampling import _training_step, _weights_fingerprint
-
     for name in ("model.safetensors", "tokenizer_config.json", "chat_template.jinja"):
-        before = _weights_fingerprint(tmp_path)
+        before = weights_fingerprint(tmp_path)
         (tmp_path / name).write_bytes(b"0" * 3_000_000)
-        first = _weights_fingerprint(tmp_path)
+        first = weights_fingerprint(tmp_path)
         (tmp_path / name).write_bytes(b"1" + b"0" * 2_999_999)
-        assert len({before, first, _weights_fingerprint(tmp_path)}) == 3
-    (tmp_path / "trainer_state.json").write_text('{"global_step": 40}')
-    assert _training_step(tmp_path) == 40
+        assert len({before, first, weights_fingerprint(tmp_path)}) == 3
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
-    with FileLock(tmp_path / ".lock"):
-        assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
-    assert "another process is sampling" in capsys.readouterr().err
+    with FileLock(tmp_path / LOCK_FILE):  # in a folder that the other process has just made
+        assert main([*EVAL, str(tmp_path)]) == 2
+        assert tmp_path.is_dir()
+    assert "is in use by another run" in capsys.readouterr().err
 
 
 def test_filter_leaves_golds_out_that_cannot_be_read(tmp_path, caplog):
@@ -191,14 +202,7 @@ def test_a_misspelt_key_of_a_recipe_is_named(tmp_path, capsys):
     recipe = tmp_path / "eval.yaml"
     recipe.write_text("benchmark: [gym_test]\n")
     assert main(["eval", "--config", str(recipe)]) == 2
-    assert "unknown key 'benchmark', did you mean 'benchmarks'?" in capsys.readouterr().err
-
-
-def test_words_that_the_model_does_not_know_are_warned_of(tmp_path, caplog):
-    data = tmp_path / "data.jsonl"
-    data.write_text(json.dumps({"problem": "Every morning Aya goes for a walk.", "answer": "2"}) + "\n")
-    assert main(["eval", *SMALL, "--benchmarks", str(data), "--output_dir", str(tmp_path / "run")]) == 0
-    assert "unknown to this tokenizer" in caplog.text
+    assert "unknown key 'benchmark', did you mean benchmarks?" in capsys.readouterr().err
 
 
 def test_golds_that_cannot_be_read_are_named_by_row(tmp_path, capsys):
@@ -238,10 +242,8 @@ def test_whole_benchmarks_of_the_hub_are_ready_to_publish(tmp_path):
     assert not (tmp_path / "part" / "hub_eval_results.yaml").exists()
 
 
-def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
-    assert main([*arguments, str(tmp_path / "whole")]) == 0
-    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+def test_a_damaged_line_is_sampled_again_by_the_same_command(evaluated, tmp_path, capsys):
+    shutil.copytree(evaluated, tmp_path / "damaged")
     samples = tmp_path / "damaged" / "samples" / "gym_test.jsonl"
     lines = samples.read_bytes().splitlines(keepends=True)
     # a line that is no row, and one row twice
@@ -252,32 +254,29 @@ def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
         error = capsys.readouterr().err
         assert re.search(rf"leash {reader}: {samples}, line 3: .*run the command", error), error
     assert samples.read_bytes() == before
-    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+    assert main([*EVAL, str(tmp_path / "damaged")]) == 0
     aside = samples.with_name("gym_test.damaged.jsonl")
     assert aside.read_bytes() == b"\xff\n" + lines[0]
     aside.unlink()
-    assert identical(tmp_path / "whole", tmp_path / "damaged")
+    assert identical(evaluated, tmp_path / "damaged")
 
 
-def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(tmp_path):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
-    assert main(arguments) == 0
-    samples = tmp_path / "samples" / "gym_test.jsonl"
+def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(evaluated, tmp_path):
+    shutil.copytree(evaluated, tmp_path / "run")
+    samples = tmp_path / "run" / "samples" / "gym_test.jsonl"
     whole = samples.read_bytes()
     samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
-    assert main(arguments) == 0
+    assert main([*EVAL, str(tmp_path / "run")]) == 0
     assert samples.read_bytes() == whole
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(tmp_path, is_finished):
-    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
-    assert main([*arguments, str(tmp_path / "whole")]) == 0
-    shutil.copytree(tmp_path / "whole", tmp_path / "failed")
+def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(evaluated, tmp_path, is_finished):
+    shutil.copytree(evaluated, tmp_path / "failed")
     path = tmp_path / "failed" / "samples" / "gym_test.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answered = next(c for row in rows for c in row["completions"] if c["answer"] is not None)
     answered |= {"is_correct": None, "grader_failure": "lost its worker"}
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (rows if is_finished else rows[:5])))
-    assert main([*arguments, str(tmp_path / "failed")]) == 0
-    assert identical(tmp_path / "whole", tmp_path / "failed")
+    assert main([*EVAL, str(tmp_path / "failed")]) == 0
+    assert identical(evaluated, tmp_path / "failed")

@@ -4,8 +4,6 @@ import gzip
 import json
 import logging
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -160,12 +158,12 @@ def test_a_mistake_is_one_line(command, changes, parts, files, tmp_path, capsys,
     assert len(line) < 1000
 
 
-def test_of_a_real_command_the_line_comes_last_and_debugging_keeps_the_traceback(files):
-    command = [sys.executable, "-m", "leash_trl", *words("train", {"MODEL": "no_weights"})]
-    run = subprocess.run([*command, "--log_level", "debug"], capture_output=True, text=True, cwd=files)
-    assert run.returncode == 2
-    assert "Traceback" in run.stderr
-    assert run.stderr.rstrip("\n").split("\n")[-1].startswith("leash train: model_name_or_path is 'no_weights'")
+def test_debugging_keeps_the_traceback_and_the_line_comes_last(files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    assert main([*words("train", {"MODEL": "no_weights"}), "--log_level", "debug"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.rstrip("\n").split("\n")[-1].startswith("leash train: model_name_or_path is 'no_weights'")
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")])

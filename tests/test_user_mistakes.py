@@ -408,7 +408,7 @@ def test_a_failure_with_a_known_remedy_is_one_line_and_code_1(
         (["--target_lenght=30"], "unknown option --target_lenght, did you mean --target_length?"),
         (["--zzz"], "unknown option --zzz, leash train --help-all lists all"),
         (["0.1"], "'0.1' belongs to no option"),
-        (["--config=x.yaml"], "write --config x.yaml"),
+        (["--config=x.yaml"], "--config x.yaml: no such file"),
     ],
 )
 def test_misspelt_options_are_named(words, message, capsys):

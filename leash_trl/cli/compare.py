@@ -1,6 +1,5 @@
 """`leash compare`: several methods on the gym over the same seeds, then one table with intervals and one figure."""
 
-import argparse
 import os
 import re
 import shlex
@@ -11,21 +10,15 @@ from pathlib import Path
 import yaml
 
 from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.comparison_plan import (
-    DEFAULT_SEEDS,
-    Arm,
-    Run,
-    chosen_arms,
-    load_arms,
-    overridden_arms,
-    planned_runs,
-)
-from leash_trl.cli.errors import UserError
+from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Run, load_arms, overridden_arms, planned_runs
+from leash_trl.cli.errors import UserError, only_command_in, user_errors
 from leash_trl.cli.gym_run import check_claim, parse_recipe, prepare_environment, read_result, run_claim
 from leash_trl.cli.process_queue import Job, run_jobs
+from leash_trl.files import write_whole
 
 
 LOG_FILE = "log.txt"
+RECIPE_FILE = "recipe.yaml"
 # One thread a run: several runs at once fill the cores better than several threads in one.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -38,17 +31,16 @@ def main(argv: list[str]) -> int:
 
     environment = {**os.environ, **RUN_ENVIRONMENT}
     prepare_environment()
-    output_dir = Path(arguments.output_dir)
-    arms = chosen_arms(load_arms(arguments.config), arguments.arms, arguments.config)
-    if overrides:
-        arms = overridden_arms(arms, overrides)
-    runs = planned_runs(arms, arguments.seeds, output_dir)
-    for run in runs:
-        check_claim(run.folder, run_claim(run.arm.recipe, [], run.seed))
+    arms = overridden_arms(load_arms(arguments.config, arguments.arms), overrides)
+    runs = planned_runs(arms, arguments.seeds, arguments.output_dir)
+    with user_errors():
+        for run in runs:
+            check_claim(run.folder, run_claim(run.arm.recipe, [], run.seed))
     failed: dict[Run, int] = {}
     if not arguments.table_only:
         try:
-            failed = _train(arguments.config, arms, runs, arguments.jobs, environment, output_dir)
+            with only_command_in(arguments.output_dir):
+                failed = _train(arguments.config, runs, arguments.jobs, environment)
         except KeyboardInterrupt:
             print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
             return 130
@@ -56,15 +48,17 @@ def main(argv: list[str]) -> int:
     if results:
         from leash_trl.cli.comparison_report import write_report
 
-        write_report(f"leash compare {shlex.join(argv)}", runs, results, output_dir)
+        write_report(f"leash compare {shlex.join(argv)}", runs, results, arguments.output_dir)
     elif not failed:
-        raise UserError(f"{output_dir} holds no finished run of these arms and seeds; run without --table_only")
+        raise UserError(
+            f"{arguments.output_dir} holds no finished run of these arms and seeds; run without --table_only"
+        )
     for run, exit_code in failed.items():
         print(_failure(run, exit_code), file=sys.stderr)
     return 1 if failed else 0
 
 
-def _build_parser() -> argparse.ArgumentParser:
+def _build_parser() -> CommandParser:
     parser = CommandParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
@@ -85,22 +79,23 @@ def _build_parser() -> argparse.ArgumentParser:
         "unless the file says otherwise)",
     )
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time, one core each (default: 2)")
-    parser.add_argument("--output_dir", default="runs/compare", help="folder for everything (default: runs/compare)")
+    parser.add_argument(
+        "--output_dir",
+        type=Path,
+        default=Path("runs/compare"),
+        help="folder for everything (default: runs/compare); one comparison at a time uses it",
+    )
     parser.add_argument("--table_only", action="store_true", help="train nothing; table and figure of what is there")
     return parser
 
 
-def _train(
-    config: str, arms: list[Arm], runs: list[Run], at_once: int, environment: Mapping[str, str], output_dir: Path
-) -> dict[Run, int]:
+def _train(config: str, runs: list[Run], at_once: int, environment: Mapping[str, str]) -> dict[Run, int]:
     """Trains and scores what is not done yet; returns the runs that failed, with their exit codes."""
     pending = [run for run in runs if read_result(run.folder) is None]
-    if not pending:
-        return {}
-    recipes = {arm: _write_recipe(arm, output_dir) for arm in arms}
-    for arm, recipe in recipes.items():
-        _check_recipe(config, arm, recipe)
-    jobs = {Job(run.name, tuple(child_command(recipes[run.arm], run)), run.folder / LOG_FILE): run for run in pending}
+    for arm, folder in {run.arm: run.folder.parent for run in pending}.items():
+        write_whole(folder / RECIPE_FILE, yaml.safe_dump(arm.recipe, sort_keys=False))
+        _check_recipe(config, arm.name, folder)
+    jobs = {Job(run.name, tuple(child_command(run)), run.folder / LOG_FILE): run for run in pending}
     exit_codes = run_jobs(
         list(jobs),
         at_once,
@@ -111,25 +106,19 @@ def _train(
     return {run: exit_codes[job] for job, run in jobs.items() if read_result(run.folder) is None}
 
 
-def child_command(recipe: Path, run: Run) -> list[str]:
+def child_command(run: Run) -> list[str]:
     """The command line that trains and scores one run."""
-    arguments = ["--config", str(recipe), "--seed", str(run.seed), "--output_dir", str(run.folder)]
-    return [sys.executable, "-m", "leash_trl.cli.gym_run", *arguments]
+    arguments = ["--config", str(run.folder.parent / RECIPE_FILE), "--seed", str(run.seed)]
+    return [sys.executable, "-m", "leash_trl.cli.gym_run", *arguments, "--output_dir", str(run.folder)]
 
 
-def _write_recipe(arm: Arm, output_dir: Path) -> Path:
-    path = output_dir / arm.name / "recipe.yaml"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(yaml.safe_dump(arm.recipe, sort_keys=False), encoding="utf-8")
-    return path
-
-
-def _check_recipe(config: str, arm: Arm, recipe: Path) -> None:
+def _check_recipe(config: str, arm: str, folder: Path) -> None:
     """Finds an arm's mistakes before any run has started."""
+    recipe = str(folder / RECIPE_FILE)
     try:
-        parse_recipe(str(recipe), ["--output_dir", str(recipe.parent)])
+        parse_recipe(recipe, ["--output_dir", str(folder)])
     except UserError as error:
-        raise UserError(f"{config}: arm {arm.name!r}: {str(error).removeprefix(f'{recipe}: ')}") from error
+        raise UserError(f"{config}: arm {arm!r}: {str(error).removeprefix(f'{recipe}: ')}") from error
 
 
 def _outcome(run: Run, exit_code: int, seconds: float) -> str:

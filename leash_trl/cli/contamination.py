@@ -1,6 +1,5 @@
 """`leash contamination`: which training problems a benchmark holds too, and the training set without them."""
 
-import argparse
 import io
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,11 +34,8 @@ def main(argv: list[str]) -> None:
     parser.add_argument(
         "--output", help=f"write the training problems without overlap here ({' or '.join(OUTPUT_SUFFIXES)})"
     )
-    run(parser.parse_args(argv))
+    arguments = parser.parse_args(argv)
 
-
-def run(arguments: argparse.Namespace) -> None:
-    """Loads, compares, prints and, if asked, writes."""
     from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
     from leash_trl.data.references import parse_reference
     from leash_trl.data.sources import load_problems, load_with_report
@@ -67,17 +63,14 @@ def _check_output(output: str, references: Iterable[str]) -> None:
     from leash_trl.data.references import parse_reference
 
     path = Path(output).resolve()
-    if path.suffix not in OUTPUT_SUFFIXES:
-        raise ValueError(f"output is {output!r}, must end in {' or '.join(OUTPUT_SUFFIXES)}")
-    if path.is_dir():
-        raise ValueError(f"output is {output!r}, which is a folder; name a file")
-    for parent in path.parents:
-        if parent.exists() and not parent.is_dir():
-            raise ValueError(f"output is {output!r}, in {parent}, which is no folder; name another file")
-    for reference in references:
-        read = parse_reference(reference).path
-        if read is not None and read.resolve() in (path, *path.parents):
-            raise ValueError(f"output is {output!r}, which would overwrite or join {read}; name another file")
+    if path.suffix not in OUTPUT_SUFFIXES or path.is_dir():
+        raise ValueError(f"output is {output!r}, but must be a file that ends in {' or '.join(OUTPUT_SUFFIXES)}")
+    read = [place.resolve() for text in references if (place := parse_reference(text).path) is not None]
+    for place in (path, *path.parents):
+        if place in read:
+            raise ValueError(f"output is {output!r}, which would overwrite or join {place}; name another file")
+        if place != path and place.is_file():
+            raise ValueError(f"output is {output!r}, in {place}, which is no folder; name another file")
 
 
 def _write(dataset, output: str) -> None:

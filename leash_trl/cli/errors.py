@@ -4,12 +4,13 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from safetensors import SafetensorError
 
+from leash_trl.checkpoints.completeness import only_run_in
 from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.trainer.advice import advice_in
 
@@ -75,11 +76,6 @@ def _said(error: BaseException) -> str:
     return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
 
 
-def refuse(message: str) -> NoReturn:
-    """In place of `argparse`'s `error`, which would write the usage first; raises `ValueError`."""
-    raise ValueError(message)
-
-
 def check_writable(folder: str | Path) -> None:
     """Sees to it that a command can write into its folder, which need not be there yet.
 
@@ -96,6 +92,19 @@ def check_writable(folder: str | Path) -> None:
             f"output_dir is {str(folder)!r}, where nothing can be written ({error.strerror}: {there}); choose a "
             "folder that can be made and written to"
         ) from error
+
+
+@contextmanager
+def only_command_in(folder: str | Path) -> Iterator[None]:
+    """Keeps other commands, and runs of `leash train`, out of a folder until it is left.
+
+    Raises:
+        `UserError`: If one is in it.
+    """
+    with ExitStack() as stack:
+        with user_errors():
+            stack.enter_context(only_run_in(folder))
+        yield
 
 
 def failure_line(error: BaseException) -> str | None:

@@ -1,9 +1,8 @@
 """One seed of a gym recipe: train, evaluate, write `result.json`. `leash demo` calls it, `leash compare` starts it.
 
-As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR [--any_field value]
+As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR
 """
 
-import argparse
 import json
 import os
 import sys
@@ -12,8 +11,9 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, is_whole
+from leash_trl.checkpoints.completeness import is_whole
 from leash_trl.checkpoints.state_file import read_state
+from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.files import write_whole
@@ -25,14 +25,14 @@ RESULT_FILE = "result.json"
 
 def main(argv: list[str]) -> int:
     """Runs one seed and returns the exit code: 2 for a mistake of the user's, which is one line."""
-    parser = argparse.ArgumentParser(prog="leash_trl.cli.gym_run", description="Train and evaluate one gym run.")
+    parser = CommandParser(prog="leash_trl.cli.gym_run", description="Train and evaluate one gym run.")
     parser.add_argument("--config", required=True, help="gym recipe")
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--output_dir", required=True, help="folder of the run")
-    arguments, overrides = parser.parse_known_args(argv)
+    parser.add_argument("--output_dir", type=Path, required=True, help="folder of the run")
+    arguments = parser.parse_args(argv)
     prepare_environment()
     try:
-        run_seed(arguments.config, overrides, Path(arguments.output_dir), arguments.seed)
+        run_seed(arguments.config, [], arguments.output_dir, arguments.seed)
     except UserError as error:
         print(f"gym_run: {error}", file=sys.stderr)
         return 2
@@ -52,12 +52,10 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
         `UserError`: If the folder holds another run, or the recipe has a mistake.
     """
     with user_errors():
-        recipe = read_recipe(config)
-    claim = run_claim(recipe, overrides, seed)
+        claim = run_claim(read_recipe(config), overrides, seed)
     check_claim(run_dir, claim)
     if (result := read_result(run_dir)) is not None:
         return result
-    run_dir.mkdir(parents=True, exist_ok=True)
     write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
     result = _train_and_evaluate(config, overrides, run_dir, seed)
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
@@ -69,14 +67,15 @@ def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[s
     """What a folder is marked with: what makes one run differ from another, as JSON gives it back.
 
     The method's defaults are part of it, because a recipe does not name them and they may change.
+
+    Raises:
+        `ValueError`: If the recipe names no method that there is.
     """
     from leash_trl.length_control.methods import find_method
 
-    with user_errors():
-        method = find_method(recipe.get("length_control", "leash"))
     defaults = {
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(method)
+        for field in fields(find_method(recipe.get("length_control", "leash")))
     }
     parts = {"recipe": recipe, "overrides": overrides, "seed": seed, "defaults": defaults}
     claim: dict[str, Any] = json.loads(json.dumps(parts))
@@ -89,19 +88,24 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     Raises:
         `UserError`: If the folder holds another run.
     """
-    claim_file = run_dir / CLAIM_FILE
-    remedy = "choose another --output_dir or remove the folder"
-    if claim_file.is_file():
-        if json.loads(claim_file.read_text(encoding="utf-8")) != claim:
-            raise UserError(f"{run_dir} holds a run of another recipe, other overrides or other defaults; {remedy}")
-    elif any(run_dir.glob("checkpoint-*")) or any((run_dir / n).is_file() for n in (RESULT_FILE, TRAINER_STATE_FILE)):
-        raise UserError(f"{run_dir} holds a run without {CLAIM_FILE}, so its recipe is not known; {remedy}")
+    held = _read_json(run_dir / CLAIM_FILE) or _read_json(run_dir / RESULT_FILE)
+    if held is not None and held != claim:
+        raise UserError(
+            f"{run_dir} holds a run of another recipe, other overrides or other defaults; choose another --output_dir "
+            "or remove the folder"
+        )
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
     """The result of a finished run, or `None`."""
-    result_file = run_dir / RESULT_FILE
-    return json.loads(result_file.read_text(encoding="utf-8")) if result_file.is_file() else None
+    return _read_json(run_dir / RESULT_FILE)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content
 
 
 def parse_recipe(config: str, overrides: list[str]):
@@ -126,16 +130,12 @@ def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: 
     from leash_trl.gym.record import measure
 
     resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
-    where = ["--output_dir", str(run_dir), "--seed", str(seed)]
-    argv = [*overrides, *where, *resume]
+    argv = [*overrides, "--output_dir", str(run_dir), "--seed", str(seed), *resume]
     script_args, training_args, model_args, dataset_args = parse_recipe(config, argv)
-    # a run that was stopped after its last step has its model in the last checkpoint
-    finished = [path for path in (run_dir, run_dir / f"checkpoint-{training_args.max_steps}") if is_whole(path)]
-    if not finished:
+    if not is_whole(run_dir):  # the final model is not there yet
         recipe = given_fields(["--config", config, *argv])
         run_training(script_args, training_args, model_args, dataset_args, recipe)
-    model_dir = [*finished, run_dir][0]
-    samples = measure(str(model_dir), seed, _prompt_suffix(training_args, model_dir))
+    samples = measure(str(run_dir), seed, _prompt_suffix(training_args, run_dir))
     return {
         "seed": seed,
         "trained": asdict(summarize(samples, training_args.target_length)),
@@ -150,8 +150,7 @@ def _prompt_suffix(training_args, model_dir: Path) -> str:
     """What the method appended to the prompts at the end of training, so that the model is asked as it was taught."""
     method = training_args.make_length_control()
     method.load_state_dict(read_state(model_dir)["controller"])
-    suffix: str = method.prompt_suffix(training_args.target_length)
-    return suffix
+    return str(method.prompt_suffix(training_args.target_length))
 
 
 def _training_record(run_dir: Path) -> dict[str, Any]:

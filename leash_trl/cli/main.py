@@ -1,11 +1,11 @@
 """`leash COMMAND ...`. Each command lives in its own module, which is imported only when it runs."""
 
 import argparse
-import difflib
 import importlib
 import sys
 
 from leash_trl import __version__
+from leash_trl.cli.command_parser import did_you_mean
 from leash_trl.cli.errors import UserError
 
 
@@ -50,9 +50,8 @@ def main(argv: list[str] | None = None) -> int:
     """
     command_line = sys.argv[1:] if argv is None else argv
     if command_line and not command_line[0].startswith("-") and command_line[0] not in COMMANDS:
-        similar = difflib.get_close_matches(command_line[0], COMMANDS, n=1)
-        hint = f"did you mean {similar[0]}?" if similar else "leash --help lists them"
-        print(f"leash: no command {command_line[0]!r}; {hint}", file=sys.stderr)
+        hint = did_you_mean(command_line[0], COMMANDS, "leash --help lists them")
+        print(f"leash: no command {command_line[0]!r}{hint}", file=sys.stderr)
         return 2
     arguments, rest = build_parser().parse_known_args(command_line)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")

@@ -1,24 +1,17 @@
 """`leash methods`: the table of length-control methods, and a page about each."""
 
-import argparse
-
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Parser of `leash methods`."""
+def main(argv: list[str]) -> None:
+    """Runs `leash methods`."""
     parser = CommandParser(
         prog="leash methods",
         description="Without a name, the table of all methods; with one, its formula, defaults, source and use.",
     )
     parser.add_argument("method", nargs="?", help="a name of the table, or the import path of your own method's class")
-    return parser
-
-
-def main(argv: list[str]) -> None:
-    """Runs `leash methods`."""
-    arguments = build_parser().parse_args(argv)
+    arguments = parser.parse_args(argv)
 
     from leash_trl.length_control.description import description
     from leash_trl.length_control.methods import find_method
@@ -35,14 +28,8 @@ def table() -> str:
     from leash_trl.length_control.description import first_line, traits
     from leash_trl.length_control.methods import METHODS
 
-    rows = [
-        ("method", "needs and does", "what it is"),
-        *(_row(traits(m), m.name, first_line(m)) for m in METHODS.values()),
-    ]
+    rows = [("method", "needs and does", "what it is")]
+    rows += [(method.name, ", ".join(traits(method)), first_line(method)) for method in METHODS.values()]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     lines = [f"{name:<{widths[0]}}  {needs:<{widths[1]}}  {what}" for name, needs, what in rows]
     return "\n".join([*lines, "", "leash methods NAME shows formula, defaults, source and when to use it."])
-
-
-def _row(needs: list[str], name: str, what: str) -> tuple[str, str, str]:
-    return name, ", ".join(needs), what

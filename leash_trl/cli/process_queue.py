@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,25 +60,22 @@ def run_jobs(
     waiting = list(reversed(jobs))
     running: dict[Job, tuple[subprocess.Popen, float]] = {}
     exit_codes: dict[Job, int] = {}
-    bar = tqdm(total=num_done + len(jobs), initial=num_done, unit="run", dynamic_ncols=True)
-    with _sigterm_as_interrupt(), bar:
+    with _sigterm_as_interrupt(), tqdm(total=num_done + len(jobs), initial=num_done, unit="run") as bar:
         try:
             while waiting or running:
                 while waiting and len(running) < at_once:
                     job = waiting.pop()
                     running[job] = (_start(job, environment), time.monotonic())
-                    _show(bar, running)
+                    bar.set_postfix_str(", ".join(job.name for job in running))
                 time.sleep(POLL_SECONDS)
-                for job, exit_code, seconds in list(_ended(running)):
-                    del running[job]
-                    exit_codes[job] = exit_code
-                    tqdm.write(describe(job, exit_code, seconds), file=sys.stdout)
-                    bar.update()
-                    _show(bar, running)
-                if sys.stderr.isatty():
-                    bar.refresh()  # the clock goes on
+                for job, (process, start) in list(running.items()):
+                    if (exit_code := process.poll()) is not None:
+                        del running[job]
+                        exit_codes[job] = exit_code
+                        tqdm.write(describe(job, exit_code, time.monotonic() - start), file=sys.stdout)
+                        bar.update()
         finally:
-            _stop([process for process, _ in running.values()])
+            _stop(process for process, _ in running.values())
     return exit_codes
 
 
@@ -86,25 +83,13 @@ def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:
     job.log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(job.log_file, "ab") as log:
         return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
+            job.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
         )
 
 
-def _ended(running: dict[Job, tuple[subprocess.Popen, float]]) -> Iterator[tuple[Job, int, float]]:
-    for job, (process, start) in running.items():
-        if (exit_code := process.poll()) is not None:
-            yield job, exit_code, time.monotonic() - start
-
-
-def _show(bar: tqdm, running: dict[Job, tuple[subprocess.Popen, float]]) -> None:
-    bar.set_postfix_str(", ".join(job.name for job in running))
-
-
-def _stop(processes: list[subprocess.Popen]) -> None:
+def _stop(processes: Iterable[subprocess.Popen]) -> None:
+    """Asks all to end, and kills those that have not after `STOP_SECONDS`."""
+    processes = list(processes)
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + STOP_SECONDS

@@ -1,7 +1,6 @@
-"""Command lines whose values may also come from a YAML recipe, for commands that need no trainer."""
+"""YAML recipes: where they are, what may stand in them, and command lines that take values from one."""
 
 import argparse
-import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,31 +9,15 @@ from typing import Any
 import yaml
 
 import leash_trl
-from leash_trl.cli.command_parser import CommandParser, recipe_with_trl_names
+from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, did_you_mean
 
 
 MERGE_TAG = "tag:yaml.org,2002:merge"
-
-
+STRATEGIES = ("eval_strategy", "logging_strategy", "save_strategy")
 PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, they lie beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
-
-
-def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Arguments of a parser, of which `--config RECIPE.yaml` may give any; the command line comes before the recipe.
-
-    Raises:
-        `ValueError`: If the recipe is not a mapping of the parser's options to values, or an argument is wrong.
-        `FileNotFoundError`: If there is no such file.
-    """
-    parser.add_argument("--config", help="YAML recipe with any of these options; the command line overrides it")
-    finder = argparse.ArgumentParser(add_help=False)
-    finder.add_argument("--config")
-    config = finder.parse_known_args(argv)[0].config
-    recipe = _recipe_argv(parser, config) if config is not None else []
-    return parser.parse_args([*recipe, *parser.with_trl_names(argv)])
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -50,12 +33,29 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def recipe_path(name: str) -> Path:
+    """The recipe's file: the user's own, else the one of that name that comes with the package, as `gym/leash.yaml`.
+
+    Raises:
+        `FileNotFoundError`: If there is neither.
+    """
+    if Path(name).is_file():
+        return Path(name)
+    recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
+    if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
+        return own
+    known = [*map(str, Path(name).parent.glob("*.y*ml")), *recipes]
+    # two names are a little alike by their endings alone
+    hint = did_you_mean(name, known, f"nor a recipe of the package, such as {DEFAULT_RECIPE}", likeness=0.75)
+    raise FileNotFoundError(f"--config {name}: no such file{hint}")
+
+
 def read_recipe(path: str) -> dict[str, Any]:
     """The mapping of a YAML file, or of a recipe of the package, with TRL's names of its fields.
 
     Raises:
         `FileNotFoundError`: If there is no such file.
-        `ValueError`: If it is not YAML, no mapping, or a key stands twice.
+        `ValueError`: If it is not YAML, no mapping, a key stands twice, or two keys name one thing.
     """
     try:
         recipe = yaml.load(recipe_path(path).read_text(encoding="utf-8"), _UniqueKeyLoader)
@@ -65,61 +65,88 @@ def read_recipe(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(recipe, dict):
         raise ValueError(f"{path} must hold a YAML mapping of names to values")
-    return recipe_with_trl_names(recipe, path)
+    return with_trl_names(recipe, path)
 
 
-def recipe_path(name: str) -> Path:
-    """The recipe's file: the user's own, else the one of that name that comes with the package, as `gym/leash.yaml`.
+def with_trl_names(recipe: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a recipe with TRL's names for the short ones, and the strategy "no" where it says `no`.
 
-    Raises:
-        `FileNotFoundError`: If there is neither.
-    """
-    if Path(name).is_file():
-        return Path(name)
-    recipes = {str(path.relative_to(RECIPES).as_posix()): path for path in RECIPES.rglob("*.yaml")}
-    if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
-        return own
-    beside = {path.stem: str(path) for ending in ("*.yaml", "*.yml") for path in Path(name).parent.glob(ending)}
-    similar = [beside[stem] for stem in difflib.get_close_matches(Path(name).stem, beside, n=1)]
-    similar += difflib.get_close_matches(name, recipes, n=1, cutoff=0.75)  # the ending alone is alike
-    hint = f", did you mean {similar[0]}?" if similar else f", nor a recipe of the package, such as {DEFAULT_RECIPE}"
-    raise FileNotFoundError(f"--config {name}: no such file{hint}")
-
-
-def check_values(parser: argparse.ArgumentParser, recipe: dict[str, Any], path: str) -> None:
-    """Holds the values of a recipe to the types and choices of a parser's options, which argparse does for text only.
+    Args:
+        recipe (`dict[str, Any]`):
+            Values by field name.
+        where (`str`):
+            What the error calls the recipe.
 
     Raises:
-        `ValueError`: If one is of another type, such as 1.5 for a whole number.
+        `ValueError`: If it has both names with different values.
     """
-    for action in parser._actions:
-        value = recipe.get(action.dest)
-        for item in value if isinstance(value, list) else [value]:
-            if not isinstance(item, str | int | float | dict):
-                continue
-            try:
-                parser._check_value(action, parser._get_value(action, str(item)))
-            except argparse.ArgumentError as error:
-                raise ValueError(f"{path}: {action.dest} is {item!r}: {error.message}") from error
+    for short, name in TRL_NAMES.items():
+        if short in recipe and recipe.get(name, recipe[short]) != recipe[short]:
+            raise ValueError(
+                f"{where}: {short} is {recipe[short]!r} and {name} is {recipe[name]!r}, but both name one thing; drop "
+                "one"
+            )
+    # YAML reads a bare `no` as False
+    strategies = {name: "no" for name in STRATEGIES if recipe.get(name) is False}
+    return {TRL_NAMES.get(name, name): value for name, value in {**recipe, **strategies}.items()}
 
 
-def _recipe_argv(parser: argparse.ArgumentParser, config: str) -> list[str]:
-    recipe = read_recipe(config)
-    flags = {action.dest: action for action in parser._actions if action.option_strings}
-    argv: list[str] = []
+def split_config(argv: Sequence[str]) -> tuple[str | None, list[str]]:
+    """The recipe that a command line names with `--config`, and the words without it."""
+    finder = CommandParser(add_help=False, allow_abbrev=False)
+    finder.add_argument("--config")
+    found, rest = finder.parse_known_args(argv)
+    return found.config, rest
+
+
+def recipe_of(parser: argparse.ArgumentParser, path: str, has_env: bool = False) -> dict[str, Any]:
+    """A recipe for a parser's options; if it `has_env`, the environment's variables may stand in it too.
+
+    Raises:
+        `ValueError`: If a key is no option, or a value is none of the option's, such as 1.5 for a whole number.
+    """
+    recipe = read_recipe(path)
+    actions = _actions(parser)
     for key, value in recipe.items():
-        if key not in flags:
-            similar = difflib.get_close_matches(str(key), flags, n=1)
-            raise ValueError(f"{config}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
-        argv += _option(flags[key], value)
-    return argv
+        if has_env and key == "env":
+            continue
+        if key not in actions:
+            raise ValueError(f"{path}: unknown key {key!r}{did_you_mean(key, [*actions, *TRL_NAMES])}")
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, str | int | float | dict) and actions[key].nargs != 0:
+                try:
+                    parser._check_value(actions[key], parser._get_value(actions[key], _as_word(item)))
+                except argparse.ArgumentError as error:
+                    raise ValueError(f"{path}: {key} is {item!r}: {error.message}") from error
+    return recipe
 
 
-def _option(action: argparse.Action, value: Any) -> list[str]:
-    flag = action.option_strings[0]
-    if value is None:
-        return []
-    if action.nargs == 0:
-        return [flag] if value else []
-    values = value if isinstance(value, list) else [value]
-    return [flag, *(json.dumps(item) if isinstance(item, dict) else str(item) for item in values)]
+def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Namespace:
+    """Arguments of a parser, of which `--config RECIPE.yaml` may give any; the command line comes before the recipe.
+
+    Raises:
+        `ValueError`: If the recipe is not a mapping of the parser's options to values, or an argument is wrong.
+        `FileNotFoundError`: If there is no such file.
+    """
+    path, words = split_config(argv)
+    actions = _actions(parser)
+    from_recipe: list[str] = []
+    for key, value in (recipe_of(parser, path) if path is not None else {}).items():
+        is_flag = actions[key].nargs == 0
+        if value is None or (is_flag and not value):
+            continue
+        values = value if isinstance(value, list) else [value]
+        from_recipe += [f"--{key}", *([] if is_flag else map(_as_word, values))]
+    parser.add_argument("--config", help="YAML recipe with any of these options; the command line overrides it")
+    return parser.parse_args([*from_recipe, *words])
+
+
+def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """The options of a parser by the name of their value; `--no_name` is only another way to say `--name`."""
+    return {
+        action.dest: action for name, action in parser._option_string_actions.items() if name == f"--{action.dest}"
+    }
+
+
+def _as_word(value: Any) -> str:
+    return json.dumps(value) if isinstance(value, dict) else str(value)

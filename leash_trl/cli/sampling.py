@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import shutil
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, read_trainer_state
-from leash_trl.cli.errors import UserError, check_writable, user_errors
+from leash_trl.checkpoints.completeness import LOCK_FILE, TRAINER_STATE_FILE, read_trainer_state
+from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
 
 
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOKED_AT = 100  # prompts
-UNKNOWN_SHARE = 0.05
-LOCK_FILE = ".lock"
 HEAD_BYTES = 2**20
 FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 
@@ -58,7 +56,7 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
     )
     model.add_argument(
         "--engine_kwargs",
-        type=_mapping,
+        type=json_object,
         default={},
         help="vLLM: further options, as JSON: '{\"enforce_eager\": true}'",
     )
@@ -88,12 +86,12 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
         "--decoding", default="plain", help="plain, budget_forcing (s1) or deer (DEER) (default: plain)"
     )
     sampling.add_argument(
-        "--decoding_kwargs", type=_mapping, default={}, help="as JSON: '{\"max_thinking_tokens\": 4096}'"
+        "--decoding_kwargs", type=json_object, default={}, help="as JSON: '{\"max_thinking_tokens\": 4096}'"
     )
     problems = parser.add_argument_group("problems")
     problems.add_argument("--prompt_suffix", help="appended to questions (default: the release's instruction)")
     problems.add_argument(
-        "--chat_template_kwargs", type=_mapping, default={}, help="as JSON: '{\"enable_thinking\": false}'"
+        "--chat_template_kwargs", type=json_object, default={}, help="as JSON: '{\"enable_thinking\": false}'"
     )
     problems.add_argument("--limit", type=int, help="only the first so many problems of each data set")
     problems.add_argument(
@@ -101,13 +99,11 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
     )
 
 
-def _mapping(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not JSON: {error}") from error
+def json_object(text: str) -> dict[str, Any]:
+    """Names and values that a command line gives as JSON."""
+    value = json.loads(text)
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a JSON object of names and values")
+        raise ValueError(f"{text!r} is no object of names and values")
     return value
 
 
@@ -117,22 +113,14 @@ def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
     Raises:
         `ValueError`: If folder, engine or a value of the plan is wrong.
     """
-    _check_output(Path(arguments.output_dir))
-    check_writable(arguments.output_dir)
-    _check_engine(arguments)
-    return make_plan(arguments)
-
-
-def _check_output(folder: Path) -> None:
-    """Sees to it that a run can have the folder for itself.
-
-    Raises:
-        `ValueError`: If it is a file, or holds a model or a training run.
-    """
+    folder = Path(arguments.output_dir)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"--output_dir {folder} is a file, but must be a folder")
     if any((folder / name).is_file() for name in ("config.json", TRAINER_STATE_FILE)):
         raise ValueError(f"--output_dir {folder} holds a model or a training run; choose a folder of its own")
+    check_writable(folder)
+    _check_engine(arguments)
+    return make_plan(arguments)
 
 
 def resolve_engine(name: str) -> str:
@@ -207,20 +195,13 @@ def describe_run(
     return {
         "label": arguments.label or Path(arguments.model_name_or_path.rstrip("/")).name,
         "model": arguments.model_name_or_path,
-        "weights": _weights_fingerprint(Path(path)) or _commit(path, arguments.revision),
-        "step": _training_step(Path(path)),
+        "weights": weights_fingerprint(path, arguments.revision),
+        "step": (read_trainer_state(Path(path)) or {}).get("global_step"),
         "engine": resolve_engine(arguments.engine),
-        "engine_kwargs": arguments.engine_kwargs,
-        "tensor_parallel_size": arguments.tensor_parallel_size,
-        "dtype": arguments.dtype,
+        **{name: getattr(arguments, name) for name in ("engine_kwargs", "tensor_parallel_size", "dtype")},
+        **asdict(plan),
         "decoding": plan.decoding.to_dict(),
-        "sampling": asdict(plan.sampling),
-        "num_samples": plan.num_samples,
-        "seed": plan.seed,
-        "batch_size": plan.batch_size,
-        "lenient": plan.lenient,
         "prompt_suffix": arguments.prompt_suffix,
-        "chat_template_kwargs": plan.chat_template_kwargs,
         "benchmarks": {
             name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
             for name, rows in problems.items()
@@ -229,12 +210,16 @@ def describe_run(
     }
 
 
-def _weights_fingerprint(folder: Path) -> str | None:
-    """Start of a SHA-256 of a checkpoint's files, of long ones their size and both ends; `None` for a Hub id."""
-    if not folder.is_dir():
-        return None
+def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
+    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
+    SHA-256 of its files, of long ones their size and both ends."""
+    if not Path(name).is_dir():
+        from transformers import AutoConfig
+
+        commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
+        return commit
     sha = hashlib.sha256()
-    for path in sorted({path for pattern in FINGERPRINTED for path in folder.glob(pattern)}):
+    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
         size = path.stat().st_size
         sha.update(f"{path.name}:{size}:".encode())
         with open(path, "rb") as file:
@@ -244,25 +229,8 @@ def _weights_fingerprint(folder: Path) -> str | None:
     return sha.hexdigest()[:16]
 
 
-def _commit(name: str, revision: str | None) -> str | None:
-    """Commit of a model on the Hub, so that a branch that moves is another model."""
-    from transformers import AutoConfig
-
-    commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
-    return commit
-
-
-def _training_step(folder: Path) -> int | None:
-    return (read_trainer_state(folder) or {}).get("global_step")
-
-
 def _check_engine(arguments: argparse.Namespace) -> None:
-    """Sees to it that no option is ignored, and that the engine can load the model.
-
-    Raises:
-        `ValueError`: If an option is for the other engine, the model is an adapter and the engine vLLM, or there are
-            several processes.
-    """
+    """Raises `ValueError` if an option would be ignored, or there are several processes."""
     import torch
 
     is_vllm = resolve_engine(arguments.engine) == "vllm"
@@ -270,10 +238,6 @@ def _check_engine(arguments: argparse.Namespace) -> None:
         raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
     if is_vllm and arguments.engine_batch_size is not None:
         raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
-    if is_vllm and (Path(arguments.model_name_or_path) / "adapter_config.json").is_file():
-        raise ValueError(
-            f"{arguments.model_name_or_path} is an adapter; merge it for vLLM (merge_and_unload), or use transformers"
-        )
     if arguments.dtype != "auto" and not isinstance(getattr(torch, arguments.dtype, None), torch.dtype):
         raise ValueError(f"dtype is {arguments.dtype!r}, but must be auto or a type of torch's, such as bfloat16")
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -315,19 +279,17 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
 
     from leash_trl.engines.chat_template import check_chat_template
 
-    tokenizer = AutoTokenizer.from_pretrained(
-        checkpoint_path(arguments.model_name_or_path), revision=arguments.revision
-    )
-    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
-
-    def num_tokens(prompt: Any) -> int:
-        if isinstance(prompt, str):
-            return len(tokenizer(prompt)["input_ids"])
+    name = checkpoint_path(arguments.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(name, revision=arguments.revision)
+    prompts = [prompt for rows in problems.values() for prompt in rows["prompt"]]
+    if not all(isinstance(prompt, str) for prompt in prompts):
         check_chat_template(tokenizer.chat_template)
-        return len(tokenizer.apply_chat_template(prompt, **options))
-
-    longest = max(num_tokens(prompt) for rows in problems.values() for prompt in rows["prompt"])
-    return longest + plan.sampling.max_new_tokens
+    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
+    ids = [
+        tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **options)
+        for prompt in prompts
+    ]
+    return max(map(len, ids)) + plan.sampling.max_new_tokens
 
 
 def sample_all(
@@ -344,24 +306,19 @@ def sample_all(
     Raises:
         `UserError`: If the folder holds another run, or model and prompts do not fit.
     """
-    from filelock import FileLock, Timeout
-
-    is_new = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / LOCK_FILE, timeout=0):
-            _sample_locked(arguments, plan, problems, references, folder)
-    except UserError:  # before the first sample
-        if is_new:
-            shutil.rmtree(folder)
-        raise
-    except Timeout:
-        raise UserError(f"another process is sampling into {folder}; wait for it, or choose another folder") from None
-    except KeyboardInterrupt:
-        raise UserError(f"stopped; the same command goes on from what is in {folder}") from None
+    with only_command_in(folder):
+        is_new = {path.name for path in folder.iterdir()} <= {LOCK_FILE}
+        try:
+            _sample(arguments, plan, problems, references, folder)
+        except UserError:  # before the first sample
+            if is_new:
+                shutil.rmtree(folder)
+            raise
+        except KeyboardInterrupt:
+            raise UserError(f"stopped; the same command goes on from what is in {folder}") from None
 
 
-def _sample_locked(
+def _sample(
     arguments: argparse.Namespace,
     plan: "SamplingPlan",
     problems: dict[str, "Dataset"],
@@ -382,21 +339,10 @@ def _sample_locked(
         with user_errors(only_loads=True, model_name_or_path=arguments.model_name_or_path):
             engine = load_engine(arguments, plan, problems)
         plan.decoding.check(engine.tokenizer, plan.sampling.max_new_tokens)
-        for name, rows in todo.items():
+        for rows in todo.values():
             check_prompts(engine, rows, plan)
-            _warn_of_unknown_words(engine, name, rows)
     for name, rows in todo.items():
         _sample_with_bar(engine, name, rows, plan, folder)
-
-
-def _warn_of_unknown_words(engine: "Engine", name: str, rows: "Dataset") -> None:
-    from leash_trl.evaluation.decoding.vocabulary import unknown_token_share
-
-    prompts = rows["prompt"][:LOOKED_AT]
-    texts = [prompt if isinstance(prompt, str) else prompt[-1]["content"] for prompt in prompts]
-    ids = [token for text in texts for token in engine.tokenizer.encode(text)]
-    if (share := unknown_token_share(engine.tokenizer, ids)) > UNKNOWN_SHARE:
-        logger.warning("%s: %.0f%% of the prompts' tokens are unknown to this tokenizer", name, 100 * share)
 
 
 def _sample_with_bar(engine: "Engine", name: str, rows: "Dataset", plan: "SamplingPlan", folder: Path) -> None:
@@ -405,20 +351,20 @@ def _sample_with_bar(engine: "Engine", name: str, rows: "Dataset", plan: "Sampli
     from leash_trl.evaluation.resuming import num_done
     from leash_trl.evaluation.sampling_run import sample_problems
 
-    count, graded, right, tokens, failures = 0, 0, 0, 0, 0
+    totals: Counter[str] = Counter()
     with tqdm(total=len(rows), initial=num_done(folder, name, rows, plan), desc=name, unit="problem") as bar:
         for unit in sample_problems(engine, name, rows, plan, folder):
-            completions = [completion for problem in unit for completion in problem.completions]
-            count += len(completions)
-            graded += sum(completion.is_correct is not None for completion in completions)
-            right += sum(completion.is_correct is True for completion in completions)
-            tokens += sum(completion.num_tokens for completion in completions)
-            failures += sum(
-                completion.is_correct is False and completion.grader_failure is not None for completion in completions
-            )
-            bar.set_postfix(accuracy=f"{right / max(1, graded):.3f}", tokens=f"{tokens / count:.0f}")
+            for completion in (completion for problem in unit for completion in problem.completions):
+                totals["sampled"] += 1
+                totals["tokens"] += completion.num_tokens
+                totals["graded"] += completion.is_correct is not None
+                totals["right"] += completion.is_correct is True
+                totals["failed"] += completion.is_correct is False and completion.grader_failure is not None
+            accuracy, tokens = totals["right"] / max(1, totals["graded"]), totals["tokens"] / totals["sampled"]
+            bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")
             bar.update(len(unit))
-    if failures:
+    if totals["failed"]:
         print(
-            f"{name}: {failures} comparisons ran over their limits and count as wrong (grader_failure in the samples)"
+            f"{name}: {totals['failed']} comparisons ran over their limits and count as wrong (grader_failure in the "
+            "samples)"
         )

@@ -1,13 +1,13 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import argparse
-import difflib
 import importlib
 import os
 import sys
 import traceback
 import warnings
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,12 @@ from leash_trl.checkpoints.completeness import (
     whole_checkpoints,
 )
 from leash_trl.checkpoints.state_file import read_state, restore_method
-from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_trl_names
-from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
+from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.errors import UserError, check_writable, failure_line, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
+from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, recipe_of, split_config
 from leash_trl.cli.training_checks import check_solutions, check_splits
-from leash_trl.cli.training_options import check_options, size_help
+from leash_trl.cli.training_options import HELP_ALL, print_help
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.engines.chat_template import TEMPLATE_FAULTS
 from leash_trl.engines.checkpoint_path import has_chat_template
@@ -61,23 +61,7 @@ REWARD_FUNCS = {
 
 @dataclass
 class LeashScriptArguments(ScriptArguments):
-    """
-    Script arguments of `leash train`.
-
-    Args:
-        reward_model_name_or_path (`str`, *optional*):
-            Reward model, as a Hub id or a local folder.
-        reward_funcs (`list[str]`, *optional*):
-            Reward functions: `math_reward` (the default), `lenient_math_reward`, TRL's `accuracy_reward`,
-            `reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as
-            `my_lib.rewards.custom_reward`.
-        prompt_suffix (`str`, *optional*):
-            Appended to string prompts, which become user messages so that the chat template applies, defaults to the
-            instruction of the LEASH authors' release; `""` appends nothing. Messages stay as they are.
-        rollout_func (`str`, *optional*):
-            Dotted import path of a function that generates in TRL's place, such as
-            `leash_trl.engines.shrinking_batch.shrinking_rollout`.
-    """
+    """Script arguments of `leash train`; each field says itself what it is."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model, as a Hub id or a local folder."}
@@ -113,24 +97,34 @@ OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotati
 class RecipeParser(CommandParser, TrlParser):
     """`TrlParser` that finds the package's recipes by their names, and reads the short names of options."""
 
+    help_option = HELP_ALL
+
     def __init__(self, dataclass_types=DATACLASS_TYPES, **kwargs):
         TrlParser.__init__(self, dataclass_types, **kwargs)
 
+    def options(self):
+        """As `CommandParser`'s, with that which [`split_config`] reads."""
+        return [*super().options(), "--config"]
+
     def parse_args_and_config(self, args):
-        """As `TrlParser`'s, which opens the recipe itself."""
-        words = list(args)
-        if "--config" in words:
-            where = words.index("--config") + 1
-            words[where] = str(recipe_path(words[where]))
-        return super().parse_args_and_config(words)
+        """The dataclasses, as from `TrlParser`'s; the recipe's `env` goes into the environment.
 
-    def error(self, message):
-        """Refuses a command line without the usage in front."""
-        refuse(message)
-
-    def set_defaults_with_config(self, **recipe):
-        """As `TrlParser`'s, which hands the recipe's fields to it."""
-        return super().set_defaults_with_config(**recipe_with_trl_names(recipe, "the recipe"))
+        Raises:
+            `ValueError`: If the recipe has something that no option reads, or a value is wrong.
+            `UserError`: If the command line has.
+        """
+        path, words = split_config(args)
+        recipe = {} if path is None else recipe_of(self, path, has_env=True)
+        environment = recipe.pop("env", {})
+        if not isinstance(environment, dict):
+            raise ValueError(f"{path}: env is {environment!r}, but must be a mapping of names to values")
+        self.parse_args(words)  # names what is misspelt before the configuration misses what it meant
+        os.environ.update({name: str(value) for name, value in environment.items()})
+        self.set_defaults_with_config(**recipe)
+        try:
+            return self.parse_args_into_dataclasses(words)
+        except TypeError as error:  # a value of another type than a field's, such as a list for a number
+            raise ValueError(str(error)) from error
 
 
 def make_parser() -> RecipeParser:
@@ -142,20 +136,12 @@ def make_parser() -> RecipeParser:
 
 def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
     """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    _check_names(argv)
-    try:
-        return make_parser().parse_args_and_config(argv)
-    except TypeError as error:  # a value of another type than a field's, such as a list for a number
-        raise ValueError(str(error)) from error
+    return make_parser().parse_args_and_config(argv)
 
 
-def _check_names(argv: list[str]) -> None:
-    """Names what neither recipe nor parser knows, and prints the help if it is asked for."""
-    if "--config" in argv:
-        check_recipe(argv[min(argv.index("--config") + 1, len(argv) - 1)])
-    checking = make_parser()
-    size_help(checking, OUR_FIELDS, argv)
-    check_options(checking, argv)
+def check_recipe(path: str) -> None:
+    """Names misspelt keys of a recipe and values of another type."""
+    recipe_of(make_parser(), path, has_env=True)
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
@@ -164,13 +150,15 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
     Args:
         argv (`list[str]`):
             A command line that [`parse`] takes.
+
+    Raises:
+        `ValueError` or `UserError`: If recipe or command line have something that no option reads.
     """
-    parser = RecipeParser(argument_default=argparse.SUPPRESS)
+    parser = RecipeParser(prog="leash train", argument_default=argparse.SUPPRESS)
     for action in parser._actions:
         action.default = argparse.SUPPRESS
-    given = vars(parser.parse_known_args(argv)[0])
-    recipe = read_recipe(argv[argv.index("--config") + 1]) if "--config" in argv else {}
-    return {**recipe, **given}
+    path, words = split_config(argv)
+    return {**({} if path is None else recipe_of(parser, path, has_env=True)), **vars(parser.parse_args(words))}
 
 
 def _check_given(fields: dict[str, Any]) -> None:
@@ -185,21 +173,6 @@ def _check_given(fields: dict[str, Any]) -> None:
         )
 
 
-def check_recipe(path: str) -> None:
-    """Names misspelt keys and values of another type. TrlParser would name keys too, but only after the configuration
-    has missed what they meant."""
-    recipe = read_recipe(path)
-    check_values(make_parser(), recipe, path)
-    known = {
-        "env",
-        *TRL_NAMES,
-        *(field.name for dataclass_type in DATACLASS_TYPES for field in fields(dataclass_type)),
-    }
-    for key in recipe.keys() - known:
-        similar = difflib.get_close_matches(key, known, n=1)
-        raise ValueError(f"{path}: unknown key {key!r}" + (f", did you mean {similar[0]!r}?" if similar else ""))
-
-
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
     """Reward functions and models that a recipe names; `math_reward` if it names none.
 
@@ -209,35 +182,22 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
     reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
     names = script_args.reward_funcs  # a recipe may name one without a list
     names = [names] if isinstance(names, str) else names or ([] if reward_funcs else ["math_reward"])
-    return reward_funcs + [_load_reward_func(name) for name in names]
+    return reward_funcs + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name, REWARD_FUNCS) for name in names]
 
 
-def _load_reward_func(name: str):
-    if name in REWARD_FUNCS:
-        return REWARD_FUNCS[name]
-    try:
-        return _imported(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"reward_funcs: cannot load {name!r} ({error}); known names are {', '.join(REWARD_FUNCS)}, anything else "
-            "must be an import path such as my_lib.rewards.custom_reward"
-        ) from error
-
-
-def _load_rollout_func(name: str | None):
-    if name is None:
-        return None
-    try:
-        return _imported(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"rollout_func: cannot load {name!r} ({error}); it must be a dotted import path") from error
-
-
-def _imported(name: str):
-    module_path, _, attribute = name.rpartition(".")
+def _imported(field_name: str, path: str, known: Iterable[str] = ()):
+    """What a dotted import path leads to, from the working directory too."""
+    module_path, _, attribute = path.rpartition(".")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    return getattr(importlib.import_module(module_path), attribute)
+    try:
+        return getattr(importlib.import_module(module_path), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        names = "".join(f"{name}, " for name in known)
+        raise ValueError(
+            f"{field_name}: cannot load {path!r} ({error}); give {names}or a dotted import path such as "
+            "my_lib.module.function"
+        ) from error
 
 
 def load_training_data(
@@ -281,18 +241,20 @@ def load_training_data(
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder."""
-    requested = str(training_args.resume_from_checkpoint)
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder.
+
+    What is missing is better said before the model is loaded; the rest is for the trainer to say.
+    """
+    requested, output_dir = str(training_args.resume_from_checkpoint), training_args.output_dir
     if requested.lower() in ("none", "false"):
-        if (problem := problem_of_used_folder(training_args.output_dir)) is not None:
+        if (problem := problem_of_used_folder(output_dir)) is not None:
             raise ValueError(problem)
         return False
-    output_dir, is_last = training_args.output_dir, requested.lower() == "true"
-    # what is wrong with newer ones is for the trainer to say, once
-    last = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir) if is_last else None
-    checkpoint = last or Path(local_checkpoint(requested))
+    if is_last := requested.lower() == "true":
+        checkpoint = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir)
+    else:
+        checkpoint = Path(local_checkpoint(requested))
     check_is_there(checkpoint, output_dir)
-    # what is missing is better said before the model is loaded
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
     # which one that is, also on the Hub, the processes of a run agree on in the trainer
     return is_last or requested
@@ -325,7 +287,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
-        rollout_func=_load_rollout_func(script_args.rollout_func),
+        rollout_func=script_args.rollout_func and _imported("rollout_func", script_args.rollout_func),
     )
     _heed_opened_thinking(trainer)
     if trainer.pop_callback(ProgressCallback) is not None:
@@ -407,8 +369,9 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    if {"-h", "--help", HELP_ALL} & {*argv}:
+        print_help(make_parser(), OUR_FIELDS, shows_all=HELP_ALL in argv)
     with user_errors():
-        _check_names(argv)
         recipe = given_fields(argv)
         _check_given(recipe)
         arguments = parse(argv)

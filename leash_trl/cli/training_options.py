@@ -1,9 +1,9 @@
-"""The options of `leash train` as people meet them: the help in two sizes, and names that are misspelt."""
+"""The help of `leash train` in two sizes."""
 
 import argparse
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from typing import NoReturn
 
-from leash_trl.cli.command_parser import unknown_option
 from leash_trl.length_control.leash import Leash
 from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS
 
@@ -48,8 +48,17 @@ OWN_HELP = {
 """Where the help of TRL and transformers leaves out what `leash train` does."""
 
 
-def size_help(parser: argparse.ArgumentParser, our_fields: Collection[str], argv: Sequence[str]) -> None:
-    """Leaves the options out of the help that are neither ours nor much used, unless `--help-all` asks for all."""
+def print_help(parser: argparse.ArgumentParser, our_fields: Collection[str], shows_all: bool) -> NoReturn:
+    """Prints the help of `leash train`, our options and those much used or all, and exits.
+
+    Args:
+        parser (`argparse.ArgumentParser`):
+            Parser with an option for every field; of no more use afterwards.
+        our_fields (`Collection[str]`):
+            Fields that stand first.
+        shows_all (`bool`):
+            Whether the options of TRL and transformers are shown too.
+    """
     parser.description = (
         "Train a model with LEASH, or with another method of leash methods. Every field of TRL's GRPOConfig is an "
         "option, here and in the recipe."
@@ -64,7 +73,7 @@ def size_help(parser: argparse.ArgumentParser, our_fields: Collection[str], argv
     shown = {*first, *MOST_USED}
     for action in parser._actions:
         negates = action.option_strings[0].startswith("--no_")
-        if HELP_ALL not in argv and (action.dest not in shown or negates):
+        if not shows_all and (action.dest not in shown or negates):
             action.help = argparse.SUPPRESS
         elif action.dest in OWN_HELP:
             action.help = OWN_HELP[action.dest]
@@ -76,21 +85,5 @@ def size_help(parser: argparse.ArgumentParser, our_fields: Collection[str], argv
         # the same names with hyphens stay readable
         action.option_strings = action.option_strings[: 2 if action.dest == "help" else 1]
     parser._optionals._group_actions.sort(key=lambda action: [*first, action.dest].index(action.dest))
-
-
-def check_options(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """Names what no option reads, before the configuration misses what it meant.
-
-    Raises:
-        `ValueError`: If there is something.
-    """
-    if joined := next((word for word in argv if word.startswith("--config=")), None):
-        raise ValueError(f"{joined} is not read; write {joined.replace('=', ' ')}")
-    _, unread = parser.parse_known_args(argv)
-    if not unread:
-        return
-    known = [option for action in parser._actions for option in action.option_strings]
-    name = next((word for word in unread if word.startswith("-")), unread[0]).partition("=")[0]
-    if not name.startswith("-"):
-        raise ValueError(f"{name!r} belongs to no option; options are written --name value")
-    raise ValueError(unknown_option(name, known, f"leash train {HELP_ALL}"))
+    parser.print_help()
+    parser.exit()
