@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from leash_trl.cli import contamination as command
 from leash_trl.cli.errors import UserError
 from leash_trl.data.contamination import (
-    BenchmarkIndex,
     Overlap,
     OverlapCounts,
     count_overlaps,
@@ -178,15 +177,6 @@ def test_a_lower_threshold_never_finds_less(pairs):
     assert found[0] <= found[1] <= found[2]
 
 
-def test_an_index_serves_many_questions():
-    index = BenchmarkIndex({"bench": asked("a b c")}, ngram=2)
-    assert [len(index.overlaps(i, str(i), text, 0.6)) for i, text in enumerate(["a b c", "c b a", "z a b c"])] == [
-        1,
-        0,
-        1,
-    ]
-
-
 def test_published_counts_for_dapo(shared_data):
     names = {"aime24": "aime24", "amc23": "amc23", "math500": "math500", "gsm8k": "gsm8k_test"}
     benchmarks = {name: load_problems(f"{name}={shared_data / file}.jsonl") for name, file in names.items()}
@@ -225,7 +215,7 @@ def files(tmp_path, monkeypatch):
 def test_the_command_reports_and_writes_what_can_be_trained_on(output, capsys):
     command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
     out = capsys.readouterr().out
-    assert "train: 4 problems of 4 rows" in out
+    assert "train.jsonl: 4 problems" in out
     assert "aime24                  1        1         1" in out
     assert "aime24 aime24-0 and train-3: 100%\n  How many positive" in out
     assert out.index("train-3: 100%") < out.index("train-2: 83%")
