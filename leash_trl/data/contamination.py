@@ -83,7 +83,7 @@ def words(text: str) -> Words:
 
 
 def ngrams(text_words: Words, n: int) -> frozenset[Words]:
-    """Distinct runs of n words; of a shorter text, the whole of it; nothing of no words.
+    """Distinct runs of n words; of a shorter text, all of it; nothing of no words.
 
     Example:
         >>> sorted(ngrams(("a", "b", "c"), 2))

@@ -154,7 +154,7 @@ def load_problems(
     """Problems in TRL's columns.
 
     Rows of training data that copy or repeat another are left out. A prompt that occurs with two different answers is
-    left out with all its rows, because at most one is right and nothing tells which. Benchmarks keep every row, so
+    left out with all its rows, because at most one is right and nothing says which. Benchmarks keep every row, so
     that their figures compare with those of others. All is counted, and logged as a warning where there is any.
 
     Args:

@@ -41,7 +41,9 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX, has_chat_tem
     }
     if isinstance(raw, IterableDataset):
         if not keeps_rows:
-            raise ValueError(f"{name} has columns {', '.join(columns)}, which are read as a whole; do not stream it")
+            raise ValueError(
+                f"{name} has columns {', '.join(columns)}, which must be read completely; do not stream it"
+            )
         return raw.map(_as_training_row, **how)
     if len(raw) == 0:
         raise ValueError(f"{name} has no rows")

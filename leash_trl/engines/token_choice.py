@@ -43,7 +43,7 @@ def likeliest(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, po
 
 
 def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Tokens at which the cumulated probability first exceeds a share of the whole.
+    """Tokens at which the cumulated probability first exceeds a share of the total.
 
     Source: inverse transform sampling. A token without probability is never chosen.
 

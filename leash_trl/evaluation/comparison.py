@@ -24,7 +24,7 @@ class SeedResult:
         seed (`int`):
             Seed of training and sampling.
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion was right.
+            Whether each completion was correct.
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens.
         target_length (`float`, *optional*):
