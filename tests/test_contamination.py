@@ -132,7 +132,7 @@ def test_ngrams_are_the_runs_of_n_or_the_whole(text_words, n):
     assert runs == {text_words[i : i + n] for i in range(len(text_words)) if i + n <= len(text_words) or i == 0}
 
 
-@settings(deadline=None)  # data sets are slow to make on a busy machine
+@settings(deadline=None, max_examples=30)  # data sets are slow to make
 @given(WORDS, WORDS, st.integers(1, 4))
 def test_shares_are_what_a_plain_count_gives(one, other, n):
     mine, theirs = ngrams(one, n), ngrams(other, n)
@@ -168,7 +168,7 @@ def test_arguments_out_of_range_are_errors(arguments):
         find_overlaps(asked("a"), {"bench": asked("a")}, **arguments)
 
 
-@settings(deadline=None)  # data sets are slow to make on a busy machine
+@settings(deadline=None, max_examples=30)  # data sets are slow to make
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4))
 def test_a_lower_threshold_never_finds_less(pairs):
     training = asked(*(" ".join(one) for one, _ in pairs))
