@@ -25,7 +25,6 @@ from leash_trl.evaluation.results import load_results
 KILLED_COMMAND = Path(__file__).with_name("killed_command.py")
 SMALL = ["--model", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1", "--max_new_tokens", "256"]
 SMALL += ["--batch_size", "4", "--limit", "7"]
-EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
 
 
 def identical(one: Path, other: Path) -> bool:
@@ -34,22 +33,8 @@ def identical(one: Path, other: Path) -> bool:
     return filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A finished run of `EVAL`."""
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    assert main([*EVAL, str(folder)]) == 0
-    return folder
-
-
-@pytest.fixture
-def copied(finished, tmp_path):
-    """A copy of it to change."""
-    return shutil.copytree(finished, tmp_path / "copied")
-
-
 @pytest.mark.parametrize(
-    "command", [["eval", "--benchmarks", "gym_test"], ["filter", "--dataset", "gym_test", "--target_quantile", "0.5"]]
+    "command", [["eval", "--benchmarks", "gym_test"], ["filter", "--dataset", "gym", "--target_quantile", "0.5"]]
 )
 def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
     arguments = [*command, *SMALL]
@@ -64,7 +49,7 @@ def test_a_killed_command_goes_on_to_the_same_files(command, tmp_path):
 
 
 def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
-    assert main(["filter", "--dataset", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 0
+    assert main(["filter", "--dataset", "gym", *SMALL, "--output_dir", str(tmp_path)]) == 0
     assert "Of 7 problems, by right completions out of 2" in capsys.readouterr().out
     where = ["--dataset_name", str(tmp_path / "dataset" / "train.jsonl")]
     script_args, _, _, dataset_args = parse([*where, "--target_length", "9", "--use_cpu", "true", "--bf16", "false"])
@@ -75,24 +60,28 @@ def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
     assert {row["pass_rate"] for row in rows} == {0.5}
     assert all(len(row["correct_lengths"]) == 1 for row in rows)
     assert rows[0]["prompt"][0]["role"] == "user"
-    assert len((tmp_path / "samples" / "gym_test.jsonl").read_text().splitlines()) == 7
+    assert len((tmp_path / "samples" / "gym.jsonl").read_text().splitlines()) == 7
 
 
-def test_another_run_in_the_folder_is_refused(copied, capsys):
-    before = (copied / "results.json").read_text()
-    assert main([*EVAL, str(copied), "--seed", "1"]) == 2
+def test_another_run_in_the_folder_is_refused(tmp_path, capsys):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
+    assert main(arguments) == 0
+    before = (tmp_path / "results.json").read_text()
+    assert main([*arguments, "--seed", "1"]) == 2
     assert "seed: 0 there, 1 now" in capsys.readouterr().err
-    assert (copied / "results.json").read_text() == before
+    assert (tmp_path / "results.json").read_text() == before
 
 
-def test_a_baseline_is_compared_problem_by_problem(finished, tmp_path, capsys):
-    other = ["--seed", "1", "--baseline", str(finished)]
-    assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
+def test_a_baseline_is_compared_problem_by_problem(tmp_path, capsys):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL]
+    assert main([*arguments, "--output_dir", str(tmp_path / "a"), "--label", "first"]) == 0
+    other = ["--output_dir", str(tmp_path / "b"), "--seed", "1", "--baseline", str(tmp_path / "a")]
+    assert main([*arguments, *other, "--label", "second"]) == 0
     assert "Δ" in capsys.readouterr().out
-    assert "against gym" in (tmp_path / "b" / "results.md").read_text()
+    assert "first" in (tmp_path / "b" / "results.md").read_text()
     assert "baseline" in (tmp_path / "b" / "results.json").read_text()
     # what does not fit is said before anything is sampled
-    assert main([*EVAL, str(tmp_path / "c"), "--limit", "3", *other]) == 2
+    assert main([*arguments, "--limit", "3", *other, "--output_dir", str(tmp_path / "c")]) == 2
     assert "other problems" in capsys.readouterr().err
     assert not (tmp_path / "c" / "samples").exists()
 
@@ -150,7 +139,7 @@ def test_another_checkpoint_is_another_run(tmp_path):
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
     with FileLock(tmp_path / ".lock"):
-        assert main([*EVAL, str(tmp_path)]) == 2
+        assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
     assert "another process is sampling" in capsys.readouterr().err
 
 
@@ -169,7 +158,7 @@ def test_filter_leaves_golds_out_that_cannot_be_read(tmp_path, caplog):
 @pytest.mark.parametrize("name", ["config.json", "trainer_state.json"])
 def test_a_folder_with_a_model_is_refused(name, tmp_path, capsys):
     (tmp_path / name).touch()
-    assert main([*EVAL, str(tmp_path)]) == 2
+    assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
     assert "holds a model or a training run" in capsys.readouterr().err
 
 
@@ -181,7 +170,7 @@ def test_an_output_that_is_a_file_is_refused(tmp_path, capsys):
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
     nothing = ["--min_passes", "0", "--max_passes", "0", "--limit", "2"]
-    assert main(["filter", "--dataset", "gym_test", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2
+    assert main(["filter", "--dataset", "gym", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2
     assert "nothing is left" in capsys.readouterr().err
     assert not (tmp_path / "dataset").exists()
 
@@ -249,38 +238,46 @@ def test_whole_benchmarks_of_the_hub_are_ready_to_publish(tmp_path):
     assert not (tmp_path / "part" / "hub_eval_results.yaml").exists()
 
 
-def test_a_damaged_line_is_sampled_again_by_the_same_command(finished, copied, tmp_path, capsys):
-    samples = copied / "samples" / "gym_test.jsonl"
+def test_a_damaged_line_is_sampled_again_by_the_same_command(tmp_path, capsys):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    assert main([*arguments, str(tmp_path / "damaged")]) == 0
+    samples = tmp_path / "damaged" / "samples" / "gym_test.jsonl"
     lines = samples.read_bytes().splitlines(keepends=True)
     # a line that is no row, and one row twice
     samples.write_bytes(b"".join([*lines[:2], b"\xff\n", *lines[3:], lines[0]]))
     before = samples.read_bytes()
     for reader in ("behavior", "report"):
-        assert main([reader, str(copied), "--output", str(tmp_path / reader)]) == 2
+        assert main([reader, str(tmp_path / "damaged"), "--output", str(tmp_path / reader)]) == 2
         error = capsys.readouterr().err
         assert re.search(rf"leash {reader}: {samples}, line 3: .*run the command", error), error
     assert samples.read_bytes() == before
-    assert main([*EVAL, str(copied)]) == 0
+    assert main([*arguments, str(tmp_path / "damaged")]) == 0
     aside = samples.with_name("gym_test.damaged.jsonl")
     assert aside.read_bytes() == b"\xff\n" + lines[0]
     aside.unlink()
-    assert identical(finished, copied)
+    assert identical(tmp_path / "whole", tmp_path / "damaged")
 
 
-def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(copied):
-    samples = copied / "samples" / "gym_test.jsonl"
+def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(tmp_path):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]
+    assert main(arguments) == 0
+    samples = tmp_path / "samples" / "gym_test.jsonl"
     whole = samples.read_bytes()
     samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
-    assert main([*EVAL, str(copied)]) == 0
+    assert main(arguments) == 0
     assert samples.read_bytes() == whole
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(finished, copied, is_finished):
-    path = copied / "samples" / "gym_test.jsonl"
+def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(tmp_path, is_finished):
+    arguments = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
+    assert main([*arguments, str(tmp_path / "whole")]) == 0
+    shutil.copytree(tmp_path / "whole", tmp_path / "failed")
+    path = tmp_path / "failed" / "samples" / "gym_test.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     answered = next(c for row in rows for c in row["completions"] if c["answer"] is not None)
     answered |= {"is_correct": None, "grader_failure": "lost its worker"}
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (rows if is_finished else rows[:5])))
-    assert main([*EVAL, str(copied)]) == 0
-    assert identical(finished, copied)
+    assert main([*arguments, str(tmp_path / "failed")]) == 0
+    assert identical(tmp_path / "whole", tmp_path / "failed")
