@@ -34,7 +34,7 @@ def _is_empty(content: Any) -> bool:
 
 
 def check_not_blank(dataset: "Dataset") -> None:
-    """Checks that every prompt is text or messages, and asks something.
+    """Sees to it that every prompt is text or messages, and asks something.
 
     Args:
         dataset (`Dataset`):
