@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from leash_trl.length_control.method import LengthControl
     from leash_trl.length_control.rollouts import Rollouts
+    from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
+    from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
     from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -15,11 +17,20 @@ __version__ = "0.1.0"
 _MODULES = {
     "LeashGRPOConfig": "leash_trl.trainer.leash_grpo_config",
     "LeashGRPOTrainer": "leash_trl.trainer.leash_grpo_trainer",
+    "LengthGroupedGRPOConfig": "leash_trl.microbatching.length_grouped_grpo_config",
+    "LengthGroupedGRPOTrainer": "leash_trl.microbatching.length_grouped_grpo_trainer",
     "LengthControl": "leash_trl.length_control.method",
     "Rollouts": "leash_trl.length_control.rollouts",
 }
 
-__all__ = ["LeashGRPOConfig", "LeashGRPOTrainer", "LengthControl", "Rollouts"]
+__all__ = [
+    "LeashGRPOConfig",
+    "LeashGRPOTrainer",
+    "LengthControl",
+    "LengthGroupedGRPOConfig",
+    "LengthGroupedGRPOTrainer",
+    "Rollouts",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -14,8 +14,6 @@ from transformers import TrainerCallback
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
 from trl import GRPOConfig, GRPOTrainer
 
-from leash_trl import LeashGRPOConfig
-
 
 def float64_logps(
     self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **images
@@ -104,8 +102,7 @@ FLOAT64_METHODS = [
 ]
 
 
-def stock_arguments(args: LeashGRPOConfig) -> GRPOConfig:
+def stock_arguments(args: GRPOConfig) -> GRPOConfig:
     """The same settings for TRL's trainer."""
-    own = LeashGRPOConfig.__dataclass_fields__.keys() - GRPOConfig.__dataclass_fields__.keys()
-    names = {name for name, field in GRPOConfig.__dataclass_fields__.items() if field.init} - own
+    names = {name for name, field in GRPOConfig.__dataclass_fields__.items() if field.init}
     return GRPOConfig(**{name: getattr(args, name) for name in names - {"generation_batch_size"}})

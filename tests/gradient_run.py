@@ -1,11 +1,8 @@
 """Gradients of TRL's trainer or of ours for the same completions, for one and for several processes.
 
-Used by test_distributed, which starts it with torchrun.
+Used by two_process_run.
 """
 
-import argparse
-import os
-from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -98,18 +95,12 @@ def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dic
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model_path")
-    parser.add_argument("--output_dir")
-    options = parser.parse_args()
+def run_all(model_path: str, output_dir: str) -> dict:
+    """All cases with TRL's trainer and with ours; everything is in float64 from here on."""
     for owner, name, method in FLOAT64_METHODS:
         setattr(owner, name, method)
-    seen = {
-        (case, name): run(options.model_path, options.output_dir, name == "stock", settings)
+    return {
+        (case, name): run(model_path, output_dir, name == "stock", settings)
         for case, settings in CASES.items()
         for name in ("stock", "ours")
     }
-    torch.save(seen, Path(options.output_dir, f"rank{torch.distributed.get_rank()}.pt"))
-    torch.distributed.barrier()
-    os._exit(0)  # see scripted_run

@@ -1,15 +1,10 @@
 """A run whose completions are fixed by prompt and place in the batch, the same for one and for two processes.
 
-Used by test_distributed, which starts it with torchrun.
+Used by test_distributed, by itself and in two processes by two_process_run.
 """
 
-import argparse
-import json
-import os
 import zlib
 from pathlib import Path
-
-import torch
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
@@ -38,14 +33,6 @@ def make_rollout(tokenizer):
     return rollout
 
 
-def method_fields(monitor_prompts: int) -> dict:
-    """LEASH, or LASER-D with monitor rollouts."""
-    if not monitor_prompts:
-        return {"lambda_lr": 0.1}
-    laser_d = {"refresh_from": "rollouts", "monitor_prompts": monitor_prompts, "refresh_steps": 2, "interval": 4}
-    return {"length_control": "laser_d", "length_control_kwargs": laser_d}
-
-
 def run(
     model_path: str,
     output_dir: str,
@@ -55,14 +42,13 @@ def run(
     resume: str | None = None,
     num_generations: int = 4,
     dynamic_sampling_rounds: int = 0,
-    monitor_prompts: int = 0,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     args = LeashGRPOConfig(
         output_dir=output_dir,
         target_length=12,
         max_completion_length=40,
-        **method_fields(monitor_prompts),
+        lambda_lr=0.1,
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
@@ -95,12 +81,12 @@ def run(
         "rank": trainer.accelerator.process_index,
         "batches": seen,
         "state": trainer.length_control.state_dict(),
-        "generated_tokens": trainer._generated_tokens,
-        "advantages": trainer._advantages.tolist(),
-        "prompts_drawn": trainer._prompt_stream.position,
+        "generated_tokens": trainer.generated_tokens,
+        "advantages": trainer._batch.advantages.tolist(),
+        "prompts_drawn": trainer.prompt_stream.position,
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
         "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
-        "final_lengths": trainer._scored.rollouts.lengths.tolist(),
+        "final_lengths": trainer._batch.scored.rollouts.lengths.tolist(),
         "own_lengths": trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist(),
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "trained_on": sorted(trainer._buffered_inputs[0]["advantages"].tolist()),
@@ -109,22 +95,22 @@ def run(
     }
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("model_path")
-    parser.add_argument("--output_dir")
-    parser.add_argument("--batch_size", type=int)
-    parser.add_argument("--steps_per_generation", type=int, default=1)
-    parser.add_argument("--save_steps", type=int, default=2)
-    parser.add_argument("--num_generations", type=int, default=4)
-    parser.add_argument("--dynamic_sampling_rounds", type=int, default=0)
-    parser.add_argument("--monitor_prompts", type=int, default=0)
-    parser.add_argument("--resume")
-    arguments = vars(parser.parse_args())
-    result = run(**arguments)
-    Path(arguments["output_dir"], f"rank{result['rank']}.json").write_text(json.dumps(result))
-    # the first process to leave would otherwise pull the connection from under the other
-    torch.distributed.barrier()
-    # gloo's threads hold tensors of Python's and can abort a process that winds down the interpreter:
-    # https://github.com/pytorch/pytorch/pull/179291
-    os._exit(0)
+SCENARIOS = {
+    "plain": {"batch_size": 6},
+    # inside a window of two updates
+    "window": {"batch_size": 6, "steps_per_generation": 2, "save_steps": 1},
+    "resumed window": {"batch_size": 6, "steps_per_generation": 2, "resume": "window/checkpoint-1"},
+    "dynamic sampling": {"batch_size": 8, "num_generations": 2, "dynamic_sampling_rounds": 2},
+    "split groups": {"batch_size": 6, "dynamic_sampling_rounds": 1},
+}
+
+
+def run_scenario(name: str, model_path: str, folder: Path) -> dict:
+    """Runs one scenario in a folder of its own; an error in a configuration is what it returns."""
+    fields = dict(SCENARIOS[name])
+    if "resume" in fields:
+        fields["resume"] = str(folder / fields["resume"])
+    try:
+        return run(model_path, str(folder / name), **fields)
+    except ValueError as error:
+        return {"error": str(error)}

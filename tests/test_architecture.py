@@ -24,7 +24,7 @@ FORBIDDEN = {
     "trainer": TOOLS | {"leash_trl.rewards"},
     "microbatching": TOOLS
     | {f"leash_trl.{room}" for room in ("trainer", "length_control", "rewards", "data", "gym", "hub", "engines")},
-    "microbatching.partition": HEAVY | {"torch"},
+    "microbatching.partition": HEAVY,
     "microbatching.loss_weights": HEAVY | {"torch"},
     "microbatching.batch_fields": HEAVY,
     "length_control": HEAVY | TRAINERS | TOOLS | {f"leash_trl.{room}" for room in ("rewards", "data", "gym", "hub")},
@@ -142,7 +142,14 @@ def test_length_control_needs_torch_only():
 
 
 def test_public_names_are_exactly_the_documented_ones():
-    assert leash_trl.__all__ == ["LeashGRPOConfig", "LeashGRPOTrainer", "LengthControl", "Rollouts"]
+    assert leash_trl.__all__ == [
+        "LeashGRPOConfig",
+        "LeashGRPOTrainer",
+        "LengthControl",
+        "LengthGroupedGRPOConfig",
+        "LengthGroupedGRPOTrainer",
+        "Rollouts",
+    ]
     for name in leash_trl.__all__:
         assert getattr(leash_trl, name).__name__ == name
     with pytest.raises(AttributeError, match="LeashTrainer"):

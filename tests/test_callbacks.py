@@ -3,8 +3,11 @@
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.data_loader import prepare_data_loader
 from conftest import parity_reward
 from transformers import TrainerCallback
+
+from leash_trl.trainer.callbacks import EpochShuffleCallback
 
 
 TARGET = 12
@@ -183,17 +186,20 @@ def test_tensorboard_shows_one_group(make_trainer, problems, monkeypatch, tmp_pa
     assert [event.value for event in events.Scalars("leash/lambda")] == pytest.approx(logged, rel=1e-6)
 
 
-def test_shuffle_of_later_epochs_is_that_of_an_uninterrupted_run(make_trainer, problems):
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_shuffle_of_later_epochs_is_that_of_an_uninterrupted_run(make_trainer, problems, num_processes):
     trainer = make_trainer(dataset=problems.select(range(8)))
     uninterrupted = trainer._get_train_sampler()
     orders = [list(uninterrupted) for _ in range(3)]
-    resumed = trainer._get_train_sampler()
+    resumed = trainer.get_train_dataloader()
+    sampler = resumed.batch_sampler.sampler
+    if num_processes > 1:
+        resumed = prepare_data_loader(resumed, num_processes=num_processes, process_index=0, put_on_device=False)
     for epoch in (2, 0, 1):
         trainer.state.epoch = epoch + 0.25
-        trainer._epoch_shuffle.on_epoch_begin(trainer.args, trainer.state, trainer.control)
-        assert list(resumed) == orders[epoch]
+        EpochShuffleCallback().on_epoch_begin(trainer.args, trainer.state, trainer.control, train_dataloader=resumed)
+        assert list(sampler) == orders[epoch]
     assert orders[0] != orders[1]
-    assert isinstance(resumed.generator, torch.Generator)
 
 
 def test_a_tensorboard_callback_of_the_users_own_is_left_alone(make_trainer):

@@ -1,6 +1,5 @@
 """Two processes: the same lambda on both, and the same as one process gets from the same lengths."""
 
-import json
 import os
 import subprocess
 import sys
@@ -8,45 +7,51 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import scripted_run
+import torch
 
 
-SCRIPT = Path(__file__).parent / "scripted_run.py"
+SCRIPT = Path(__file__).parent / "two_process_run.py"
 
 
-sys.path.insert(0, str(SCRIPT.parent))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("two-processes")
 
 
-def launch(output_dir: Path, batch_size: int, *arguments: str) -> None:
-    """Runs scripted_run in two processes."""
-    launch_script(SCRIPT, "--output_dir", str(output_dir), "--batch_size", str(batch_size), *arguments)
-
-
-def launch_script(script: Path, *arguments: str) -> None:
-    """Runs a script in two processes."""
+@pytest.fixture(scope="module")
+def seen(folder, tiny_model_path) -> list[dict]:
+    """What each of two processes saw."""
     # not `accelerate launch --cpu --num_processes 2`, which starts one process
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(script)]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(SCRIPT)]
     python_path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
     finished = subprocess.run(
-        [*command, *arguments],
+        [*command, tiny_model_path, str(folder)],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": python_path},
         check=False,
     )
     assert finished.returncode == 0, finished.stderr[-8000:]
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
 
 
-def results(output_dir: Path) -> list[dict]:
-    """What the two processes saw."""
-    return [json.loads((output_dir / f"rank{rank}.json").read_text()) for rank in range(2)]
+@pytest.fixture
+def ranks(seen, request) -> list[dict]:
+    """What each process saw of one scenario, the plain one by default."""
+    return [rank["scenarios"][getattr(request, "param", "plain")] for rank in seen]
 
 
-@pytest.fixture(scope="module")
-def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
-    output_dir = tmp_path_factory.mktemp("two-processes")
-    launch(output_dir, 6, tiny_model_path)
-    return results(output_dir)
+@pytest.fixture
+def gradient_runs(seen) -> list[dict]:
+    """What each process saw, by case of gradient_run and trainer."""
+    return [rank["gradients"] for rank in seen]
+
+
+def scenario(name: str):
+    """Runs a test on another scenario than the plain one."""
+    return pytest.mark.parametrize("ranks", [name], indirect=True)
 
 
 def test_there_really_are_two_processes(ranks):
@@ -68,8 +73,6 @@ def test_processes_share_what_has_a_signal(ranks):
 
 
 def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
-    import scripted_run
-
     single = scripted_run.run(tiny_model_path, str(tmp_path), batch_size=12)
     assert single["world_size"] == 1
     lambdas = [batch["leash/lambda"] for batch in single["batches"]]
@@ -82,26 +85,21 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     assert single["advantages"] == pytest.approx(ranks[1]["advantages"], abs=1e-12)
 
 
-def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(tiny_model_path, tmp_path):
+@scenario("resumed window")
+def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(ranks, seen, folder, tiny_model_path):
     """Inside a window of two updates: two processes go on with their completions, one process generates anew."""
-    launch(tmp_path / "run", 6, tiny_model_path, "--steps_per_generation", "2", "--save_steps", "1")
-    checkpoint = str(tmp_path / "run" / "checkpoint-1")
-    whole = results(tmp_path / "run")
-    launch(tmp_path / "two", 6, tiny_model_path, "--steps_per_generation", "2", "--resume", checkpoint)
-    resumed = results(tmp_path / "two")
-    assert [rank["state"] for rank in resumed] == [rank["state"] for rank in whole]
-    assert [rank["losses"] for rank in resumed] == [rank["losses"][1:] for rank in whole]
-
-    import scripted_run
-
+    whole = [rank["scenarios"]["window"] for rank in seen]
+    assert [rank["state"] for rank in ranks] == [rank["state"] for rank in whole]
+    assert [rank["losses"] for rank in ranks] == [rank["losses"][1:] for rank in whole]
+    checkpoint = str(folder / "window" / "checkpoint-1")
     with pytest.warns(UserWarning, match="'num_processes': 2"):
-        alone = scripted_run.run(tiny_model_path, str(tmp_path / "one"), 12, steps_per_generation=2, resume=checkpoint)
+        alone = scripted_run.run(tiny_model_path, str(folder / "one"), 12, steps_per_generation=2, resume=checkpoint)
     assert len(alone["losses"]) == 3
 
 
-def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path):
-    launch(tmp_path, 8, tiny_model_path, "--num_generations", "2", "--dynamic_sampling_rounds", "2")
-    first, second = results(tmp_path)
+@scenario("dynamic sampling")
+def test_dynamic_sampling_keeps_two_processes_in_step(ranks):
+    first, second = ranks
     for key in ("state", "wasted", "prompts_drawn", "final_lengths", "loss_tokens", "losses", "advantages"):
         assert first[key] == second[key], key
     assert first["prompts_drawn"] > 0
@@ -115,29 +113,9 @@ def test_dynamic_sampling_keeps_two_processes_in_step(tiny_model_path, tmp_path)
     assert first["loss_tokens"] == sum(first["final_lengths"])
 
 
-def test_monitor_rollouts_keep_two_processes_in_step(tiny_model_path, tmp_path):
-    # three prompts cannot be shared out evenly: a fourth is drawn
-    launch(tmp_path, 8, tiny_model_path, "--monitor_prompts", "3")
-    first, second = results(tmp_path)
-    for key in ("state", "prompts_drawn", "generated_tokens", "losses", "advantages"):
-        assert first[key] == second[key], key
-    assert first["prompts_drawn"] == 8  # before the first and the third update
-    assert any(target is not None for target in first["state"]["targets"])
-
-
-def test_dynamic_sampling_over_processes_needs_whole_groups(tiny_model_path, tmp_path):
-    with pytest.raises(AssertionError, match="must be a multiple of num_generations"):
-        launch(tmp_path, 6, tiny_model_path, "--dynamic_sampling_rounds", "1")
-
-
-@pytest.fixture(scope="module")
-def gradient_runs(tmp_path_factory, tiny_model_path) -> list[dict]:
-    """What each of two processes saw, by case of gradient_run and trainer."""
-    import torch
-
-    folder = tmp_path_factory.mktemp("gradients")
-    launch_script(SCRIPT.with_name("gradient_run.py"), tiny_model_path, "--output_dir", str(folder))
-    return [torch.load(folder / f"rank{rank}.pt") for rank in range(2)]
+@scenario("split groups")
+def test_dynamic_sampling_over_processes_needs_whole_groups(ranks):
+    assert all("must be a multiple of num_generations" in rank["error"] for rank in ranks)
 
 
 @pytest.mark.parametrize("case", ["dapo", "grpo", "bnpo", "rows stay", "importance ratios"])

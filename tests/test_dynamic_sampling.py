@@ -245,7 +245,7 @@ def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_
         for step in (2, 4)
     ]
     assert 0 < drawn[0]["prompts_drawn"] < drawn[1]["prompts_drawn"]
-    assert resumed._prompt_stream.position == whole._prompt_stream.position
+    assert resumed.prompt_stream.position == whole.prompt_stream.position
 
 
 def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
@@ -264,7 +264,7 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
         mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
     )
     trainer.train()
-    assert trainer._prompt_stream.position > 0
+    assert trainer.prompt_stream.position > 0
 
 
 def test_the_log_pools_everything_generated(make_trainer):

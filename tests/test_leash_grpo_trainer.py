@@ -383,9 +383,9 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     monkeypatch.setattr(GRPOTrainer, "_generate", generate)
     trainer = make_trainer(length_control="dler", lambda_lr=None, target_length=6)
     trainer.use_vllm, trainer.vllm_generation = True, engine
+    trainer.model.train()
     trainer._generate(["2 + 2 = ?"])
-    with monkeypatch.context() as evaluation:
-        evaluation.setattr(trainer, "_is_evaluating", True)
-        trainer._generate(["2 + 2 = ?"])
+    trainer.model.eval()
+    trainer._generate(["2 + 2 = ?"])
     assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
     assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)

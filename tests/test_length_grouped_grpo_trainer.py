@@ -3,6 +3,8 @@
 The proof runs in float64, see float64_training.
 """
 
+import runpy
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -17,46 +19,58 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaForCausalLM,
 )
-from trl import GRPOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
-from leash_trl import LeashGRPOTrainer
+from leash_trl import LengthGroupedGRPOConfig, LengthGroupedGRPOTrainer
 from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
 TOLERANCE = 1e-12  # relative, of the whole gradient
 
 
-@pytest.fixture
-def train(monkeypatch, make_args, tiny_model_path, problems, tokenizer):
-    """Trains on scripted completions and returns the trainer with its recorder."""
-    for owner, name, method in FLOAT64_METHODS:
-        monkeypatch.setattr(owner, name, method)
+@pytest.fixture(scope="module")
+def float64():
+    """TRL and transformers in float64 for this file."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for owner, name, method in FLOAT64_METHODS:
+            monkeypatch.setattr(owner, name, method)
+        yield
 
-    def run(
-        trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, dataset=problems, **overrides
-    ):
+
+@pytest.fixture
+def train(float64, tmp_path, tiny_model_path, problems, tokenizer):
+    """Trains on scripted completions and returns the trainer with its recorder."""
+
+    def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, args=None, **overrides):
         fields = {
-            "lambda_init": 0.0,
-            "lambda_lr": 0.0,
+            "output_dir": str(tmp_path / "run"),
             "scale_rewards": "none",
-            "generation_kwargs": None,
             "max_completion_length": 48,
+            "num_generations": 4,
             "per_device_train_batch_size": 4,
             "gradient_accumulation_steps": 4,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "epsilon_high": 0.28,
+            "weight_decay": 0.1,
             "max_steps": 2,
             "max_grad_norm": 0.0,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            "bf16": False,
         }
-        args = make_args(**{**fields, **overrides})
-        if trainer_class is GRPOTrainer:
-            args = stock_arguments(args)
+        args = args or LengthGroupedGRPOConfig(**{**fields, **overrides})
         recorder = GradientRecorder()
         torch.manual_seed(0)  # new adapters
         trainer = trainer_class(
             AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64),
             reward,
-            args,
+            stock_arguments(args) if trainer_class is GRPOTrainer else args,
             processing_class=AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left"),
-            train_dataset=dataset,
+            train_dataset=problems,
             eval_dataset=problems.select(range(8)),
             callbacks=[recorder],
             peft_config=peft_config,
@@ -89,19 +103,21 @@ def difference(ours: GradientRecorder, stock: GradientRecorder) -> float:
 @pytest.mark.parametrize("loss_type", sorted(LOSS_TYPES))
 def test_gradients_are_those_of_the_stock_trainer(train, loss_type):
     _, stock = train(GRPOTrainer, dead=2, loss_type=loss_type)
-    _, ours = train(LeashGRPOTrainer, dead=2, loss_type=loss_type)
+    _, ours = train(LengthGroupedGRPOTrainer, dead=2, loss_type=loss_type)
     assert difference(ours, stock) < TOLERANCE
     assert ours.positions < 0.6 * stock.positions
     assert ours.rows <= 0.6 * stock.rows
 
 
 def test_masked_completions_are_not_computed(train):
-    masked, all_rows = (train(LeashGRPOTrainer, mask_truncated_completions=mask)[1].rows for mask in (True, False))
+    masked, all_rows = (
+        train(LengthGroupedGRPOTrainer, mask_truncated_completions=mask)[1].rows for mask in (True, False)
+    )
     assert masked < all_rows
 
 
 def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
-    trainer, ours = train(LeashGRPOTrainer, dead=4)
+    trainer, ours = train(LengthGroupedGRPOTrainer, dead=4)
     assert ours.rows == 2 * 4  # one row for each micro-batch
     assert [gradient.norm().item() for gradient in ours.gradients] == [0.0, 0.0]
     assert logged(trainer, "leash/skipped_share") == [0.75, 0.75]
@@ -130,7 +146,7 @@ SETTINGS = {
 def test_gradients_are_those_of_the_stock_trainer_with(train, name):
     settings = {"learning_rate": 1e-2, **SETTINGS[name]}
     _, stock = train(GRPOTrainer, dead=1, **settings)
-    _, ours = train(LeashGRPOTrainer, dead=1, **settings)
+    _, ours = train(LengthGroupedGRPOTrainer, dead=1, **settings)
     assert difference(ours, stock) < 10 * TOLERANCE  # the second update starts from weights that differ by rounding
     assert ours.positions < 0.95 * stock.positions
 
@@ -144,8 +160,8 @@ def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(tra
 
     settings = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": mode}
     _, stock = train(GRPOTrainer, prepare=correct_importance, **settings)
-    _, ours = train(LeashGRPOTrainer, prepare=correct_importance, **settings)
-    plain = train(LeashGRPOTrainer)[1]
+    _, ours = train(LengthGroupedGRPOTrainer, prepare=correct_importance, **settings)
+    plain = train(LengthGroupedGRPOTrainer)[1]
     assert difference(ours, stock) < TOLERANCE
     assert difference(plain, stock) > 1e-3  # the correction is on
 
@@ -157,7 +173,7 @@ def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
         "prompt tuning": PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM"),
     }[adapter]
     _, stock = train(GRPOTrainer, peft_config=config, gradient_checkpointing=False)
-    _, ours = train(LeashGRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    _, ours = train(LengthGroupedGRPOTrainer, peft_config=config, gradient_checkpointing=False)
     assert difference(ours, stock) < TOLERANCE
     assert ours.positions < 0.8 * stock.positions
 
@@ -168,17 +184,17 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
     config = GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **sizes)
     GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
     _, stock = train(GRPOTrainer, path=tmp_path / "gpt2")
-    _, ours = train(LeashGRPOTrainer, path=tmp_path / "gpt2")
+    _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2")
     assert difference(ours, stock) < TOLERANCE
     assert ours.positions < 0.8 * stock.positions
 
-    trainer, _ = train(LeashGRPOTrainer, path=tmp_path / "gpt2", max_steps=1)
+    trainer, _ = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2", max_steps=1)
     assert trainer._keeps_prompt_padding
 
     def trim_anyway(trainer):
         trainer._keeps_prompt_padding = False
 
-    _, wrong = train(LeashGRPOTrainer, path=tmp_path / "gpt2", prepare=trim_anyway)
+    _, wrong = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2", prepare=trim_anyway)
     assert difference(wrong, stock) > 1e-6
 
 
@@ -192,7 +208,7 @@ def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss
     settings = {"num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": epsilon_high, "epsilon": 1e-4}
     settings |= {"importance_sampling_level": level, "loss_type": loss_type, "beta": 0.1}
     one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
-    ours, _ = train(LeashGRPOTrainer, **settings)
+    ours, _ = train(LengthGroupedGRPOTrainer, **settings)
     keys = ["cispo_clip_ratio"] if loss_type == "cispo" else CLIP_RATIOS
     for key in ["entropy", "kl", *keys]:
         assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
@@ -200,14 +216,16 @@ def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss
 
 
 def test_means_cover_the_rows_with_signal_when_others_are_skipped(train):
-    shares = [logged(train(LeashGRPOTrainer, dead=2, skip_zero_signal=skip)[0], "entropy") for skip in (True, False)]
+    shares = [
+        logged(train(LengthGroupedGRPOTrainer, dead=2, skip_zero_signal=skip)[0], "entropy") for skip in (True, False)
+    ]
     assert shares[0] != pytest.approx(shares[1], rel=1e-6)
 
 
 def test_evaluation_is_that_of_the_stock_trainer(train):
     settings = {"per_device_eval_batch_size": 8, "per_device_train_batch_size": 3, "beta": 0.1}
     stock, _ = train(GRPOTrainer, **settings)
-    ours, _ = train(LeashGRPOTrainer, **settings)
+    ours, _ = train(LengthGroupedGRPOTrainer, **settings)
     computed = []
     ours.model.register_forward_pre_hook(lambda *call: computed.append(call[2]["input_ids"].shape), with_kwargs=True)
     theirs, mine = stock.evaluate(), ours.evaluate()
@@ -219,7 +237,7 @@ def test_evaluation_is_that_of_the_stock_trainer(train):
 
 @pytest.mark.parametrize("multiple", [None, 16])
 def test_padding_share_is_that_of_the_models_inputs(train, multiple):
-    trainer, ours = train(LeashGRPOTrainer, skip_zero_signal=False, max_steps=1, pad_to_multiple_of=multiple)
+    trainer, ours = train(LengthGroupedGRPOTrainer, skip_zero_signal=False, max_steps=1, pad_to_multiple_of=multiple)
     real = trainer.state.num_input_tokens_seen
     assert logged(trainer, "leash/padding_share") == [pytest.approx(1 - real / ours.positions)]
     assert logged(trainer, "leash/skipped_share") == [0.0]
@@ -227,16 +245,37 @@ def test_padding_share_is_that_of_the_models_inputs(train, multiple):
 
 def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train):
     _, stock = train(GRPOTrainer, dead=1)
-    _, ours = train(LeashGRPOTrainer, dead=1, length_grouped_microbatches=False, skip_zero_signal=False)
+    _, ours = train(LengthGroupedGRPOTrainer, dead=1, length_grouped_microbatches=False, skip_zero_signal=False)
     assert difference(ours, stock) == 0.0
     assert ours.positions == stock.positions
 
 
-def test_batches_with_fields_of_unknown_layout_are_left_alone(train):
-    trainer, _ = train(LeashGRPOTrainer)
-    batches = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
+def test_what_knows_no_layout_or_is_split_already_stays_where_trl_put_it(train, monkeypatch):
+    trainer, _ = train(LengthGroupedGRPOTrainer)
+    images = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
     with pytest.warns(UserWarning, match="pixel_values.* stay as TRL makes them"):
-        assert trainer._rearranged(batches) is batches
+        assert trainer._rearranged(images) is images
+    unpadded = [{**batch, "completion_ids": list(batch["completion_ids"])} for batch in trainer._buffered_inputs]
+    with pytest.warns(UserWarning, match="completion_ids.* stay as TRL makes them"):
+        assert trainer._rearranged(unpadded) is unpadded
+
+    trainer.aux_loss_enabled = True
+    reasons = ["the router loss is computed for each micro-batch"]
+    assert trainer._reasons_against_regrouping() == trainer._reasons_against_skipping() == reasons
+    trainer.aux_loss_enabled = False
+
+    parallelism = SimpleNamespace(non_data_parallel_size=2)
+    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
+    assert trainer._reasons_against_regrouping() == [
+        "with tensor, context or sequence parallelism, processes hold the same completions"
+    ]
+    parallelism.non_data_parallel_size = 1
+
+    trainer._keeps_prompt_padding = True
+    assert trainer._reasons_against_regrouping() == []
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
+    (reason,) = trainer._reasons_against_regrouping()
+    assert "differs between processes" in reason
 
 
 @pytest.mark.parametrize("kind", ["dynamic", "longrope"])
@@ -248,38 +287,43 @@ def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(tmp_path / kind)
     _, stock = train(GRPOTrainer, dead=2, path=tmp_path / kind)
-    _, ours = train(LeashGRPOTrainer, dead=2, path=tmp_path / kind)
+    _, ours = train(LengthGroupedGRPOTrainer, dead=2, path=tmp_path / kind)
     assert ours.positions == stock.positions
     assert difference(ours, stock) == 0.0
     assert f"micro-batches stay TRL's: rope_type='{kind}' follows the width" in caplog.text
 
 
-def test_a_router_loss_keeps_split_and_rows(train):
-    trainer, _ = train(LeashGRPOTrainer)
-    trainer.aux_loss_enabled = True
-    reasons = ["the router loss is computed for each micro-batch"]
-    assert trainer._reasons_against_regrouping() == trainer._reasons_against_skipping() == reasons
-
-
-def test_processes_that_hold_the_same_completions_do_not_share_them(train, monkeypatch, caplog):
-    trainer, _ = train(LeashGRPOTrainer)
-    parallelism = SimpleNamespace(non_data_parallel_size=2)
-    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
-    assert trainer._reasons_against_regrouping() == [
-        "with tensor, context or sequence parallelism, processes hold the same completions"
-    ]
-
-
-def test_learned_positions_are_not_compared_over_processes(train, monkeypatch):
-    trainer, _ = train(LeashGRPOTrainer)
-    trainer._keeps_prompt_padding = True
-    assert trainer._reasons_against_regrouping() == []
-    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
-    (reason,) = trainer._reasons_against_regrouping()
-    assert "differs between processes" in reason
-
-
 def test_what_keeps_trls_split_is_logged(train, caplog):
-    train(LeashGRPOTrainer, loss_type="bnpo", beta=0.1)
+    train(LengthGroupedGRPOTrainer, loss_type="bnpo", beta=0.1)
     assert "not regrouped by length: loss_type='bnpo'" in caplog.text
     assert "zero are computed too: beta gives every completion a KL term" in caplog.text
+
+
+@dataclass
+class PaddingFreeConfig(GRPOConfig):
+    """A configuration as TRL may have it one day."""
+
+    padding_free: bool = False
+
+
+@pytest.mark.parametrize("padding_free", [False, True])
+def test_one_word_is_changed_and_trl_keeps_its_own_padding_free(train, tmp_path, caplog, padding_free):
+    """Any `GRPOConfig` serves, also a later one that leaves padding out by itself."""
+    small = LengthGroupedGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    fields = {**vars(stock_arguments(small)), "max_steps": 1, "num_generations": 4, "per_device_train_batch_size": 4}
+    names = {name for name, field in GRPOConfig.__dataclass_fields__.items() if field.init} - {"generation_batch_size"}
+    fields |= {"gradient_accumulation_steps": 4, "steps_per_generation": 4, "max_completion_length": 48}
+    args = PaddingFreeConfig(**{name: fields[name] for name in names}, padding_free=padding_free)
+    trainer, ours = train(LengthGroupedGRPOTrainer, args=args)
+    _, stock = train(GRPOTrainer, args=args)
+    assert (ours.positions < stock.positions) == (not padding_free)
+    assert ("padding_free=True leaves padding out already" in caplog.text) == padding_free
+    if not padding_free:
+        assert logged(trainer, "leash/padding_share")[0] < 0.3
+
+
+@pytest.mark.parametrize("version", ["1.9.2", "1.17.0.dev0", "2.0.0"])
+def test_a_trl_that_is_not_tested_is_warned_about(monkeypatch, version):
+    monkeypatch.setattr("trl.__version__", version)
+    with pytest.warns(UserWarning, match=rf"trl is {version}, but leash-trl is tested with 1\.10 to 1\.16"):
+        runpy.run_module("leash_trl.microbatching.length_grouped_grpo_trainer")

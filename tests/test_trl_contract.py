@@ -15,7 +15,6 @@ import leash_trl
 from leash_trl import LeashGRPOTrainer
 from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.trainer.resumable_grpo_trainer import ResumableGRPOTrainer
 
 
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
@@ -84,7 +83,7 @@ def test_what_we_read_in_the_sampler_exists():
     assert sampler.generator is not None
 
 
-@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, ResumableGRPOTrainer, LengthGroupedGRPOTrainer])
+@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, LengthGroupedGRPOTrainer])
 def test_every_override_calls_super(trainer_class):
     tree = ast.parse(textwrap.dedent(inspect.getsource(trainer_class)))
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}

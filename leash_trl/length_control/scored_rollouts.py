@@ -34,9 +34,9 @@ class ScoredRollouts:
         """What the completions table shows of each completion."""
         return {
             "length": self.rollouts.lengths,
-            "task_reward": self.rollouts.task_rewards,
             "penalty": self.penalty,
             "shaped_reward": self.shaped_rewards,
+            "task_reward": self.rollouts.task_rewards,
         }
 
     def select(self, rows: torch.Tensor) -> "ScoredRollouts":

@@ -6,15 +6,27 @@ import warnings
 from typing import Any
 
 import torch
+import trl
+from packaging.version import Version
 from peft import PeftModel
 from trl import GRPOTrainer
 
 from leash_trl.microbatching import batch_fields, loss_weights
-from leash_trl.microbatching import partition as microbatch
-from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
+from leash_trl.microbatching.partition import arrange, partition, positions, rows_to_compute
 
 
 logger = logging.getLogger(__name__)
+
+FIRST_TRL, LAST_TRL = "1.10", "1.16"  # what `make test-oldest` and `make test` run on
+
+if not Version(FIRST_TRL) <= Version(".".join(trl.__version__.split(".")[:2])) <= Version(LAST_TRL):
+    warnings.warn(
+        f"trl is {trl.__version__}, but leash-trl is tested with {FIRST_TRL} to {LAST_TRL}; if training fails or "
+        f"differs: pip install 'trl=={LAST_TRL}.*'",
+        UserWarning,
+        stacklevel=2,
+    )
 
 # TRL: GRPOTrainer._compute_loss logs these means over tokens, clip ratios at sequence level over completions
 TOKEN_MEANS = ("entropy", "kl")
@@ -23,18 +35,40 @@ ROW_MEANS = ("vespo/phi_seq_mean",)
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
-    """`GRPOTrainer` that fills micro-batches by length, trims each to its own longest row, and leaves out completions
-    that add nothing to the loss.
+    r"""
+    [`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else is
+    changed: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
 
     TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. Which rows
     share a micro-batch does not change the gradient of an accumulation window, so here the rows of a window, over all
     processes, are sorted by length and dealt anew: as many forward passes as before, each about as large as the
-    others. Log-probabilities of the old and the reference policy, and evaluation, are computed in the same way.
+    others. Completions whose advantage is zero are left out. Log-probabilities of the old and the reference policy,
+    and evaluation, are computed in the same way.
 
-    Where that would not be exact, rows stay where TRL has put them, and a warning says why.
+    Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds where TRL
+    itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded.
+
+    Args:
+        args ([`~trl.GRPOConfig`], *optional*):
+            As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch either part off.
+        kwargs:
+            All other arguments of [`~trl.GRPOTrainer`].
+
+    Example:
+        ```python
+        from datasets import load_dataset
+        from leash_trl import LengthGroupedGRPOTrainer
+        from trl.rewards import accuracy_reward
+
+        trainer = LengthGroupedGRPOTrainer(
+            model="Qwen/Qwen2.5-0.5B-Instruct",
+            reward_funcs=accuracy_reward,
+            train_dataset=load_dataset("trl-lib/DeepMath-103K", split="train"),
+        )
+        trainer.train()
+        ```
     """
 
-    args: LeashGRPOConfig
     _buffered_inputs: list[dict[str, Any]] | None
 
     def __init__(self, *args, **kwargs):
@@ -44,17 +78,23 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # virtual tokens of prompt learning stand to the left of the padding
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
+        self._pad_token_id: int = tokenizer.pad_token_id
         leaving = self._reasons_for_trls_batches(batch_fields.rope_types(config.to_dict().get("rope_parameters")))
         regrouping, skipping = self._reasons_against_regrouping(), self._reasons_against_skipping()
-        self._trims = self.args.length_grouped_microbatches and not leaving
+        wants_grouping, wants_skipping = (
+            getattr(self.args, name, getattr(LengthGroupedGRPOConfig, name))
+            for name in ("length_grouped_microbatches", "skip_zero_signal")
+        )
+        self._trims = wants_grouping and not leaving
         self._regroups = self._trims and not regrouping
-        self._skips_zero_signal = self.args.skip_zero_signal and not leaving and not skipping
-        if leaving:
+        self._skips_zero_signal = wants_skipping and not leaving and not skipping
+        if leaving and (wants_grouping or wants_skipping):
             logger.warning("micro-batches stay TRL's: %s", "; ".join(leaving))
             return
         if self._trims and regrouping:
             logger.warning("micro-batches are trimmed, but not regrouped by length: %s", "; ".join(regrouping))
-        if self.args.skip_zero_signal and skipping:
+        if wants_skipping and skipping:
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
 
     def _reasons_for_trls_batches(self, rope_types: set[str]) -> list[str]:
@@ -62,6 +102,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         reasons = [f"rope_type={kind!r} follows the width" for kind in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE]
         if self.loss_type not in loss_weights.LOSS_TYPES:
             reasons.append(f"loss_type={self.loss_type!r} is not known")
+        if getattr(self.args, "padding_free", False):
+            reasons.append("padding_free=True leaves padding out already")
         return reasons
 
     def _reasons_against_regrouping(self) -> list[str]:
@@ -81,7 +123,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _loss_settings(self) -> dict[str, Any]:
         return {
-            "has_entropy_bonus": self._entropy_bonus_enabled,
+            "has_entropy_bonus": self.entropy_coef != 0.0 or self.use_adaptive_entropy,
             "top_entropy_quantile": self.top_entropy_quantile,
             "has_router_loss": self.aux_loss_enabled,
             "use_liger_kernel": self.args.use_liger_kernel,
@@ -110,7 +152,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _knows_fields(self, batch: dict[str, Any]) -> bool:
         """Whether all processes know the layout of all their fields. TRL drops images in one process alone, and one
         process that gathers while the others do not would wait for them for ever."""
-        unknown = sorted(batch.keys() - batch_fields.FIELDS)
+        unknown = sorted(
+            name
+            for name, values in batch.items()
+            if name not in batch_fields.FIELDS or not isinstance(values, torch.Tensor)
+        )
         if unknown:
             warnings.warn(
                 f"batches with {', '.join(unknown)} stay as TRL makes them: neither trimmed nor regrouped by length",
@@ -121,11 +167,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
         """This process's micro-batches of a window whose rows may be split freely."""
-        rows = batch_fields.joined(window, self._tokenizer.pad_token_id)
+        rows = batch_fields.joined(window, self._pad_token_id)
         prompts, completions, tokens, signal = self._of_all(batch_fields.row_facts(rows)).T.tolist()
         columns = self._columns(prompts, completions, rows["prompt_ids"].shape[1])
         is_needed = self._needed([t > 0 and s > 0 for t, s in zip(tokens, signal, strict=True)], completions)
-        plan = microbatch.arrange(*columns, is_needed, len(window), self._num_sharing)
+        plan = arrange(*columns, is_needed, len(window), self._num_sharing)
         self._log_arrangement([p + c for p, c in zip(prompts, completions, strict=True)], columns, plan)
         mine = plan[self.accelerator.process_index if self._regroups else 0]
         batches = self._picked(rows, mine, columns)
@@ -160,7 +206,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if self._regroups:
             return adds_to_loss
         counts = self.accelerator.gather(torch.tensor([sum(adds_to_loss)], device=self.accelerator.device))
-        rows = {*microbatch.rows_to_compute(adds_to_loss, lengths, least=int(counts.max()))}
+        rows = {*rows_to_compute(adds_to_loss, lengths, least=int(counts.max()))}
         return [row in rows for row in range(len(lengths))]
 
     @property
@@ -176,7 +222,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             values = self.accelerator.pad_across_processes(
                 values,
                 dim=1,
-                pad_index=batch_fields.padding_value(name, self._tokenizer.pad_token_id),
+                pad_index=batch_fields.padding_value(name, self._pad_token_id),
                 pad_first=batch_fields.PADDING[name].side == "left",
             )
         return self.accelerator.gather(values)
@@ -202,7 +248,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     ) -> None:
         parts = [part for process in plan for part in process]
         kept = [row for part in parts for row in part]
-        computed = sum(microbatch.positions(*([needed[i] for i in part] for needed in columns)) for part in parts)
+        computed = sum(positions(*([needed[i] for i in part] for needed in columns)) for part in parts)
         counts = torch.tensor([sum(lengths[row] for row in kept), computed, len(kept), len(lengths)])
         if not self._regroups:  # where rows are shared, the plan is that of all processes
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
@@ -235,7 +281,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         prompt_width = input_ids.shape[1] - logits_to_keep
         prompts, completions = attention_mask.tensor_split([prompt_width], dim=1)
         columns = self._columns(prompts.sum(dim=1).tolist(), completions.sum(dim=1).tolist(), prompt_width)
-        parts = microbatch.partition(*columns, num_parts)
+        parts = partition(*columns, num_parts)
         outputs = []
         for part in parts:
             before, behind = (max(needed[row] for row in part) for needed in columns)

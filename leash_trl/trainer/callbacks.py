@@ -7,6 +7,7 @@ import torch
 from accelerate import Accelerator
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
+from trl.trainer.utils import RepeatSampler
 
 from leash_trl.length_control.method import LengthControl
 from leash_trl.trainer.completion_sample import completion_sample
@@ -54,17 +55,18 @@ class EpochShuffleCallback(TrainerCallback):
     when it is made. In an uninterrupted run this changes nothing.
     """
 
-    def __init__(self):
-        self.sampler = None
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         """Replays the permutations of the epochs before this one."""
-        if self.sampler is None or not self.sampler.shuffle:
+        batches: Any = getattr(train_dataloader, "batch_sampler", None)
+        while hasattr(batches, "batch_sampler"):  # accelerate wraps it where there are several processes
+            batches = batches.batch_sampler
+        sampler = getattr(batches, "sampler", None)
+        if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:
             return
         # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
-        self.sampler.generator.manual_seed(self.sampler.seed)
+        sampler.generator.manual_seed(sampler.seed)
         for _ in range(int(state.epoch or 0)):
-            torch.randperm(self.sampler.num_samples, generator=self.sampler.generator)
+            torch.randperm(sampler.num_samples, generator=sampler.generator)
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

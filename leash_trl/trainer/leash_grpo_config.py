@@ -15,6 +15,7 @@ from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
+from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
@@ -51,12 +52,13 @@ def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
 
 
 @dataclass
-class LeashGRPOConfig(GRPOConfig):
+class LeashGRPOConfig(LengthGroupedGRPOConfig):
     r"""
     Configuration class for the [`LeashGRPOTrainer`].
 
     This class includes the parameters of LEASH and those of [`~trl.GRPOConfig`] whose defaults differ: the defaults
-    are the recipe of the paper and of its authors' release. For all others see [`~trl.GRPOConfig`].
+    are the recipe of the paper and of its authors' release. `length_grouped_microbatches` and `skip_zero_signal` are
+    those of [`LengthGroupedGRPOConfig`]. For all others see [`~trl.GRPOConfig`].
 
     Parameters:
         > Parameters that control the length constraint
@@ -97,19 +99,6 @@ class LeashGRPOConfig(GRPOConfig):
         update_batch_size (`int`, *optional*):
             Completions over all processes that a policy update is meant to have; where it has another number, a
             warning says what to set. It sets nothing itself.
-
-        > Parameters that control the speed of the training step
-
-        length_grouped_microbatches (`bool`, *optional*, defaults to `True`):
-            Whether to fill micro-batches with completions of like length and to trim each to its longest. The
-            gradient stays the same up to rounding (with dropout, other activations are dropped); where it would not,
-            as with `bnpo` or an entropy bonus, completions stay in TRL's micro-batches and these are only trimmed.
-            TRL's `clip_ratio/low_min` and `high_max` are extremes of micro-batches, and so of completions of like
-            length.
-        skip_zero_signal (`bool`, *optional*, defaults to `True`):
-            Whether to leave out completions whose advantage is exactly zero. The gradient stays the same; the logged
-            entropy and clip ratios then cover the others only. Without effect where such completions count: with
-            `beta`, an entropy bonus, `top_entropy_quantile`, a router loss or `use_liger_kernel`.
 
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
@@ -186,16 +175,6 @@ class LeashGRPOConfig(GRPOConfig):
             "help": "Completions over all processes that a policy update is meant to have; where it has another "
             "number, a warning says what to set."
         },
-    )
-    length_grouped_microbatches: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to fill micro-batches with completions of like length and to trim each to its longest."
-        },
-    )
-    skip_zero_signal: bool = field(
-        default=True,
-        metadata={"help": "Whether to leave out completions whose advantage is exactly zero."},
     )
 
     max_completion_length: int | None = field(

@@ -1,24 +1,34 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
 import contextlib
-import copy
+import dataclasses
+import os
 import warnings
 from collections.abc import Collection
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from leash_trl.checkpoints.completeness import clear_checkpoint, only_run_in
 from leash_trl.engines.eos import eos_token_ids
+from leash_trl.hub.repository import local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
 from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
-from leash_trl.trainer import dynamic_sampling
+from leash_trl.microbatching.batch_fields import loss_mask
+from leash_trl.trainer import checkpointing, dynamic_sampling
 from leash_trl.trainer.advised_grpo_trainer import AdvisedGRPOTrainer
-from leash_trl.trainer.callbacks import DualStepCallback, group_tensorboard_curves
+from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
+from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.run_settings import model_settings
+from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
 class LeashGRPOTrainer(AdvisedGRPOTrainer):
@@ -78,7 +88,8 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
     _name = "LEASH"
     _paper = Leash.paper()
 
-    max_completion_length: int | None
+    args: LeashGRPOConfig
+    max_completion_length: Any
 
     def __init__(self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, *more_args, **kwargs):
         if not isinstance(args, LeashGRPOConfig):
@@ -90,24 +101,23 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self.length_control = args.make_length_control()
         if (paper := self.length_control.paper()).get("id") != self._paper["id"]:  # for the model card
             self._name, self._paper = self.length_control.name, paper
+        self.model_settings = model_settings(self.accelerator.unwrap_model(self.model))
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
+        self.add_callback(EpochShuffleCallback())
         group_tensorboard_curves(self)
-        self._prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
-        if args.dynamic_sampling_rounds > 0 or self.length_control.num_monitor_prompts > 0:
-            self._prompt_stream.check()
+        self.generated_tokens = 0
+        self.prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
+        if args.dynamic_sampling_rounds > 0:
+            self.prompt_stream.check()
+        tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._end_ids = {
-            *eos_token_ids(self.accelerator.unwrap_model(self.model), self._tokenizer),
-            self._tokenizer.pad_token_id,
+            *eos_token_ids(self.accelerator.unwrap_model(self.model), tokenizer),
+            self._pad_token_id,
         }
-        self._generated_tokens = 0
+        self._batch = GenerationBatch((), ())
+        self._start = StartingPoint()
+        self._record_of_weights: dict[str, Any] | None = None
         self._knows_reward_scale = False
-        self._questions: list[int] = []
-        self._targets: list[float] = []
-        self._lengths: list[int] = []
-        self._is_truncated: list[bool] = []
-        self._generation_limit = args.generation_limit
-        self._scored: ScoredRollouts
-        self._advantages = torch.empty(0)
         self._check_correctness_func()
 
     def _check_correctness_func(self) -> None:
@@ -122,23 +132,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
 
     @property
     def _mode(self) -> str:
-        # A flag of our own: continuous batching leaves the model in train mode during evaluation.
-        return "eval" if self._is_evaluating else "train"
-
-    def prediction_step(self, *args, **kwargs):
-        """Marks evaluation, during which the state must not move."""
-        self._is_evaluating = True
-        try:
-            return super().prediction_step(*args, **kwargs)
-        finally:
-            self._is_evaluating = False
-
-    def _generate_single_turn(self, *args, **kwargs):
-        """Restores the training flag, which TRL's continuous-batching branch sets even during evaluation."""
-        was_training = self.model.training
-        output = super()._generate_single_turn(*args, **kwargs)
-        self.model.train(was_training)
-        return output
+        return "train" if self.model.training else "eval"
 
     @contextlib.contextmanager
     def _generation_cut_at(self, limit: int):
@@ -161,73 +155,143 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
 
     def _generate(self, prompts):
         """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
-        self._generation_limit = self.args.generation_limit
+        was_training, limit = self.model.training, self.args.generation_limit
         cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
-        if cap is None or cap >= self._generation_limit or self._mode == "eval":
-            output = super()._generate(prompts)
-        else:
-            self._generation_limit = cap
+        if was_training and cap is not None and cap < limit:
+            limit = cap
             with self._generation_cut_at(cap):
                 output = super()._generate(prompts)
+        else:
+            output = super()._generate(prompts)
+        self.model.train(was_training)  # TRL's continuous batching sets it even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        completion_ids, tool_mask = output[1], output[2]
-        self._lengths = (
-            [sum(mask) for mask in tool_mask] if tool_mask is not None else [len(x) for x in completion_ids]
-        )
-        self._is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
+        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit)
         return output
-
-    def _with_targets(self, inputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows as the model is to see them, their targets noted; the data set's own rows are left alone."""
-        rows, self._questions, self._targets = rows_with_targets(
-            inputs, self.length_control, self.args.target_at(self.state.global_step), self.args.target_length
-        )
-        return rows
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
         """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        rollouts = self._gather_rollouts(rewards_per_func)
-        self._scored = ScoredRollouts(
+        rollouts = self._batch.rollouts(
+            self.accelerator,
+            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+            self._correctness_rewards(rewards_per_func),
+            self.num_generations if self._mode == "train" else self.num_generations_eval,
+        )
+        scored = ScoredRollouts(
             rollouts,
             base_rewards=self.length_control.base_rewards(rollouts),
             penalty=self.length_control.penalty(rollouts),
             shaped_rewards=self.length_control.shape(rollouts),
         )
-        local = self._local_slice(len(self._lengths))
-        for name, values in self._scored.columns().items():
-            self._log_completion_extra(name, values[local].tolist())
+        self._batch = dataclasses.replace(self._batch, scored=scored)
+        for name, values in scored.columns().items():
+            self._logs["extra"][name].extend(values.tolist())
         return rewards_per_func
 
-    def _gather_rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        device = self.accelerator.device
-        lengths, is_truncated, questions, targets = (
-            self.accelerator.gather(torch.tensor(values, dtype=dtype, device=device)).cpu()
-            for values, dtype in (
-                (self._lengths, torch.long),
-                (self._is_truncated, torch.bool),
-                (self._questions, torch.long),
-                (self._targets, torch.float32),  # MPS has no float64
-            )
-        )
-        deciding = self.args.correctness_func
-        return Rollouts(
-            task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            lengths=lengths,
-            target_lengths=targets.double(),
-            is_truncated=is_truncated,
-            questions=questions,
-            num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
-            max_completion_length=self._generation_limit,
-            correctness_rewards=None
-            if deciding is None
-            else rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu(),
-        )
+    def _correctness_rewards(self, rewards_per_func: torch.Tensor) -> torch.Tensor | None:
+        if (deciding := self.args.correctness_func) is None:
+            return None
+        return rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu()
 
-    def _advantages_of(self, scored: ScoredRollouts) -> torch.Tensor:
-        return self.length_control.advantages(
+    def _local_rows(self, num_local: int) -> slice:
+        start = self.accelerator.process_index * num_local
+        return slice(start, start + num_local)
+
+    def _generate_and_score_completions(self, inputs):
+        """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
+        if self._mode == "eval":
+            output = self._score(inputs)
+            self._log_length_control(self._batch.scored)
+            return output
+        output = self._score(inputs)
+        rounds = [self._batch.scored]
+        if self.args.dynamic_sampling_rounds > 0:
+            output = self._replace_dead_groups(output, rounds)
+        kept = self._batch.scored.rollouts
+        if (keep := self.length_control.is_trained_on(kept)) is not None:
+            self._mask(output, keep[self._local_rows(len(output["advantages"]))])
+        self._log_length_control(joined(rounds))
+        metrics = self._metrics["train"]
+        metrics["leash/zero_signal_share"].append(1.0 - self._has_signal().double().mean().item())
+        metrics["leash/generated_tokens"] = [self.generated_tokens]
+        self._warn_about_reward_scale(kept)
+        self._warn_about_endings(kept)
+        for part in rounds:
+            self.length_control.observe(part.rollouts)
+        return output
+
+    def _score(self, inputs) -> dict[str, Any]:
+        """One round: completions, their rewards and, in training, the advantages of the shaped ones."""
+        target = self.args.target_at(self.state.global_step)
+        # the data set's own rows are left alone
+        rows, questions, targets = rows_with_targets(inputs, self.length_control, target, self.args.target_length)
+        self._batch = GenerationBatch(questions, targets)
+        output = super()._generate_and_score_completions(rows)
+        if self._mode == "train":
+            self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
+            self._use_own_advantages(output)
+            # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
+            logged, own = self._logs["advantages"], self._batch.advantages.tolist()
+            for _ in range(min(len(own), len(logged))):
+                logged.pop()
+            logged.extend(own)
+        return output
+
+    def _use_own_advantages(self, output: dict[str, Any]) -> None:
+        scored = self._batch.scored
+        advantages = self.length_control.advantages(
             scored.shaped_rewards, scored.rollouts, self.scale_rewards, self.args.advantage_epsilon
         )
+        self._batch = dataclasses.replace(self._batch, advantages=advantages)
+        theirs = output["advantages"]
+        output["advantages"] = advantages[self._local_rows(len(theirs))].to(theirs.device, theirs.dtype)
+
+    def _has_signal(self) -> torch.Tensor:
+        return has_signal(self._batch.scored.shaped_rewards, self._batch.advantages, self.num_generations)
+
+    def _replace_dead_groups(self, output: dict[str, Any], rounds: list[ScoredRollouts]) -> dict[str, Any]:
+        """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
+        processes = self.accelerator.num_processes
+        for _ in range(self.args.dynamic_sampling_rounds):
+            kept, is_alive = self._batch, self._has_signal()
+            if is_alive.all():
+                break
+            share = dynamic_sampling.groups_per_process(is_alive, processes)
+            questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
+            fresh = self._score(self._draw_groups(share * processes, questions))
+            rounds.append(self._batch.scored)
+            sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
+            local_rows = dynamic_sampling.local_rows(
+                sources, len(is_alive), share, self.accelerator.process_index, processes, self.num_generations
+            )
+            output = dynamic_sampling.merged_batch(output, fresh, local_rows, self._pad_token_id)
+            self._batch = kept.with_replaced(self._batch, sources)
+            self._use_own_advantages(output)
+        self._count_loss_tokens(output)
+        num_generated = sum(len(part.rollouts.lengths) for part in rounds)
+        wasted = dynamic_sampling.wasted_share(num_generated, len(self._batch.advantages))
+        self._metrics["train"]["leash/wasted_share"].append(wasted)
+        return output
+
+    def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
+        """This process's share of `count` fresh prompts, each as often as it is to be answered."""
+        rows = [row for row in self.prompt_stream.draw(count, without) for _ in range(self.num_generations)]
+        return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
+
+    def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
+        # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
+        mask = output["completion_mask"]
+        output["completion_mask"] = mask * keep.to(mask.device, mask.dtype).unsqueeze(1)
+        self._count_loss_tokens(output)
+
+    def _count_loss_tokens(self, output: dict[str, Any]) -> None:
+        # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
+        output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
+
+    def _log_length_control(self, generated: ScoredRollouts) -> None:
+        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
+        for name, value in statistics.items():
+            self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
         """Looks at every training batch until a reward below 0 or above 1 has shown the scale."""
@@ -238,125 +302,64 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         if problem is not None and self.accelerator.is_main_process:
             warnings.warn(problem, UserWarning, stacklevel=2)
 
-    def _local_slice(self, num_local: int) -> slice:
-        return slice(self.accelerator.process_index * num_local, (self.accelerator.process_index + 1) * num_local)
+    def _state_record(self) -> dict[str, Any]:
+        """What `leash_state.json` holds beside the weights that are loaded now."""
+        return self._record_of_weights or checkpointing.state_record(self)
 
-    def _log_length_control(self, generated: ScoredRollouts) -> None:
-        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
-        for name, value in statistics.items():
-            self._metrics[self._mode][f"leash/{name}"].append(value)
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
+        """Saves the state of length control beside the weights, before a checkpoint is pushed to the Hub."""
+        folder = Path(output_dir or self.args.output_dir)
+        is_step = folder.name == f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        is_checkpoint = _internal_call and is_step and folder != Path(self.args.output_dir)
+        if is_checkpoint:
+            if self.args.should_save:
+                clear_checkpoint(folder)
+            self.accelerator.wait_for_everyone()  # or a process would clear away what another has written
+        super().save_model(output_dir, _internal_call)
+        checkpointing.save_beside_weights(self, folder, self._state_record(), is_checkpoint)
 
-    def _generate_and_score_completions(self, inputs):
-        """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
-        if self._mode == "eval":
-            output = super()._generate_and_score_completions(self._with_targets(inputs))
-            self._log_length_control(self._scored)
-            return output
-        self._monitor()
-        output = self._score(inputs)
-        rounds = [self._scored]
-        if self.args.dynamic_sampling_rounds > 0:
-            output = self._replace_dead_groups(output, rounds)
-        if (keep := self.length_control.is_trained_on(self._scored.rollouts)) is not None:
-            self._mask(output, keep[self._local_slice(len(output["advantages"]))])
-        self._log_length_control(joined(rounds))
-        has_signal = self._has_signal()
-        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - has_signal.double().mean().item())
-        self._metrics["train"]["leash/generated_tokens"] = [self._generated_tokens]
-        self._warn_about_reward_scale(self._scored.rollouts)
-        self._warn_about_endings(self._scored.rollouts)
-        for part in rounds:
-            self.length_control.observe(part.rollouts)
-        return output
+    def _save_rng_state(self, output_dir):
+        """Waits until all processes have saved their parts: transformers marks the checkpoint as complete next."""
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()
 
-    def _has_signal(self) -> torch.Tensor:
-        return has_signal(self._scored.shaped_rewards, self._advantages, self.num_generations)
+    def _load_best_model(self):
+        """Loads the state that belongs to the best weights too, so that what is saved at the end is of one step."""
+        if checkpointing.is_best_loadable(self):
+            super()._load_best_model()
+            self._record_of_weights = checkpointing.record_of_best(self)
 
-    def _score(self, inputs) -> dict[str, Any]:
-        output = super()._generate_and_score_completions(self._with_targets(inputs))
-        self._generated_tokens += int(self._scored.rollouts.lengths.sum())
-        self._use_own_advantages(output)
-        # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
-        logged = self._logs["advantages"]
-        for _ in range(min(len(self._advantages), len(logged))):
-            logged.pop()
-        logged.extend(self._advantages.tolist())
-        return output
+    def set_initial_training_values(self, *args, **kwargs):
+        """Leaves no epoch to train where the checkpoint is the run's last, of which transformers would train a step
+        more: only what comes at the end of training is left."""
+        num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
+        if self._start.is_end(self.args, max_steps):
+            num_epochs = max_steps // updates_per_epoch
+        return num_epochs, updates_per_epoch, *others, max_steps
 
-    def _use_own_advantages(self, output: dict[str, Any]) -> None:
-        self._advantages = self._advantages_of(self._scored)
-        theirs = output["advantages"]
-        output["advantages"] = self._advantages[self._local_slice(len(theirs))].to(theirs.device, theirs.dtype)
+    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
+        """Trains, from the start or from where a run was stopped.
 
-    def _replace_dead_groups(self, output: dict[str, Any], rounds: list[ScoredRollouts]) -> dict[str, Any]:
-        """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
-        size, processes = self.num_generations, self.accelerator.num_processes
-        for _ in range(self.args.dynamic_sampling_rounds):
-            kept, is_alive = self._scored, self._has_signal()
-            if is_alive.all():
-                break
-            share = dynamic_sampling.groups_per_process(is_alive, processes)
-            questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
-            fresh = self._score(self._draw_groups(share * processes, questions))
-            rounds.append(self._scored)
-            sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
-            local_rows = dynamic_sampling.local_rows(
-                sources, len(is_alive), share, self.accelerator.process_index, processes, size
-            )
-            output = dynamic_sampling.merged_batch(output, fresh, local_rows, self._tokenizer.pad_token_id)
-            self._scored = joined([kept, self._scored]).select(dynamic_sampling.group_rows(sources, size))
-            self._use_own_advantages(output)
-        self._count_loss_tokens(output)
-        num_generated = sum(len(part.rollouts.lengths) for part in rounds)
-        wasted = dynamic_sampling.wasted_share(num_generated, len(self._advantages))
-        self._metrics["train"]["leash/wasted_share"].append(wasted)
-        return output
+        Args:
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
+                `True` for the last checkpoint in `output_dir` that is complete; a checkpoint; a bare model folder with
+                its `leash_state.json`, such as a Hub root; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
+            args, kwargs:
+                As for [`~transformers.Trainer.train`].
 
-    def _draw_groups(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
-        """This process's share of `count` fresh prompts, each as often as it is to be answered."""
-        rows = [row for row in self._prompt_stream.draw(count, without) for _ in range(self.num_generations)]
-        return rows[self._local_slice(len(rows) // self.accelerator.num_processes)]
-
-    def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
-        # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
-        mask = output["completion_mask"]
-        output["completion_mask"] = mask * keep.to(mask.device, mask.dtype).unsqueeze(1)
-        self._count_loss_tokens(output)
-
-    def _count_loss_tokens(self, output: dict[str, Any]) -> None:
-        # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
-        mask = output["completion_mask"]
-        if "tool_mask" in output:
-            mask = mask * output["tool_mask"]
-        output["num_items_in_batch"] = self.accelerator.gather(mask.sum()).sum()
-
-    def _monitor(self) -> None:
-        """Samples the training prompts that the method asks for; they are neither trained on nor logged."""
-        count, processes = self.length_control.num_monitor_prompts, self.accelerator.num_processes
-        if count == 0:
-            return
-        per_batch = max(1, self.args.generation_batch_size // self.num_generations)
-        with self._nothing_logged():
-            parts = []
-            for start in range(0, count, per_batch):
-                wanted = min(per_batch, count - start)
-                self._score(self._draw_groups(wanted + -wanted % processes))
-                parts.append(self._scored)
-        self.length_control.monitor(joined(parts).rollouts)
-
-    @contextlib.contextmanager
-    def _nothing_logged(self):
-        logs = {name: copy.deepcopy(getattr(self, name)) for name in ("_metrics", "_logs")}
-        tokens_seen = self.state.num_input_tokens_seen
-        try:
-            yield
-        finally:
-            self._metrics, self._logs = logs["_metrics"], logs["_logs"]
-            self.state.num_input_tokens_seen = tokens_seen
-
-    def _extra_state(self) -> dict[str, int]:
-        return {"generated_tokens": self._generated_tokens, "prompts_drawn": self._prompt_stream.position}
-
-    def _load_extra_state(self, state: dict[str, int]) -> None:
-        self._generated_tokens = state.get("generated_tokens", 0)
-        self._prompt_stream.position = state.get("prompts_drawn", 0)
+        Raises:
+            `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
+        """
+        self._record_of_weights = None
+        with contextlib.ExitStack() as stack:
+            agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
+            if isinstance(resume_from_checkpoint, str):
+                place = agreed(self.accelerator, partial(pinned, resume_from_checkpoint))
+                resume_from_checkpoint = local_checkpoint(place)  # which each process downloads
+            find = partial(starting_point, resume_from_checkpoint, self.args)
+            is_sharded = checkpointing.is_sharded(self)
+            self._start = agreed(self.accelerator, lambda: find(checkpointing.settings(self), is_sharded))
+            folder, is_checkpoint = self._start.folder, self._start.is_checkpoint
+            if folder is not None:
+                checkpointing.restore(self, Path(folder), is_checkpoint)
+            return super().train(folder if is_checkpoint else None, *args, **kwargs)

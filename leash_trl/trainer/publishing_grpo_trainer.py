@@ -1,7 +1,6 @@
 """`PublishingGRPOTrainer`: a `GRPOTrainer` whose checkpoints tell what made them, and reach the Hub whole."""
 
 import logging
-import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from huggingface_hub import CommitInfo
 from peft import PeftModel
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
@@ -18,15 +16,15 @@ from leash_trl.hub.checkpoint_files import MODEL_PATTERNS, card_files, model_fil
 from leash_trl.hub.model_card import write_curves, write_model_card
 from leash_trl.hub.pushes import HubPushes, Push
 from leash_trl.hub.recipe import changed_fields, write_recipe
-from leash_trl.hub.repository import PATIENT, HubRepository, local_checkpoint, pinned, what_went_wrong, with_attempts
+from leash_trl.hub.repository import PATIENT, HubRepository, what_went_wrong, with_attempts
 from leash_trl.hub.run_record import RunRecord
-from leash_trl.trainer.resumable_grpo_trainer import ResumableGRPOTrainer
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 
 
 logger = logging.getLogger(__name__)
 
 
-class PublishingGRPOTrainer(ResumableGRPOTrainer):
+class PublishingGRPOTrainer(LengthGroupedGRPOTrainer):
     """`GRPOTrainer` that writes recipe and model card beside every model, and pushes checkpoints in single commits.
 
     With `push_to_hub`, every save is one commit with the model, the state of length control, recipe, card and, by
@@ -168,10 +166,3 @@ class PublishingGRPOTrainer(ResumableGRPOTrainer):
         if self.hub_pushes is not None:
             self.hub_pushes.finish(has_newer_model=True)
         return info
-
-    def train(self, resume_from_checkpoint: str | os.PathLike | bool | None = None, *args, **kwargs):
-        """Resumes from a checkpoint on the Hub too, the same on all processes: `"hf://owner/name/last-checkpoint"`."""
-        if isinstance(resume_from_checkpoint, str):
-            places = [pinned(resume_from_checkpoint) if self.accelerator.is_main_process else None]
-            resume_from_checkpoint = local_checkpoint(broadcast_object_list(places)[0])
-        return super().train(resume_from_checkpoint, *args, **kwargs)

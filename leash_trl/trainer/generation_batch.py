@@ -1,0 +1,114 @@
+"""`GenerationBatch`: what is known of one generation batch, from its prompts to its advantages."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+
+from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
+from leash_trl.trainer import dynamic_sampling
+
+
+@dataclass(frozen=True)
+class GenerationBatch:
+    """
+    One generation batch. Its prompts come first; each step of the trainer gives back a batch that knows more.
+
+    The fields up to `is_truncated` belong to the n completions of this process, `scored` and `advantages` to the N of
+    all processes.
+
+    Args:
+        questions (`Sequence[int]`):
+            A number for each completion's prompt, the same in every run.
+        targets (`Sequence[float]`):
+            Target of each completion's prompt in tokens, NaN for none.
+        lengths (`Sequence[int]`):
+            Tokens that the model generated, EOS included, padding and tool output excluded.
+        is_truncated (`Sequence[bool]`):
+            Whether each completion ended without an end token.
+        generation_limit (`float`):
+            Most tokens that a completion could have, infinite for none.
+        scored (`ScoredRollouts`):
+            The completions with what length control made of their rewards.
+        advantages (`torch.Tensor` of shape `(N,)`):
+            Advantages of the shaped rewards, float64.
+    """
+
+    questions: Sequence[int]
+    targets: Sequence[float]
+    lengths: Sequence[int] = ()
+    is_truncated: Sequence[bool] = ()
+    generation_limit: float = math.inf
+    scored: ScoredRollouts = None  # type: ignore[assignment]  # until there are rewards
+    advantages: torch.Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+
+    def generated(
+        self,
+        completion_ids: Sequence[Sequence[int]],
+        tool_mask: Sequence[Sequence[int]] | None,
+        end_ids: Collection[int],
+        generation_limit: float,
+    ) -> "GenerationBatch":
+        """The batch with its completions counted.
+
+        Args:
+            completion_ids (`Sequence[Sequence[int]]`):
+                Tokens of n completions, tool output included.
+            tool_mask (`Sequence[Sequence[int]]`, *optional*):
+                1 for tokens of the model, 0 for tool output.
+            end_ids (`Collection[int]`):
+                Tokens that end a completion.
+            generation_limit (`float`):
+                Most tokens that a completion could have.
+        """
+        lengths = [len(ids) for ids in completion_ids] if tool_mask is None else [sum(mask) for mask in tool_mask]
+        is_truncated = [ids[-1] not in end_ids for ids in completion_ids]
+        return dataclasses.replace(self, lengths=lengths, is_truncated=is_truncated, generation_limit=generation_limit)
+
+    def rollouts(
+        self,
+        accelerator: Accelerator,
+        task_rewards: torch.Tensor,
+        correctness_rewards: torch.Tensor | None,
+        num_generations: int,
+    ) -> Rollouts:
+        """What methods see: the completions of all processes, on the CPU.
+
+        Args:
+            accelerator ([`~accelerate.Accelerator`]):
+                The trainer's.
+            task_rewards (`torch.Tensor` of shape `(N,)`):
+                Weighted sum of the task rewards.
+            correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
+                The reward that decides what is correct, where one does.
+            num_generations (`int`):
+                G, completions per prompt.
+        """
+        lengths, is_truncated, questions, targets = (
+            accelerator.gather(torch.tensor(values, dtype=dtype, device=accelerator.device)).cpu()
+            for values, dtype in (
+                (self.lengths, torch.long),
+                (self.is_truncated, torch.bool),
+                (self.questions, torch.long),
+                (self.targets, torch.float32),  # MPS has no float64
+            )
+        )
+        return Rollouts(
+            task_rewards=task_rewards,
+            lengths=lengths,
+            target_lengths=targets.double(),
+            is_truncated=is_truncated,
+            questions=questions,
+            num_generations=num_generations,
+            max_completion_length=self.generation_limit,
+            correctness_rewards=correctness_rewards,
+        )
+
+    def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":
+        """The batch after dynamic sampling: each group is one of its own, or from P on one of `fresh`."""
+        rows = dynamic_sampling.group_rows(sources, self.scored.rollouts.num_generations)
+        return dataclasses.replace(self, scored=joined([self.scored, fresh.scored]).select(rows))
