@@ -1,4 +1,4 @@
-"""Results of runs as tables: Markdown to read, CSV and JSON to compute with. The Hub's forms are `hub_results`'s."""
+"""Results of a run as files: Markdown to read, CSV and JSON to compute with. The Hub's forms are `hub_results`'s."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
