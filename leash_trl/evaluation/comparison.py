@@ -1,4 +1,4 @@
-"""Numbers of `leash compare`: one row per method, from all its seeds on the same problems, with intervals over seeds."""
+"""Numbers of `leash compare`: one row per method from its seeds on the same problems, with intervals over seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
