@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
-from loopback_repository import Commit, HubError, Repository, decoded, is_large
+from loopback_repository import HubError, Repository, decoded, is_large
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,6 @@ def refusal(error: HubError) -> Answer:
     return json_answer({"error": error.message}, error.status, headers)
 
 
-def whoami(hub, request) -> Answer:
-    access = {"type": "access_token", "accessToken": {"displayName": "loopback", "role": "write"}}
-    return json_answer({"type": "user", "name": hub.user, "fullname": hub.user, "orgs": [], "auth": access})
-
-
 def create_repo(hub, request) -> Answer:
     wanted = request.json()
     namespace = wanted.get("organization") or hub.user
@@ -106,29 +101,9 @@ def repo_info(hub, request, repo: Repository, revision: str = "main") -> Answer:
     return json_answer(info)
 
 
-def tree(hub, request, repo: Repository, revision: str, folder: str | None = None) -> Answer:
-    return json_answer(repo.at(revision).tree(folder or "", request.query().get("recursive") == ["true"]))
-
-
-def paths_info(hub, request, repo: Repository, revision: str) -> Answer:
+def tree(hub, request, repo: Repository, revision: str) -> Answer:
     commit = repo.at(revision)
-    found = [commit.info(path.rstrip("/")) for path in parse_qs(request.body.decode()).get("paths", [])]
-    return json_answer([info for info in found if info])
-
-
-def refs(hub, request, repo: Repository) -> Answer:
-    branches = [
-        {"name": name, "ref": f"refs/heads/{name}", "targetCommit": repo.at(name).oid} for name in repo.branches
-    ]
-    return json_answer({"branches": branches, "converts": [], "tags": [], "pullRequests": []})
-
-
-def list_commits(hub, request, repo: Repository, revision: str) -> Answer:
-    def told(commit: Commit) -> dict:
-        names = {"id": commit.oid, "title": commit.message, "message": commit.description}
-        return {**names, "date": commit.date, "authors": [{"user": hub.user}]}
-
-    return json_answer([told(commit) for commit in reversed(repo.history(revision))])
+    return json_answer([commit.entry(path) for path in sorted(commit.files)])
 
 
 def create_branch(hub, request, repo: Repository, branch: str) -> Answer:
@@ -187,16 +162,10 @@ def lfs_verify(hub, request, repo: Repository) -> Answer:
 def resolve(hub, request, repo: Repository, revision: str, path: str) -> Answer:
     commit = repo.at(revision)
     content = commit.content(path)
-    headers = {"ETag": f'"{commit.etag(path)}"', "X-Repo-Commit": commit.oid, "Accept-Ranges": "bytes"}
+    headers = {"ETag": f'"{commit.etag(path)}"', "X-Repo-Commit": commit.oid}
     if path in commit.large:
         headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(len(content))}
-    wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", ""))
-    if not wanted:
-        return Answer(content, 200, headers)
-    start, stop = int(wanted[1]), min(int(wanted[2] or len(content)) + 1, len(content))
-    if start >= len(content):
-        raise HubError(416, "Range Not Satisfiable", headers={"Content-Range": f"bytes */{len(content)}"})
-    return Answer(content[start:stop], 206, {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{len(content)}"})
+    return Answer(content, 200, headers)
 
 
 REPO = r"(?P<repo>[^/]+(/[^/]+)?)"
@@ -205,15 +174,11 @@ REVISION = r"(?P<revision>[^/]+)"
 
 # method, path without its query, whether the Hub wants a token even for a public model, endpoint
 ROUTES: list[tuple[str, str, bool, Callable[..., Answer]]] = [
-    ("GET", r"/api/whoami-v2", True, whoami),
     ("POST", r"/api/repos/create", True, create_repo),
     ("POST", r"/api/validate-yaml", False, validate_yaml),
     ("GET", API, False, repo_info),
     ("GET", rf"{API}/revision/{REVISION}", False, repo_info),
-    ("GET", rf"{API}/tree/{REVISION}(/(?P<folder>.+))?", False, tree),
-    ("POST", rf"{API}/paths-info/{REVISION}", False, paths_info),
-    ("GET", rf"{API}/refs", False, refs),
-    ("GET", rf"{API}/commits/{REVISION}", False, list_commits),
+    ("GET", rf"{API}/tree/{REVISION}", False, tree),
     ("POST", rf"{API}/branch/(?P<branch>[^/]+)", True, create_branch),
     ("POST", rf"{API}/preupload/{REVISION}", True, preupload),
     ("POST", rf"{API}/commit/{REVISION}", True, commit),
@@ -275,18 +240,17 @@ class Handler(BaseHTTPRequestHandler):
         elif isinstance(fault, int):
             self._send(refusal(HubError(fault, "A fault of the loopback Hub")))
         else:
-            self._send(answered(hub, request, self.headers.get("Authorization")), is_cut=fault == "cut")
+            self._send(answered(hub, request, self.headers.get("Authorization")))
 
     do_HEAD = do_POST = do_PUT = do_GET
 
-    def _send(self, answer: Answer, is_cut: bool = False) -> None:
+    def _send(self, answer: Answer) -> None:
         self.send_response(answer.status)
         for name, text in {**answer.headers, "Content-Length": str(len(answer.body))}.items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(answer.body[: len(answer.body) // 2] if is_cut else answer.body)
-        self.close_connection = self.close_connection or is_cut
+            self.wfile.write(answer.body)
 
     def log_message(self, *args) -> None:
         pass

@@ -5,7 +5,7 @@
         huggingface_hub.upload_folder(repo_id="me/x", folder_path=folder)
         assert hub.commits("me/x")[-1].changed == ("config.json", "model.safetensors")
 
-Not here: datasets and Spaces, pull requests, tags, Xet, uploads in several parts, pages of long lists.
+Not here: datasets and Spaces, pull requests, tags, Xet, uploads in several parts, parts of files, pages of long lists.
 """
 
 import base64
@@ -120,10 +120,6 @@ class LoopbackHub:
     def drop(self, method: str, path_regex: str, times: int = 1) -> None:
         """Closes the connection of the next `times` matching requests without an answer; they have no effect."""
         self._faults.append(Fault("drop", method, path_regex, times))
-
-    def cut(self, method: str, path_regex: str, times: int = 1) -> None:
-        """Serves the next `times` matching requests, but closes the connection in the middle of the answer."""
-        self._faults.append(Fault("cut", method, path_regex, times))
 
     def hold(self, method: str, path_regex: str) -> Hold:
         """Lets the next matching request wait, fully received and without effect, until `release` is called."""

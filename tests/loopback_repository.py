@@ -77,27 +77,6 @@ class Commit:
         lfs = {"oid": digest, "size": len(content), "pointerSize": len(pointer)}
         return {"type": "file", "path": path, "size": len(content), "oid": git_oid(pointer), "lfs": lfs}
 
-    def folders(self) -> set[str]:
-        """Every folder that holds a file, at any depth."""
-        parts = [path.split("/") for path in self.files]
-        return {"/".join(names[:depth]) for names in parts for depth in range(1, len(names))}
-
-    def info(self, path: str) -> dict | None:
-        """File or folder as the tree endpoint tells it, `None` where there is neither."""
-        if path in self.files:
-            return self.entry(path)
-        if path in self.folders():
-            return {"type": "directory", "path": path, "size": 0, "oid": git_oid(path.encode())}
-        return None
-
-    def tree(self, folder: str, recursive: bool) -> list[dict]:
-        """What lies in `folder` (empty for the root), or anywhere below it."""
-        if folder and folder not in self.folders():
-            raise HubError(404, f"{folder} does not exist on this revision", "EntryNotFound")
-        inside = f"{folder}/" if folder else ""
-        paths = [path for path in sorted({*self.files, *self.folders()}) if path.startswith(inside)]
-        return [self.info(path) for path in paths if recursive or "/" not in path.removeprefix(inside)]
-
 
 class Repository:
     """Branches as lists of commits, oldest first; a commit is there whole or not at all."""
@@ -146,8 +125,6 @@ class Repository:
             if branch not in self.branches:
                 raise HubError(404, f"Invalid rev id: {branch}", "RevisionNotFound")
             head = self.branches[branch][-1]
-            if not head.oid.startswith(header.get("parentCommit", "")):
-                raise HubError(412, "A commit has happened since. Please refresh and try again.")
             files, large = dict(head.files), set(head.large)
             for line in lines[1:]:
                 self._apply(line["key"], line["value"], files, large)

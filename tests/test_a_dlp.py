@@ -1,6 +1,5 @@
 """A-DLP: golden vectors of the reward and of the multiplier."""
 
-import json
 import math
 
 import pytest
@@ -75,28 +74,3 @@ def test_there_is_no_ceiling(make_rollouts):
     method.observe(make_rollouts([1], [5]))
     method.step()
     assert method.lam == pytest.approx(38.001)
-
-
-def test_state_survives_json_and_drops_what_was_observed(make_rollouts):
-    method, copy = ADLP(lambda_init=1 / 3), ADLP()
-    copy.observe(make_rollouts([0], [5]))
-    copy.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    copy.step()
-    assert copy.lam == 1 / 3
-
-
-@pytest.mark.parametrize(
-    "state",
-    [{}, {"lambda": -0.1}, {"lambda": math.inf}, {"lambda": "0.1"}, {"lambda": True}, {"lambda": 0.1, "correct": 1}],
-)
-def test_damaged_state_is_refused(state):
-    with pytest.raises(ValueError, match="saved"):
-        ADLP().load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    "kwargs", [{"lambda_init": -1.0}, {"lambda_lr": math.inf}, {"lambda_lr": math.nan}, {"accuracy_reference": 62}]
-)
-def test_senseless_parameters_are_refused(kwargs):
-    with pytest.raises(ValueError, match=next(iter(kwargs))):
-        ADLP(**kwargs)

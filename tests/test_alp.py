@@ -31,13 +31,3 @@ def test_two_groups_by_hand(make_rollouts):
     # p = 1/2 among the two scorable ones, then p = 0, priced as 1/3
     assert rewards[[0, 1, 3, 4, 5]].tolist() == pytest.approx([0.95, -0.1, -0.1 / 3, -0.2 / 3, -0.1])
     assert rewards[2].isnan()
-
-
-def test_negative_price_is_refused():
-    with pytest.raises(ValueError, match="beta is -1"):
-        ALP(beta=-1)
-
-
-def test_alp_has_no_state_and_the_papers_price():
-    assert ALP().state_dict() == {}
-    assert ALP().beta == 1e-7

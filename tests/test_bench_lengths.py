@@ -6,10 +6,12 @@ from statistics import NormalDist, fmean
 
 import pytest
 
-from leash_trl.benchmark.lengths import NAMED, PAPER, LoggedLengths, draw_lengths
+from leash_trl.benchmark.lengths import NAMED, PAPER, LogNormal, draw_lengths
 
 
 COUNT = 20_000
+MEAN = {"paper-start": 8621.2, "paper-end": 2001.1}
+SHARE_WITHIN_TARGET = {"paper-start": 23 / 512, "paper-end": 0.968}  # of completions of at most 4096 tokens
 
 
 def logged(shared_data, name: str) -> list[dict[str, float]]:
@@ -20,13 +22,39 @@ def logged(shared_data, name: str) -> list[dict[str, float]]:
         ]
 
 
+def fit_above(mean: float, share: float, shift: float = 0.0) -> LogNormal:
+    """The lengths above a shift with a mean and a share of at most 4096 tokens.
+
+    With mean m and target t above the shift, mu = log m - sigma^2 / 2 and z the quantile of the share,
+    (log t - mu) / sigma = z is sigma^2 / 2 - z sigma + log(t / m) = 0. Of two positive solutions the smaller is meant:
+    the other puts most completions far below the mean, which the logged penalties rule out.
+    """
+    z = NormalDist().inv_cdf(share)
+    root = math.sqrt(z * z - 2 * math.log((4096 - shift) / (mean - shift)))
+    sigma = z + root if z < root else z - root
+    return LogNormal(shift, math.log(mean - shift) - sigma**2 / 2, sigma)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_lengths_are_the_fit_to_mean_and_share(name):
+    assert PAPER[name] == pytest.approx(fit_above(MEAN[name], SHARE_WITHIN_TARGET[name], PAPER[name].shift))
+    shift, mu, sigma = PAPER[name]
+    assert shift + math.exp(mu + sigma**2 / 2) == pytest.approx(MEAN[name])
+    assert NormalDist(mu, sigma).cdf(math.log(4096 - shift)) == pytest.approx(SHARE_WITHIN_TARGET[name])
+
+
+def test_the_longest_of_a_batch_reaches_the_limit_half_of_the_time():
+    shift, mu, sigma = PAPER["paper-start"]
+    assert NormalDist(mu, sigma).cdf(math.log(32768 - shift)) ** 512 == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("max_length", [32768, 512])
-@pytest.mark.parametrize(("name", "mean"), [("paper-start", 8621.2 / 32768), ("paper-end", 2001.1 / 32768)])
-def test_paper_lengths_have_the_paper_s_mean_at_every_scale(name, mean, max_length):
+@pytest.mark.parametrize("name", PAPER)
+def test_paper_lengths_have_the_paper_s_mean_at_every_scale(name, max_length):
     lengths = draw_lengths(name, COUNT, max_length, seed=1)
-    assert fmean(lengths) == pytest.approx(mean * max_length, rel=0.01)
+    assert fmean(lengths) == pytest.approx(MEAN[name] / 32768 * max_length, rel=0.01)
     within = sum(length <= max_length / 8 for length in lengths) / COUNT
-    assert within == pytest.approx(PAPER[name].share_within_target, abs=0.01)
+    assert within == pytest.approx(SHARE_WITHIN_TARGET[name], abs=0.01)
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -49,36 +77,20 @@ def test_the_seed_decides(name):
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_sigma_by_hand():
-    # half of the completions within 4096: the median is 4096, and the mean is 4096 exp(sigma^2 / 2)
-    shift, mu, sigma = LoggedLengths(4096 * math.exp(0.5**2 / 2), 0.5).fit()
-    assert (shift, mu, sigma) == (0.0, pytest.approx(math.log(4096)), pytest.approx(0.5, rel=1e-12))
-
-
-def test_the_longest_of_a_batch_reaches_the_limit_half_of_the_time():
-    fit = PAPER["paper-start"]
-    shift, mu, sigma = fit.fit()
-    tail = NormalDist(mu, sigma)
-    assert tail.cdf(math.log(32768 - shift)) ** 512 == pytest.approx(0.5)
-    # the shift leaves mean and share as they were logged
-    assert shift + math.exp(mu + sigma**2 / 2) == pytest.approx(fit.mean)
-    assert tail.cdf(math.log(4096 - shift)) == pytest.approx(fit.share_within_target)
-
-
 @pytest.mark.parametrize(("name", "rows"), [("paper-start", slice(0, 1)), ("paper-end", slice(-50, None))])
 def test_fits_are_to_the_authors_log(shared_data, name, rows):
     log = logged(shared_data, "leash_log_train.csv")[rows]
-    assert PAPER[name].mean == pytest.approx(fmean(row["avg_length"] for row in log), abs=0.1)
-    assert PAPER[name].share_within_target == pytest.approx(fmean(row["satisfaction_rate"] for row in log), abs=5e-4)
+    assert MEAN[name] == pytest.approx(fmean(row["avg_length"] for row in log), abs=0.1)
+    assert SHARE_WITHIN_TARGET[name] == pytest.approx(fmean(row["satisfaction_rate"] for row in log), abs=5e-4)
 
 
 def test_the_upper_tail_at_the_end_is_the_logged_one(shared_data):
     # not used for the fit: with lambda fixed at 0.1 the mean penalty is 0.1 times the mean excess over 4096, by 4096
     log = logged(shared_data, "leash_log_train_constant.csv")[-50:]
     excess = fmean(row["avg_penalty"] for row in log) / 0.1 * 4096
-    fit = LoggedLengths(fmean(row["avg_length"] for row in log), fmean(row["satisfaction_rate"] for row in log))
-    z = NormalDist().inv_cdf(fit.share_within_target)
-    over = fit.mean * NormalDist().cdf(fit.fit()[2] - z) - 4096 * NormalDist().cdf(-z)
+    mean, share = fmean(row["avg_length"] for row in log), fmean(row["satisfaction_rate"] for row in log)
+    z = NormalDist().inv_cdf(share)
+    over = mean * NormalDist().cdf(fit_above(mean, share).sigma - z) - 4096 * NormalDist().cdf(-z)
     assert over == pytest.approx(excess, rel=0.15)
 
 
@@ -93,7 +105,7 @@ def test_a_file_s_lengths_are_drawn_as_they_are(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("size\n3\n", "needs 'length'"),
+        ("size\n3\n", "needs a column 'length'"),
         ("length\nlong\n", "whole numbers"),
         ("length\n", "no row"),
         ("length\n0\n", "0 to 0"),

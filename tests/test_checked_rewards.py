@@ -92,11 +92,12 @@ def test_what_trl_takes_trains(make_trainer, tokenizer, tmp_path):
         [1.0] * 9,
         [1j] * 8,
         [10**400] * 8,
+        [float("inf"), *[1.0] * 7],
     ],
     ids=lambda returned: repr(returned)[:20],
 )
 def test_what_is_no_reward_a_completion_is_refused_by_name(returned):
-    with pytest.raises(RewardError, match=r"reward function 'mine' returned .* a list of 8 numbers"):
+    with pytest.raises(RewardError, match=r"reward function 'mine' returned .* a list of 8 finite numbers"):
         checked(lambda **kwargs: returned, "mine")(prompts=["?"] * 8)
 
 
@@ -113,18 +114,11 @@ async def async_keys(completions, **kwargs):
     return {completion[0]["content"]: 1.0 for completion in completions}
 
 
-def endless(completions, **kwargs):
-    return [float("inf"), *[1.0] * (len(completions) - 1)]
-
-
-def short(completions, **kwargs):
-    return [1.0]
-
-
-@pytest.mark.parametrize(("reward", "returned"), [(short, "1 rewards"), (async_keys, "{"), (endless, "inf")])
-def test_training_stops_at_such_rewards(reward, returned, make_trainer):
-    with pytest.raises(RewardError, match=f"reward function '{reward.__name__}' returned {returned}"):
-        make_trainer(reward, max_steps=1).train()
+def test_training_stops_at_such_rewards(make_trainer):
+    trainer = make_trainer(async_keys, max_completion_length=4, target_length=2)
+    with pytest.raises(RewardError, match=r"reward function 'async_keys' returned \{"):
+        trainer.train()
+    assert trainer.reward_funcs == [async_keys]
 
 
 def test_leash_train_says_it_in_one_line(tmp_path, monkeypatch, capsys):
@@ -132,7 +126,9 @@ def test_leash_train_says_it_in_one_line(tmp_path, monkeypatch, capsys):
 
     (tmp_path / "my_short_reward.py").write_text("def short(completions, **kwargs):\n    return [1.0]\n")
     monkeypatch.syspath_prepend(tmp_path)
-    words = ["train", "--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "true", "--bf16", "false"]
+    (tmp_path / "data.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n' * 8)
+    words = ["train", "--model_name_or_path", "gym", "--dataset_name", str(tmp_path / "data.jsonl")]
+    words += ["--use_cpu", "true", "--bf16", "false"]
     words += ["--target_length", "4", "--max_completion_length", "8", "--gradient_checkpointing", "false"]
     words += ["--report_to", "none", "--disable_tqdm", "true", "--max_steps", "1", "--output_dir", str(tmp_path / "o")]
     assert main([*words, "--reward_funcs", "my_short_reward.short"]) != 0

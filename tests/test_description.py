@@ -1,10 +1,13 @@
 """`leash methods`: every method says what it is, when to use it and where it comes from."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
+import leash_trl.length_control
 from leash_trl.cli.main import main
-from leash_trl.length_control.description import description, hyper_parameters, recipe_lines, traits
+from leash_trl.length_control.description import description, hyper_parameters, markdown_table, recipe_lines, traits
 from leash_trl.length_control.methods import METHODS
 
 
@@ -38,6 +41,11 @@ def test_traits_by_hand():
     assert traits(METHODS["dler"]) == ["target", "cuts generation", "own advantages"]
     assert traits(METHODS["gr3"]) == ["own advantages"]
     assert traits(METHODS["gfpo"]) == ["state", "own advantages", "leaves completions out"]
+
+
+def test_the_readme_has_the_table_of_all_methods():
+    table, readme = markdown_table(METHODS.values()), Path(leash_trl.length_control.__path__[0], "README.md")
+    assert table in readme.read_text(encoding="utf-8"), f"the table of README.md must be:\n{table}"
 
 
 def test_the_table_has_a_line_for_every_method(capsys):

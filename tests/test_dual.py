@@ -2,9 +2,10 @@
 
 import csv
 import itertools
+import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leash_trl.length_control.dual import projected_ascent, violation
@@ -21,12 +22,10 @@ PUBLISHED_LOG = [
     (8588.123046875, 0.13832115650177),
     (8602.8828125, 0.1438227224349975),
 ]
-COMPLETIONS_PER_STEP = 512
 
 
 def replay(lam: float, mean_length: float) -> float:
-    total = round(mean_length * COMPLETIONS_PER_STEP)
-    return projected_ascent(lam, violation(total, COMPLETIONS_PER_STEP, 4096), 0.005, 0.0, 1.0)
+    return projected_ascent(lam, violation([mean_length], [4096]), 0.005, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +38,21 @@ def replay(lam: float, mean_length: float) -> float:
     ],
 )
 def test_violation_by_hand(lengths, expected):
-    assert violation(sum(lengths), len(lengths), 4096) == expected
+    assert violation(lengths, [4096] * len(lengths)) == expected
 
 
-def test_violation_of_nothing_is_an_error():
-    with pytest.raises(ValueError, match="empty batch"):
-        violation(0, 0, 4096)
+def test_each_completion_is_measured_by_its_own_target_and_only_where_it_has_one():
+    assert violation([200, 200, 50, 50], [100, 100, 100, 100]) == 0.25
+    assert violation([200, 400, 100, 7], [100, 200, 200, math.nan]) == 0.5
+    assert math.isnan(violation([7], [math.nan]))
+    assert math.isnan(violation([], []))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40_000), st.sampled_from([4096.0, 700.0])), min_size=1), st.randoms())
+def test_the_order_of_completions_does_not_move_the_violation_by_a_bit(pairs, random):
+    shuffled = random.sample(pairs, len(pairs))
+    assert violation(*zip(*pairs, strict=True)) == violation(*zip(*shuffled, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_lambda_reaches_its_closed_form_on_a_linear_plant():
     # A plant whose mean length is 2000 - 1500 lambda meets the target 1000 at lambda = 2/3.
     lam = 0.1
     for _ in range(200):
-        lam = projected_ascent(lam, violation(round((2000 - 1500 * lam) * 1000), 1000, 1000), 0.2, 0.0, 1.0)
+        lam = projected_ascent(lam, violation([2000 - 1500 * lam], [1000]), 0.2, 0.0, 1.0)
     assert lam == pytest.approx(2 / 3, abs=1e-4)
 
 

@@ -49,13 +49,3 @@ def test_the_longer_right_answer_pays_more(make_rollouts):
     penalty = Efficient().penalty(make_rollouts([1, 1, 0], [10, 20, 30]))
     assert 0 < penalty[0] < 0.05 < penalty[1] < 0.1
     assert penalty[2] == 0
-
-
-@pytest.mark.parametrize("alpha", [-0.1, 1.0])
-def test_price_out_of_range_is_refused(alpha):
-    with pytest.raises(ValueError, match="alpha is"):
-        Efficient(alpha=alpha)
-
-
-def test_efficient_has_no_state():
-    assert Efficient().state_dict() == {}

@@ -30,6 +30,6 @@ def test_golden_authors_lambda_trajectory(golden):
     params = vector["params"]
     lam = params["lambda_init"]
     for mean_length, expected in zip(vector["inputs"]["batch_mean_length"], vector["expected"], strict=True):
-        overshoot = violation(mean_length, 1, params["target_length"])
+        overshoot = violation([mean_length], [params["target_length"]])
         lam = projected_ascent(lam, overshoot, params["lambda_lr"], params["lambda_min"], params["lambda_max"])
         assert lam == pytest.approx(expected, abs=1e-8)

@@ -1,21 +1,23 @@
 """GR3: the reference vector and by hand."""
 
-import pytest
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.gr3 import GR3, rescaled_rewards
+from leash_trl.length_control.gr3 import GR3
 
 
 def close(actual, expected):
     torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-12)
 
 
-def test_golden_advantage_of_graded_rewards(golden):
+class Graded(GR3):
+    def base_rewards(self, rollouts):
+        return rollouts.task_rewards
+
+
+def test_golden_advantage_of_graded_rewards(golden, make_rollouts):
     vector = golden("prime_rl_gr3")
-    rewards = torch.tensor([vector["inputs"]["reward"]], dtype=torch.float64)
-    shaped = rescaled_rewards(rewards, torch.tensor([vector["inputs"]["length"]]), vector["params"]["alpha"])
-    close(group_advantages(shaped.flatten(), 3, "none", 1e-8), vector["expected"])
+    method, rollouts = Graded(), make_rollouts(vector["inputs"]["reward"], vector["inputs"]["length"])
+    close(method.advantages(method.shape(rollouts), rollouts, "group", 1e-8), vector["expected"])
     assert GR3().alpha == vector["params"]["alpha"]
 
 
@@ -34,8 +36,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts):
     whole = make_rollouts([1, 0, 1], [10, 20, 40])
     holed = make_rollouts([1, 0, float("nan"), 1], [10, 20, 9000, 40])
     close(GR3().shape(holed)[torch.tensor([0, 1, 3])], GR3().shape(whole).tolist())
-
-
-def test_a_negative_strength_is_refused():
-    with pytest.raises(ValueError, match="alpha is -1"):
-        GR3(alpha=-1.0)

@@ -40,8 +40,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts):
     whole = make_rollouts([1, 0, 1], [10, 20, 40])
     holed = make_rollouts([1, 0, float("nan"), 1], [10, 20, 9000, 40])
     close(GRLC().shape(holed)[torch.tensor([0, 1, 3])], GRLC().shape(whole).tolist())
-
-
-def test_a_negative_weight_is_refused():
-    with pytest.raises(ValueError, match="weight is -1"):
-        GRLC(weight=-1.0)

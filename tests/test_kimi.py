@@ -1,7 +1,5 @@
 """Kimi k1.5's length reward: reference vectors, by hand, warm-up and state."""
 
-import json
-
 import pytest
 import torch
 
@@ -42,22 +40,3 @@ def test_during_the_warm_up_length_has_no_part(make_rollouts):
     for is_warm in (False, False, True):
         assert (method.shape(rollouts).tolist() != [1.0, 1.0]) == is_warm
         method.step()
-
-
-def test_the_warm_up_goes_on_after_a_resume(make_rollouts):
-    method, resumed = Kimi(warmup_steps=2), Kimi(warmup_steps=2)
-    method.step()
-    resumed.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    resumed.step()
-    assert resumed.shape(make_rollouts([1, 1], [100, 300])).tolist() == pytest.approx([1.2, 0.8])
-
-
-@pytest.mark.parametrize("state", [{}, {"steps_done": -1}, {"steps_done": "two"}])
-def test_a_damaged_state_is_an_error(state):
-    with pytest.raises(ValueError, match="steps_done"):
-        Kimi().load_state_dict(state)
-
-
-def test_a_negative_weight_is_an_error():
-    with pytest.raises(ValueError, match="weight is -1"):
-        Kimi(weight=-1)

@@ -77,24 +77,3 @@ def test_without_a_range_the_configured_target_is_requested():
     assert L1Max(budget_range=None).target_for(3, 512.0) == 512.0
     with pytest.raises(ValueError, match="budget_range is None and target_length is not set"):
         L1Max(budget_range=None).target_for(3, None)
-
-
-def test_l1_has_no_state():
-    assert L1Exact().state_dict() == {}
-
-
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"alpha": -1.0}, "alpha is -1.0"),
-        ({"budget_range": (5, 4)}, "budget_range is"),
-        ({"budget_range": (0, 4)}, "budget_range is"),
-        ({"budget_range": (1, 4, 5)}, "budget_range is"),
-        ({"budget_range": (1.5, 4)}, "budget_range is"),
-        ({"suffix": " Be brief."}, "suffix is"),
-        ({"delta": 1.5}, "delta is 1.5"),
-    ],
-)
-def test_senseless_parameters_are_refused(kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        L1Max(**kwargs)

@@ -1,23 +1,13 @@
 """LACONIC: reference vectors and by hand. The vectors come from the README of the release, not from its code."""
 
-import json
-
 import pytest
 import torch
 
-from leash_trl.length_control.laconic import Laconic, shaped_rewards
-from leash_trl.length_control.leash import Leash, relative_overshoot
+from leash_trl.length_control.laconic import Laconic
+from leash_trl.length_control.leash import Leash
 
 
-def test_unverified_golden_reward(golden):
-    vector = golden("laconic_reward")
-    correct, lengths = torch.tensor(vector["inputs"]["correct"]), torch.tensor(vector["inputs"]["length"])
-    penalties = vector["params"]["lam"] * relative_overshoot(lengths, vector["params"]["budget"])
-    expected = torch.tensor(vector["expected"], dtype=torch.float64)
-    torch.testing.assert_close(shaped_rewards(correct.double(), penalties), expected, rtol=1e-6, atol=1e-12)
-
-
-def test_unverified_golden_reward_through_the_method(golden, make_rollouts):
+def test_unverified_golden_reward(golden, make_rollouts):
     vector = golden("laconic_reward")
     rollouts = make_rollouts(
         vector["inputs"]["correct"], vector["inputs"]["length"], target=float(vector["params"]["budget"])
@@ -56,18 +46,6 @@ def test_by_hand_two_groups_with_targets_of_their_own(make_rollouts):
 def test_there_is_no_clip_below(make_rollouts):
     method = Laconic(lambda_init=1.0, lambda_max=1.0)
     assert method.shape(make_rollouts([0], [1000], target=100.0)).tolist() == [-9.0]
-
-
-def test_it_has_a_scale_of_its_own(make_rollouts):
-    assert Laconic().reward_scale_problem(make_rollouts([0, 5], [1, 1], target=1.0)) is None
-
-
-def test_state_survives_json(make_rollouts):
-    method, restored = Laconic(), Laconic()
-    method.observe(make_rollouts([1, 0], [300, 400], target=100.0))
-    method.step()
-    restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    assert restored.lam == method.lam == 0.005  # 0 + 0.002 * (350 / 100 - 1)
 
 
 def test_bounds_out_of_order_are_refused():

@@ -40,9 +40,4 @@ def test_two_groups_with_targets_of_their_own_by_hand(make_rollouts):
 def test_laser_has_no_state_and_the_papers_bonus():
     assert Laser().state_dict() == {}
     assert Laser().alpha == 0.5
-    assert Laser.needs_target
-
-
-def test_negative_bonus_is_refused():
-    with pytest.raises(ValueError, match=r"alpha is -0\.1"):
-        Laser(alpha=-0.1)
+    assert Laser.target_use == "required"

@@ -360,18 +360,6 @@ def test_generation_kwargs_set_the_limit_as_in_trl_and_methods_lower_it_in_train
     assert trainer.max_completion_length == 24  # the dr_grpo loss divides by it
 
 
-def test_transformers_own_limit_of_twenty_tokens_is_said(make_trainer, recwarn):
-    def told() -> bool:
-        return any("20 tokens" in str(warning.message) for warning in recwarn)
-
-    make_trainer(max_completion_length=None, generation_kwargs={"max_length": 64})
-    assert not told()
-    trainer = make_trainer(max_completion_length=None, generation_kwargs=None, max_steps=1)
-    assert told()
-    trainer.train()
-    assert max(trainer._logs["extra"]["length"]) == 20
-
-
 def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trainer, monkeypatch):
     engine = SimpleNamespace(max_completion_length=24, generation_kwargs={"max_tokens": 10, "seed": 1})
     seen = []

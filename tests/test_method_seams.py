@@ -1,14 +1,16 @@
-"""What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages, monitor runs."""
+"""What a method may ask of the trainer: targets, prompt suffix, cap, loss mask, advantages."""
 
 import math
 import sys
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 
+import leash_trl.length_control
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
@@ -23,11 +25,10 @@ class Probe(LengthControl):
     name: ClassVar[str] = "probe"
 
     cap: int = 24
-    monitored: int = 0
     suffix: str = ""
 
     def __post_init__(self):
-        self.seen, self.monitor_batches, self.calls, self.steps = [], [], [], 0
+        self.seen, self.calls, self.steps = [], [], 0
 
     def shape(self, rollouts):
         return rollouts.correctness
@@ -60,13 +61,6 @@ class Probe(LengthControl):
     def prompt_suffix(self, target_length):
         return self.suffix and f"{self.suffix}{target_length:.0f}"
 
-    @property
-    def num_monitor_prompts(self):
-        return self.monitored if self.steps % 2 == 0 else 0
-
-    def monitor(self, rollouts):
-        self.monitor_batches.append(rollouts)
-
     def state_dict(self):
         return {"steps": self.steps}
 
@@ -82,6 +76,21 @@ def make_probe(make_trainer, monkeypatch):
         return make_trainer(length_control="probe", lambda_lr=None, length_control_kwargs=kwargs, **overrides)
 
     return make
+
+
+@pytest.fixture(scope="module")
+def trained() -> list:
+    return []
+
+
+@pytest.fixture
+def probed(make_probe, trained):
+    """A probe after three policy updates, trained once for the tests that only look at it."""
+    if not trained:
+        fields = {"max_steps": 3, "per_device_train_batch_size": 16, "skip_zero_signal": False}
+        trained.append(make_probe({"suffix": " + "}, **fields))
+        trained[0].train()
+    return trained[0]
 
 
 def test_a_method_needs_no_more_than_its_shape(make_trainer, monkeypatch):
@@ -100,15 +109,13 @@ def test_a_method_needs_no_more_than_its_shape(make_trainer, monkeypatch):
     assert "leash/violation" not in row or row["leash/violation"] is None
 
 
-def test_the_cap_ends_generation_and_moves_with_the_state(make_probe):
-    trainer = make_probe(max_steps=3, per_device_train_batch_size=16)
-    trainer.train()
-    limits = [rollouts.max_completion_length for rollouts in trainer.length_control.seen]
+def test_the_cap_ends_generation_and_moves_with_the_state(probed):
+    limits = [rollouts.max_completion_length for rollouts in probed.length_control.seen]
     assert limits == [24, 20, 16]
-    for rollouts, limit in zip(trainer.length_control.seen, limits, strict=True):
+    for rollouts, limit in zip(probed.length_control.seen, limits, strict=True):
         assert rollouts.lengths.max() == limit
         assert (rollouts.is_truncated <= (rollouts.lengths == limit)).all()
-    assert any(rollouts.is_truncated.any() for rollouts in trainer.length_control.seen)
+    assert any(rollouts.is_truncated.any() for rollouts in probed.length_control.seen)
 
 
 def test_the_cap_is_for_training_only_and_leaves_the_loss_alone(make_probe, problems):
@@ -159,38 +166,30 @@ def test_what_the_deciding_function_could_not_grade_is_neither_right_nor_wrong(m
     assert [a == 0 for a in trainer._logs["advantages"]] == [False, True, False, False] * 2
 
 
-def test_masked_completions_leave_the_loss_and_its_normaliser(make_probe):
-    trainer = make_probe({"cap": 12}, max_steps=1, per_device_train_batch_size=16, skip_zero_signal=False)
-    trainer.train()
-    (rollouts,), batch = trainer.length_control.seen, trainer._buffered_inputs[0]
+def test_masked_completions_leave_the_loss_and_its_normaliser(probed):
+    rollouts, batch = probed.length_control.seen[-1], probed._buffered_inputs[0]
     assert rollouts.is_truncated.any()
     assert batch["completion_mask"].sum() == rollouts.lengths[~rollouts.is_truncated].sum()
     assert batch["num_items_in_batch"] == batch["completion_mask"].sum()
 
 
-def test_a_method_is_asked_in_the_documented_order(make_probe):
-    trainer = make_probe(max_steps=2)
-    trainer.train()
-    assert trainer.length_control.calls == ["advantages", "is_trained_on", "observe", "step"] * 2
+def test_a_method_is_asked_in_the_documented_order(probed):
+    assert probed.length_control.calls == ["advantages", "is_trained_on", "observe", "step"] * 3
 
 
-def test_the_methods_advantages_are_trained_on(make_probe):
-    trainer = make_probe(max_steps=1, skip_zero_signal=False)
-    trainer.train()
-    assert sorted(trainer._buffered_inputs[0]["advantages"].tolist()) == list(range(8))
+def test_the_methods_advantages_are_trained_on(probed):
+    assert sorted(probed._buffered_inputs[0]["advantages"].tolist()) == list(range(16))
 
 
-def test_a_prompt_draws_its_target_and_reads_it(make_probe, tokenizer):
-    trainer = make_probe({"suffix": " + "}, max_steps=2)
-    trainer.train()
-    for rollouts in trainer.length_control.seen:
+def test_a_prompt_draws_its_target_and_reads_it(probed):
+    for rollouts in probed.length_control.seen:
         assert rollouts.target_lengths.tolist() == [10 + q % 5 for q in rollouts.questions.tolist()]
         assert len(set(rollouts.by_group(rollouts.questions)[0].tolist())) == 1
-    suffixed = list(trainer._logs["prompt"])
-    targets = trainer.length_control.seen[-1].target_lengths.tolist()
+    suffixed = list(probed._logs["prompt"])
+    targets = probed.length_control.seen[-1].target_lengths.tolist()
     assert [prompt[0]["content"].split(" + ")[-1] for prompt in suffixed] == [f"{t:.0f}" for t in targets]
-    plain = {question_number(prompt) for prompt in trainer.train_dataset["prompt"]}
-    assert {int(q) for rollouts in trainer.length_control.seen for q in rollouts.questions} <= plain
+    plain = {question_number(prompt) for prompt in probed.train_dataset["prompt"]}
+    assert {int(q) for rollouts in probed.length_control.seen for q in rollouts.questions} <= plain
 
 
 def test_targets_of_a_column_win_and_follow_the_schedule(make_trainer, problems):
@@ -252,32 +251,10 @@ def test_a_bad_target_in_the_data_is_an_error(make_trainer, problems):
         make_trainer(dataset=problems.add_column("target_length", [-1] * len(problems)))
 
 
-def test_monitor_rollouts_come_before_the_batch_and_leave_no_trace(make_probe):
-    def keys(trainer):
-        return [set(row) for row in trainer.state.log_history if "loss" in row]
-
-    trainer = make_probe({"monitored": 5}, max_steps=3)
-    trainer.train()
-    plain = make_probe(max_steps=3)
-    plain.train()
-    assert [len(rollouts.lengths) for rollouts in trainer.length_control.monitor_batches] == [20, 20]
-    assert len(trainer.length_control.seen) == 3
-    assert keys(trainer) == keys(plain)
-    assert len(trainer._logs["prompt"]) == len(plain._logs["prompt"])
-    last = [row for row in trainer.state.log_history if "loss" in row][-1]
-    monitored = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.monitor_batches)
-    trained_on = sum(int(rollouts.lengths.sum()) for rollouts in trainer.length_control.seen)
-    assert last["leash/generated_tokens"] == monitored + trained_on
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    for row, rollouts in zip(rows, trainer.length_control.seen, strict=True):
-        assert row["completions/mean_length"] == pytest.approx(rollouts.lengths.double().mean().item(), rel=1e-6)
-
-
 def test_evaluation_moves_nothing(make_probe, problems):
-    trainer = make_probe({"monitored": 5}, eval_dataset=problems.select(range(8)), eval_strategy="steps")
+    trainer = make_probe(eval_dataset=problems.select(range(8)), eval_strategy="steps")
     trainer.evaluate()
     assert not trainer.length_control.seen
-    assert not trainer.length_control.monitor_batches
     assert trainer._generated_tokens == 0
     assert not trainer.length_control.calls
     assert not [key for key, values in trainer._metrics["train"].items() if values]
@@ -304,19 +281,9 @@ def test_the_model_card_names_the_method_that_was_used(make_trainer, tmp_path):
         assert paper is None or paper in card
 
 
-MINE = """
-from dataclasses import dataclass
-from leash_trl import LengthControl
-
-@dataclass
-class Mine(LengthControl):
-    name = "mine"
-    price: float = 0.01
-
-    def shape(self, rollouts):
-        return self.base_rewards(rollouts) - self.price * rollouts.lengths
-
-class NotADataclass(Mine):
+README = Path(leash_trl.length_control.__path__[0], "README.md").read_text(encoding="utf-8")
+NO_METHODS = """
+class NotADataclass(PricePerToken):
     pass
 
 @dataclass
@@ -327,17 +294,21 @@ class Shapeless(LengthControl):
 
 @pytest.fixture
 def my_lib(tmp_path, monkeypatch):
-    (tmp_path / "my_lib.py").write_text(MINE)
+    example = README.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "my_lib.py").write_text(example + NO_METHODS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "my_lib", raising=False)
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def test_a_method_of_ones_own_is_one_file_anywhere(my_lib, make_trainer):
-    trainer = make_trainer(length_control="my_lib.Mine", lambda_lr=None, length_control_kwargs={"price": 0.5})
+def test_the_method_of_the_readme_is_one_file_anywhere(my_lib, make_trainer):
+    trainer = make_trainer(
+        length_control="my_lib.PricePerToken", lambda_lr=None, length_control_kwargs={"price": 0.5}, max_steps=2
+    )
     trainer.train()
-    row = trainer.state.log_history[0]
-    assert row["leash/mean_penalty"] == pytest.approx(0.5 * row["leash/mean_length"])
+    first, second = (row for row in trainer.state.log_history if "loss" in row)
+    assert first["leash/mean_penalty"] == pytest.approx(0.5 * first["leash/mean_length"])
+    assert second["leash/price"] == pytest.approx(0.5 * (1.1 if first["leash/violation"] > 0 else 1 / 1.1))
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,13 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 from trl.trainer import utils as trl_utils
 
-from leash_trl.cli.plan import LENGTH_DEPENDENT_ROPE
-from leash_trl.microbatching import batch_fields
 from leash_trl.microbatching import partition as microbatch
-from leash_trl.planning import activations, micro_batches, states
-from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
-from leash_trl.planning.micro_batches import MicroBatch
-from leash_trl.planning.settings import Settings
+from leash_trl.planning import activations, memory
+from leash_trl.planning.activations import PAPER_MODELS, MicroBatch, read_architecture
+from leash_trl.planning.memory import Settings
 
 
 LAYERS = 3
@@ -120,24 +117,14 @@ def measured_peak(model, is_autocast: bool, rows: int, length: int) -> int:
 @pytest.mark.parametrize("model_type", CONFIGS)
 @pytest.mark.parametrize("is_tied", [False, True])
 def test_parameters_are_counted_exactly(model_type, is_tied):
-    config = config_of(model_type, tie_word_embeddings=is_tied)
-    counted = read_architecture(config.to_dict()).num_parameters
+    config = config_of(model_type, tie_word_embeddings=is_tied, attention_bias=True)
+    counted = read_architecture(config).num_parameters
     assert counted == sum(parameter.numel() for parameter in model_of(config).parameters())
 
 
-def test_biases_are_counted_exactly():
-    config = config_of("llama", attention_bias=True, mlp_bias=True)
-    counted = read_architecture(config.to_dict()).num_parameters
-    assert counted == sum(parameter.numel() for parameter in model_of(config).parameters())
-
-
-@pytest.mark.parametrize("name", PAPER_MODELS)
-def test_the_papers_models_are_counted_exactly(name):
-    given = PAPER_MODELS[name]
-    config = CONFIGS[given["model_type"]](**{key: value for key, value in given.items() if key != "model_type"})
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    assert read_architecture(given).num_parameters == sum(parameter.numel() for parameter in model.parameters())
+@pytest.mark.parametrize(("name", "size"), [*zip(PAPER_MODELS, [1_777_088_000, 4_022_468_096], strict=True)])
+def test_the_papers_models_have_their_published_sizes(name, size):
+    assert read_architecture(AutoConfig.for_model(**PAPER_MODELS[name])).num_parameters == size
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -147,7 +134,7 @@ def test_saved_activations_agree_within_one_percent(model_type, precision, is_pa
     dtype, is_autocast = PRECISIONS[precision]
     weight_bytes, compute_bytes = element_bytes(precision)
     config = config_of(model_type)
-    architecture = read_architecture(config.to_dict())
+    architecture = read_architecture(config)
     mask = torch.ones(2, 96, dtype=torch.long)
     if is_padded:
         mask[1, -10:] = 0
@@ -174,8 +161,7 @@ def test_checkpoints_are_the_residual_stream(model_type, precision):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("model_type", ["qwen2", "llama"])
-@pytest.mark.parametrize(("vocab_size", "rows"), [(512, 4), (8192, 1)])
+@pytest.mark.parametrize(("model_type", "vocab_size", "rows"), [("qwen2", 512, 4), ("llama", 8192, 1)])
 def test_peak_agrees_within_ten_percent(model_type, checkpointing, precision, vocab_size, rows, monkeypatch):
     # without Triton the kernel's steps on a tile make copies of it: narrow tiles keep them out of the comparison
     monkeypatch.setattr(trl_utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 64)
@@ -183,7 +169,7 @@ def test_peak_agrees_within_ten_percent(model_type, checkpointing, precision, vo
     dtype, is_autocast = PRECISIONS[precision]
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "head_dim": 32, "num_hidden_layers": 6}
     config = config_of(model_type, vocab_size=vocab_size, **sizes)
-    architecture = read_architecture(config.to_dict())
+    architecture = read_architecture(config)
     peak = activations.checkpointed_peak if checkpointing else activations.kept_peak
     batch = MicroBatch(rows * 256, 256, is_padded=False)
     planned = peak(architecture, batch, *element_bytes(precision), keeps_mask=True)
@@ -195,7 +181,6 @@ def settings_of(architecture, **changes) -> Settings:
     fields = {
         "num_gpus": 1,
         "gpu_memory": 80.0,
-        "headroom": 0.0,
         "sharding": "none",
         "weight_bytes": 4,
         "bf16": False,
@@ -203,14 +188,11 @@ def settings_of(architecture, **changes) -> Settings:
         "has_reference": False,
         "keeps_attention_mask": True,
         "groups_lengths": True,
-        "reasons_against_grouping": (),
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 4,
         "steps_per_generation": 4,
-        "num_iterations": 1,
         "max_prompt_length": 16,
         "max_completion_length": 512,
-        "mean_completion_length": 128,
         "use_vllm": False,
         "vllm_mode": "colocate",
         "vllm_gpu_memory_utilization": 0.3,
@@ -229,12 +211,12 @@ def test_parameters_gradients_and_optimizer_state_are_counted_exactly(model_type
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
     model(input_ids=torch.ones(1, 4, dtype=torch.long)).logits.sum().backward()
     optimizer.step()
-    settings = settings_of(read_architecture(config.to_dict()), weight_bytes=dtype.itemsize)
+    settings = settings_of(read_architecture(config), weight_bytes=dtype.itemsize)
     parameters = list(model.parameters())
     moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    assert states.weights(settings) == sum(parameter.nbytes for parameter in parameters)
-    assert states.gradients(settings) == sum(parameter.grad.nbytes for parameter in parameters)
-    assert states.optimizer_state(settings) == sum(moment.nbytes for moment in moments)
+    assert memory.weights(settings) == sum(parameter.nbytes for parameter in parameters)
+    assert memory.gradients(settings) == sum(parameter.grad.nbytes for parameter in parameters)
+    assert memory.optimizer_state(settings) == sum(moment.nbytes for moment in moments)
 
 
 def test_trl_loads_weights_in_float32_and_autocast_leaves_them_so(tmp_path):
@@ -263,56 +245,35 @@ def largest_arranged(prompts, completions, is_needed, num_steps: int, num_gpus: 
     return max(microbatch.positions([prompts[i] for i in part], [completions[i] for i in part]) for part in parts)
 
 
-def planned_tokens(prompts, completions, rows: int, num_steps: int, num_gpus: int) -> float:
+def planned_tokens(prompts, completions, rows: int, num_gpus: int) -> int:
     settings = settings_of(
-        read_architecture(config_of("llama").to_dict()),
+        read_architecture(config_of("llama")),
         num_gpus=num_gpus,
         per_device_train_batch_size=rows,
-        gradient_accumulation_steps=num_steps,
-        steps_per_generation=2 * num_steps,
         max_prompt_length=max(prompts),
         max_completion_length=max(completions),
-        mean_completion_length=-(-sum(completions) // len(completions)),
     )
-    return micro_batches.grouped_micro_batch(settings).tokens
+    return memory.largest_micro_batch(settings).tokens
 
 
 WINDOWS = [(8, 1), (4, 2), (1, 8), (2, 3), (2, 32), (16, 4), (8, 16)]
 
 
 @pytest.mark.parametrize("num_gpus", [1, 3])
-@pytest.mark.parametrize("spread", [0.3, 0.9, 1.8])
+@pytest.mark.parametrize("spread", [0.3, 1.8])
 def test_no_micro_batch_is_larger_than_planned(spread, num_gpus):
     generator = torch.Generator().manual_seed(0)
-    for rows, num_steps in WINDOWS * 3:
+    for rows, num_steps in WINDOWS:
         size = rows * num_steps * num_gpus
         completions = torch.randn(size, generator=generator).mul(spread).add(4).exp().clamp(1, 5000).long().tolist()
         prompts = torch.randint(1, 40, (size,), generator=generator).tolist()
+        planned = planned_tokens(prompts, completions, rows, num_gpus)
         for share in (1.0, 0.5, 0.1):
             is_needed = (torch.rand(size, generator=generator) < share).tolist()
-            largest = largest_arranged(prompts, completions, is_needed, num_steps, num_gpus)
-            assert largest <= planned_tokens(prompts, completions, rows, num_steps, num_gpus)
-
-
-@pytest.mark.parametrize("num_gpus", [1, 2])
-@pytest.mark.parametrize(("rows", "num_steps"), WINDOWS)
-def test_no_few_long_rows_among_short_ones_are_larger_than_planned(rows, num_steps, num_gpus):
-    size = rows * num_steps * num_gpus
-    for num_long in range(1, size, max(1, size // 40)):
-        for share in (1.0, 0.4):
-            completions = [1000] * num_long + [10 + i % 7 for i in range(size - num_long)]
-            completions[num_long // 2 : num_long] = [round(1000 * share)] * (num_long - num_long // 2)
-            largest = largest_arranged([1] * size, completions, [True] * size, num_steps, num_gpus)
-            assert largest <= planned_tokens([1] * size, completions, rows, num_steps, num_gpus)
+            assert largest_arranged(prompts, completions, is_needed, num_steps, num_gpus) <= planned
 
 
 def test_one_long_row_pads_all_of_a_window_of_one_micro_batch():
     completions = [32768] + 7 * [100]
     assert largest_arranged([256] * 8, completions, [True] * 8, num_steps=1, num_gpus=1) == 8 * (256 + 32768)
-    assert planned_tokens([256] * 8, completions, rows=8, num_steps=1, num_gpus=1) == 8 * (256 + 32768)
-
-
-def test_the_bounds_are_those_of_the_trainer():
-    assert micro_batches.CAP_SLACK == microbatch.CAP_SLACK
-    assert micro_batches.MAX_ROWS_OVER_MEAN == microbatch.MAX_ROWS_OVER_MEAN
-    assert set(LENGTH_DEPENDENT_ROPE) == batch_fields.LENGTH_DEPENDENT_ROPE
+    assert planned_tokens([256] * 8, completions, rows=8, num_gpus=1) == 8 * (256 + 32768)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from leash_trl.length_control.prime_rl import PrimeRL, efficiency_bonuses
+from leash_trl.length_control.prime_rl import PrimeRL
 
 
 def close(actual, expected):
@@ -63,11 +63,6 @@ def test_the_gate_spares_wrong_answers(make_rollouts):
     close(PrimeRL("june", gate_by_correctness=True).shape(rollouts), [1 - 0.25 * 0.5 * 0.25, 0.0])
 
 
-def test_the_bonus_goes_to_the_best_only():
-    bonuses = efficiency_bonuses(torch.tensor([[1.0, 1.0, 0.5, 0.0]]), torch.tensor([[10, 30, 1, 1]]))
-    assert bonuses.tolist() == [[0.5, 0.0, 0.0, 0.0]]
-
-
 @pytest.mark.parametrize(
     "method", [PrimeRL(), PrimeRL("june", 0.25, True, True), PrimeRL("april")], ids=["head", "june", "april"]
 )
@@ -78,11 +73,3 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts, method):
     advantages = advantages_of(method, holed)
     close(advantages[kept], advantages_of(method, whole).tolist())
     assert advantages[2] == 0
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"variant": "may"}, {"weight": -1.0}, {"gate_by_correctness": True}, {"length_weighted_baseline": True}]
-)
-def test_impossible_values_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        PrimeRL(**wrong)

@@ -56,8 +56,7 @@ def ids_of(prompts, tokenizer) -> list[list[int]]:
     return _prompt_ids(SimpleNamespace(tokenizer=tokenizer), prompts, SimpleNamespace(chat_template_kwargs={}))
 
 
-@pytest.mark.parametrize("suffix", [None, " Be brief."])
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
 def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_path, tokenizer):
     """Of a file, a folder and a mixture of TRL's; of the file, what training gets is what its trainer makes of it."""
     file, folder, mixture = tmp_path / "rows.jsonl", tmp_path / "folder", tmp_path / "mixture.yaml"
@@ -81,7 +80,7 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
             assert trained == ids_of(evaluated, tokenizer)
 
 
-@pytest.mark.parametrize("rows", ["strings", "problem and answer", "strings with the suffix"])
+@pytest.mark.parametrize("rows", ["problem and answer", "strings with the suffix"])
 def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     base, path = tmp_path / "base", tmp_path / "rows.jsonl"
     shutil.copytree(gym.CHECKPOINT, base)
@@ -216,8 +215,8 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
     gym = load_gym()["train"]
     script_args, _, _, dataset_args = training_arguments("--dataset_name", "gym", "--prompt_suffix", " Be brief.")
     assert load_training_data(script_args, dataset_args)["train"]["prompt"][:9] == gym["prompt"][:9]
-    small = ["--model", "gym", "--limit", "6", "--num_samples", "2", "--temperature", "1", "--max_new_tokens", "48"]
-    wide = ["--min_passes", "0", "--max_passes", "2"]
+    small = ["--model", "gym", "--limit", "6", "--num_samples", "1", "--temperature", "1", "--max_new_tokens", "4"]
+    wide = ["--min_passes", "0", "--max_passes", "1"]
     assert main(["filter", "--dataset", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))
     assert load_training_data(script_args, dataset_args)["train"]["prompt"][:] == gym["prompt"][:6]
@@ -234,7 +233,7 @@ STRINGS = "prompts are strings"
 @pytest.mark.parametrize("streams", [False, True])
 def test_the_trainer_warns_once_of_strings_where_the_tokenizer_has_a_chat_template(streams, make_trainer, strings):
     with pytest.warns(UserWarning, match=f"{STRINGS}.*as_conversation") as record:
-        make_trainer(dataset=strings.to_iterable_dataset() if streams else strings, max_steps=1).train()
+        make_trainer(dataset=strings.to_iterable_dataset() if streams else strings)
     assert len([warning for warning in record if STRINGS in str(warning.message)]) == 1
 
 
@@ -271,11 +270,3 @@ def test_our_rollout_function_takes_prompts_as_trl_does(make_trainer, make_args,
             processing_class=plain,
             rollout_func=shrinking_rollout,
         )
-
-
-@pytest.mark.parametrize("blank", [None, [], [{"role": "user", "content": " "}]])
-def test_the_trainer_names_the_row_that_asks_nothing(blank, make_args, problems):
-    rows = problems.to_list()
-    rows[5]["prompt"] = blank
-    with pytest.raises(ValueError, match=r"row 5 .*prompt is"):
-        LeashGRPOTrainer("nowhere/at-all", parity_reward, make_args(), train_dataset=Dataset.from_list(rows))

@@ -3,37 +3,20 @@
 import json
 import shutil
 
+import killable_run
 import pytest
 import yaml
 from sampled_run import completion, problem, write_run
 
 from leash_trl.cli.main import main
+from leash_trl.hub.checkpoint_files import run_files
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory, tiny_model_path, problems):
+def run_folder(tmp_path_factory, tiny_model_path):
     """Two steps of training with a checkpoint each, saved as `leash train` does."""
-    from conftest import eos_bias, parity_reward
-
-    from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-    from leash_trl.gym.tokenizer import build_tokenizer
-
     folder = tmp_path_factory.mktemp("push") / "short-model"
-    args = LeashGRPOConfig(
-        output_dir=str(folder),
-        target_length=12,
-        max_completion_length=24,
-        per_device_train_batch_size=8,
-        num_generations=4,
-        max_steps=2,
-        save_steps=1,
-        logging_steps=1,
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        generation_kwargs=eos_bias(build_tokenizer()),
-    )
-    trainer = LeashGRPOTrainer(tiny_model_path, parity_reward, args, train_dataset=problems)
+    trainer = killable_run.make_trainer(tiny_model_path, str(folder), max_steps=2, save_steps=1)
     trainer.train()
     trainer.save_state()
     trainer.save_model()
@@ -61,10 +44,11 @@ def push(*argv):
 def test_a_run_becomes_a_repository_with_card_and_results(hub, run_folder, tmp_path, capsys):
     ours = evaluation(tmp_path / "ours", run_folder, "ours", 8)
     base = evaluation(tmp_path / "base", "somewhere/base", "base", 16)
-    assert (
-        push(run_folder, "--repo", "me/short", "--evaluation", ours, "--baseline", base, "--checkpoints", "last") == 0
-    )
-    assert [commit.message for commit in hub.commits("me/short")[1:]] == ["Upload last-checkpoint", "Upload model"]
+    given = ["--repo", "me/short", "--checkpoints", "last", "--evaluation", ours, "--baseline", base]
+    assert push(run_folder, *given) == 0
+    assert "/me/short/commit/" in capsys.readouterr().out
+    assert push(run_folder, *given) == 0
+    assert [commit.message for commit in hub.commits("me/short")[1:]] == ["Upload model"]  # once, with everything
     files = hub.files("me/short")
     for name in ("model.safetensors", "leash_state.json", "leash_recipe.yaml", "training_curves.png"):
         assert name in files
@@ -78,55 +62,29 @@ def test_a_run_becomes_a_repository_with_card_and_results(hub, run_folder, tmp_p
     metadata = yaml.safe_load(card.split("---")[1])
     metrics = {metric["type"]: metric["value"] for metric in metadata["model-index"][0]["results"][0]["metrics"]}
     assert metrics == {"accuracy": 50.0, "mean_tokens": 8.0}
-    assert "/me/short/commit/" in capsys.readouterr().out
-
-
-def test_pushing_again_commits_nothing_and_another_evaluation_the_card_alone(hub, run_folder, tmp_path):
-    for _ in range(2):
-        assert push(run_folder, "--repo", "me/short") == 0
-    assert len(hub.commits("me/short")) == 2
-    assert push(run_folder, "--repo", "me/short", "--evaluation", evaluation(tmp_path / "e", run_folder, "o", 8)) == 0
+    # an evaluation that is no longer given leaves the Hub
+    assert push(run_folder, "--repo", "me/short") == 0
     assert hub.commits("me/short")[-1].changed == (".eval_results/leash_trl.yaml", "README.md")
 
 
-def test_an_evaluation_that_is_no_longer_given_leaves_the_hub(hub, run_folder, tmp_path):
-    ours = evaluation(tmp_path / "e", run_folder, "ours", 8)
-    assert push(run_folder, "--repo", "me/short", "--evaluation", ours) == 0
-    assert ".eval_results/leash_trl.yaml" in hub.files("me/short")
-    assert push(run_folder, "--repo", "me/short") == 0
-    assert ".eval_results/leash_trl.yaml" not in hub.files("me/short")
-
-
-def test_checkpoints_go_in_the_order_of_their_steps(run_folder, tmp_path):
-    from leash_trl.hub.publishing import run_commits
-
+def test_all_checkpoints_that_are_complete_are_pushed(run_folder, tmp_path):
     run = shutil.copytree(run_folder, tmp_path / "run")
-    for step in (10, 3):
-        shutil.copytree(run / "checkpoint-1", run / f"checkpoint-{step}")
     (
         shutil.copytree(run / "checkpoint-1", run / "checkpoint-4") / "trainer_state.json"
     ).unlink()  # killed while saving
-    messages = [commit.message for commit in run_commits(run, "all")]
-    assert messages == [*(f"Upload checkpoint-{step}" for step in (1, 2, 3, 10)), "Upload model"]
+    files = run_files(run, "all")
+    assert {name.split("/")[0] for name in files if "/" in name} == {"checkpoint-1", "checkpoint-2"}
+    assert {"model.safetensors", "checkpoint-1/optimizer.pt", "checkpoint-2/model.safetensors"} <= files.keys()
 
 
-def test_all_checkpoints_are_commits_of_their_own(hub, run_folder):
-    assert push(run_folder, "--repo", "me/short", "--checkpoints", "all") == 0
-    messages = [commit.message for commit in hub.commits("me/short")[1:]]
-    assert messages == ["Upload checkpoint-1", "Upload checkpoint-2", "Upload model"]
-
-
-def test_a_stopped_push_goes_on_without_sending_again(hub, run_folder, capsys):
+def test_a_stopped_push_goes_on_without_sending_again_to_a_private_branch(hub, run_folder, capsys):
     hub.fail("POST", r"/commit/", status=400)
-    assert push(run_folder, "--repo", "me/short") == 2
+    given = ["--repo", "me/short", "--private", "--revision", "v1"]
+    assert push(run_folder, *given) == 2
     assert "the same command goes on" in capsys.readouterr().err
     sent = sum(request.method == "PUT" for request in hub.requests)
-    assert push(run_folder, "--repo", "me/short") == 0
+    assert push(run_folder, *given) == 0
     assert sum(request.method == "PUT" for request in hub.requests) == sent > 0
-
-
-def test_a_private_branch(hub, run_folder):
-    assert push(run_folder, "--repo", "me/short", "--private", "--revision", "v1") == 0
     assert "model.safetensors" in hub.files("me/short", "v1")
     assert "model.safetensors" not in hub.files("me/short")
     created = next(request for request in hub.requests if request.path == "/api/repos/create")

@@ -8,7 +8,7 @@ import torch
 
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
-from leash_trl.length_control.scored_rollouts import ScoredRollouts
+from leash_trl.length_control.rollouts import ScoredRollouts
 from leash_trl.length_control.statistics import length_statistics
 
 
@@ -19,9 +19,10 @@ def statistics(make_rollouts):
         if correctness is not None:
             rollouts = replace(rollouts, correctness_rewards=torch.tensor(correctness).double())
         method = method or Leash(lambda_init=0.5)
-        return length_statistics(
-            ScoredRollouts(rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts))
+        scored = ScoredRollouts(
+            rollouts, method.base_rewards(rollouts), method.penalty(rollouts), method.shape(rollouts)
         )
+        return length_statistics(method, scored)
 
     return make
 
@@ -29,6 +30,7 @@ def statistics(make_rollouts):
 def test_statistics_by_hand(statistics):
     logged = statistics([1, 1, -1, -1], [50, 150, 200, 300])
     expected = {
+        "lambda": 0.5,
         "target_length": 100,
         "violation": 0.75,  # mean length 175
         "satisfaction_rate": 0.25,
@@ -77,3 +79,18 @@ def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewa
     assert logged["mean_wrong_length"] == 200
     assert logged["task_reward"] == 0.375
     assert logged["mean_effective_penalty"] == pytest.approx((0 + 0.25 + 0 + 1.0) / 4)
+
+
+def test_the_logged_violation_is_what_the_dual_step_takes(make_rollouts):
+    class ByTheLongest(Leash):
+        def violation(self, lengths, target_lengths):
+            return super().violation([max(lengths)], [min(target_lengths)])
+
+    method, rollouts = ByTheLongest(lambda_init=0.5, lambda_lr=0.1), make_rollouts([1, 1], [50, 300], target=100.0)
+    scored = ScoredRollouts(
+        rollouts, *(part(rollouts) for part in (method.base_rewards, method.penalty, method.shape))
+    )
+    assert length_statistics(method, scored)["violation"] == 2.0
+    method.observe(rollouts)
+    method.step()
+    assert method.lam == pytest.approx(0.7)

@@ -1,7 +1,5 @@
 """ThinkPrune: what is graded is the text up to the limit, and the limit falls by stages."""
 
-import json
-
 import pytest
 
 from leash_trl.length_control.thinkprune import ThinkPrune
@@ -75,28 +73,3 @@ def test_default_stages_begin_at_4000_and_fall_to_3000_after_180_steps():
 def test_defaults_are_not_shared_between_methods():
     ThinkPrune().stages[0] = 1
     assert ThinkPrune().stages == {0: 4000, 180: 3000}
-
-
-def test_state_survives_json():
-    method, copy = ThinkPrune(stages={0: 40, 1: 30}), ThinkPrune(stages={0: 40, 1: 30})
-    method.step()
-    copy.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    assert copy.generation_cap(None) == 30
-    assert copy.state_dict() == method.state_dict()
-
-
-@pytest.mark.parametrize("state", [{}, {"steps_done": -1}, {"steps_done": 1.5}, {"steps_done": True}])
-def test_damaged_state_is_refused(state):
-    with pytest.raises(ValueError, match="steps_done="):
-        ThinkPrune().load_state_dict(state)
-
-
-@pytest.mark.parametrize("stages", [{}, {1: 4000}, {0: 0}, {-1: 5, 0: 4}, {"a": 4}, {0: None}, [4000]])
-def test_senseless_stages_are_refused(stages):
-    with pytest.raises(ValueError, match="stages is"):
-        ThinkPrune(stages=stages)
-
-
-def test_suffix_without_the_limit_is_refused():
-    with pytest.raises(ValueError, match="suffix is"):
-        ThinkPrune(suffix=" Be brief.")

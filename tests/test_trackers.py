@@ -117,19 +117,6 @@ def test_a_resumed_run_shows_its_own_steps(train, shown, tmp_path):
     assert shown() == [*whole, *whole[2:]], "the same steps with the same completions"
 
 
-def test_monitor_rollouts_are_not_shown(train, shown):
-    laser_d = {"refresh_from": "rollouts", "monitor_prompts": 2, "refresh_steps": 1, "interval": 4}
-    trainer = train(
-        max_steps=2,
-        num_completions_to_print=8,
-        lambda_lr=None,
-        length_control="laser_d",
-        length_control_kwargs=laser_d,
-    )
-    _, [head, *rows] = shown()[-1]
-    assert [int(row[head.index("length")]) for row in rows] == list(trainer._logs["extra"]["length"])
-
-
 class Recorder(TrainerCallback):
     """A tracker of the user's own."""
 

@@ -10,9 +10,6 @@ from pathlib import Path
 import torch
 
 
-MATRIX_REPEATS = 10
-
-
 def benchmark_device() -> torch.device:
     """The first CUDA device, or else the CPU."""
     return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
@@ -37,7 +34,7 @@ def now(device: torch.device) -> float:
 
 
 class PeakMemory:
-    """The most memory that was taken since this object was made, in bytes.
+    """The most memory that was taken since this object was made.
 
     On CUDA it is what tensors took in all, weights included (`torch.cuda.max_memory_allocated`). On a CPU it is how
     far the process's greatest resident size (`ru_maxrss`) has risen; Linux starts it at the size of the process that
@@ -59,19 +56,16 @@ class PeakMemory:
     @property
     def kind(self) -> str:
         """What is measured."""
-        if self._device.type == "cuda":
-            return "torch.cuda.max_memory_allocated"
-        return "rise of ru_maxrss"
+        return "torch.cuda.max_memory_allocated" if self._device.type == "cuda" else "rise of ru_maxrss"
 
     def _highest(self) -> int:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device)
-        unit = 1 if sys.platform == "darwin" else 1024
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
-    def read(self) -> int:
-        """The peak so far, in bytes."""
-        return self._highest() - self._level
+    def read_gib(self) -> float:
+        """The peak so far, in GiB."""
+        return (self._highest() - self._level) / 2**30
 
 
 def matrix_rate(device: torch.device, dtype: str) -> float:
@@ -79,7 +73,7 @@ def matrix_rate(device: torch.device, dtype: str) -> float:
     size = 8192 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device, dtype=getattr(torch, dtype)) for _ in range(2))
     seconds = []
-    for _ in range(MATRIX_REPEATS + 2):
+    for _ in range(12):
         start = now(device)
         left @ right
         seconds.append(now(device) - start)

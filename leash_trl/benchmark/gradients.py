@@ -27,7 +27,7 @@ def gradient_difference(ours: Path, stock: Path) -> dict[str, float]:
         $\\max|g - g_0| / \\max|g_0|$.
 
     Raises:
-        `ValueError`: If the files hold other parameters, or all stock gradients are 0.
+        `ValueError`: If the files hold other parameters, a gradient is not finite, or all stock gradients are 0.
     """
     mine, theirs = (torch.load(path, mmap=True, weights_only=True) for path in (ours, stock))
     if mine.keys() != theirs.keys():
@@ -36,6 +36,8 @@ def gradient_difference(ours: Path, stock: Path) -> dict[str, float]:
     for name, gradient in theirs.items():
         expected = gradient.double()
         difference = mine[name].double() - expected
+        if not difference.isfinite().all():  # max() below would skip NaN
+            raise ValueError(f"gradients of {name} are not finite in one of the arms; try another dtype")
         squares += difference.square().sum().item()
         norm_squares += expected.square().sum().item()
         largest = max(largest, difference.abs().max().item())

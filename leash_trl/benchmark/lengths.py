@@ -1,72 +1,38 @@
 """Completion lengths to benchmark with: the paper's at both ends of training, uniform, or a file's."""
 
 import csv
-import math
 import random
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import NormalDist
+from typing import NamedTuple
 
 
 PAPER_LIMIT = 32768  # tokens; the paper's max_completion_length
-PAPER_TARGET = 4096  # tokens; what the authors' logs count completions against
-BATCH = 512  # completions; the authors' generation batch
 
 
-@dataclass(frozen=True)
-class LoggedLengths:
-    """What is known of lengths at one time of the authors' training.
+class LogNormal(NamedTuple):
+    r"""Lengths $L = s + X$ in tokens, with $\log X$ normal.
 
-    Source: `constraint/avg_length` and `constraint/satisfaction_rate` of the run with target 4096 that the authors of
-    [LEASH](https://huggingface.co/papers/2512.21540) published with their figures (YanhaoLi-Cc/LEASH at bb5aa658).
+    Source: fitted to `constraint/avg_length` and `constraint/satisfaction_rate` (target 4,096) of the run that the
+    authors of [LEASH](https://huggingface.co/papers/2512.21540) published with their figures (YanhaoLi-Cc/LEASH at
+    bb5aa658). Mean $s + e^{\mu + \sigma^2 / 2}$ and share $\Phi((\log(4096 - s) - \mu) / \sigma)$ are the logged ones.
 
     Args:
-        mean (`float`):
-            Mean length in tokens.
-        share_within_target (`float`):
-            Share of completions of at most 4096 tokens, in (0, 1).
-        longest (`float`, *optional*):
-            Length in tokens that the longest of 512 completions, a generation batch, exceeds half of the time. The
-            logs do not hold it; without it the tail follows from the other two.
+        shift (`float`):
+            $s$, in tokens.
+        mu (`float`), sigma (`float`):
+            Mean and standard deviation of $\log X$.
     """
 
-    mean: float
-    share_within_target: float
-    longest: float | None = None
-
-    def fit(self) -> tuple[float, float, float]:
-        r"""Shift $s$ in tokens, and mean and standard deviation of $\log(L - s)$ for log-normal $L - s$.
-
-        Without `longest` the shift is 0; with it the shift is found by bisection, as the tail grows with it.
-        """
-        if self.longest is None:
-            return 0.0, *self._fit_above(0.0)
-        low, high = 0.0, PAPER_TARGET - 1.0
-        z = NormalDist().inv_cdf(0.5 ** (1 / BATCH))
-        for _ in range(60):
-            shift = (low + high) / 2
-            mu, sigma = self._fit_above(shift)
-            low, high = (shift, high) if shift + math.exp(mu + sigma * z) < self.longest else (low, shift)
-        return low, *self._fit_above(low)
-
-    def _fit_above(self, shift: float) -> tuple[float, float]:
-        r"""Mean and standard deviation of the logarithm above a shift.
-
-        With mean $m$ and target $t$ above the shift, $\mu = \log m - \sigma^2/2$ and $z = \Phi^{-1}(\text{share})$,
-        $(\log t - \mu)/\sigma = z$ is $\sigma^2/2 - z\sigma + \log(t/m) = 0$. Of two positive solutions the smaller
-        is meant: the other puts most completions far below the mean, which the logged penalties rule out.
-        """
-        mean, target = self.mean - shift, PAPER_TARGET - shift
-        z = NormalDist().inv_cdf(self.share_within_target)
-        root = math.sqrt(z * z - 2 * math.log(target / mean))
-        sigma = z + root if z < root else z - root
-        return math.log(mean) - sigma**2 / 2, sigma
+    shift: float
+    mu: float
+    sigma: float
 
 
-# First step, 512 completions before any update, of up to the limit; and the mean of the last 50 steps
+# First step, 512 completions before any update: the log fixes mean and lower half only, and the shift is such that the
+# longest of 512 reaches the limit half of the time. And the mean of the last 50 steps, which needs no shift.
 PAPER = {
-    "paper-start": LoggedLengths(mean=8621.2, share_within_target=23 / 512, longest=PAPER_LIMIT),
-    "paper-end": LoggedLengths(mean=2001.1, share_within_target=0.968),
+    "paper-start": LogNormal(1846.3821936022375, 8.665216938060484, 0.5581233112515733),
+    "paper-end": LogNormal(0.0, 7.505226132702646, 0.4386939152640985),
 }
 NAMED = (*PAPER, "uniform")
 
@@ -74,9 +40,7 @@ NAMED = (*PAPER, "uniform")
 def draw_lengths(name: str, count: int, max_length: int, seed: int) -> list[int]:
     """`count` completion lengths in tokens, from 1 to `max_length`, the same for the same arguments.
 
-    The paper's are log-normal, fitted to its authors' log ([`LoggedLengths`]), clipped at `max_length`, and scaled by
-    `max_length / 32768`. For its start the log fixes the lower half only; the upper tail is chosen such that the
-    longest of a batch reaches the paper's limit of 32,768.
+    The paper's are clipped at `max_length` and scaled by `max_length / 32768`.
 
     Args:
         name (`str`):
@@ -101,8 +65,8 @@ def draw_lengths(name: str, count: int, max_length: int, seed: int) -> list[int]
     if name == "uniform":
         return [rng.randint(1, max_length) for _ in range(count)]
     if name not in PAPER:
-        return rng.choices(_lengths_in(Path(name)), k=count)
-    shift, mu, sigma = PAPER[name].fit()
+        return rng.choices(_lengths_in(name), k=count)
+    shift, mu, sigma = PAPER[name]
     scale = max_length / PAPER_LIMIT
     return [min(max_length, max(1, round(scale * (shift + rng.lognormvariate(mu, sigma))))) for _ in range(count)]
 
@@ -115,22 +79,17 @@ def check_lengths(name: str, max_length: int) -> None:
         return
     if not Path(name).is_file():
         raise ValueError(f"lengths is {name!r}, but must be {', '.join(NAMED)} or the path of a CSV file")
-    lengths = _lengths_in(Path(name))
+    lengths = _lengths_in(name)
     if not lengths or min(lengths) < 1 or max(lengths) > max_length:
         found = f"{min(lengths)} to {max(lengths)} tokens" if lengths else "no row"
         raise ValueError(f"lengths is {name!r} with {found}, but max_length is {max_length}; they must lie within it")
 
 
-def _lengths_in(path: Path) -> list[int]:
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        if "length" not in (reader.fieldnames or []):
-            raise ValueError(
-                f"lengths is {str(path)!r}, which has the columns {reader.fieldnames}, but needs 'length'"
-            )
+def _lengths_in(path: str) -> list[int]:
+    with open(path, newline="", encoding="utf-8") as file:
         try:
-            return [int(row["length"]) for row in reader]
-        except (TypeError, ValueError) as error:
+            return [int(row["length"]) for row in csv.DictReader(file)]
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"lengths is {str(path)!r}, whose column 'length' must hold whole numbers: {error}"
+                f"lengths is {path!r}, which needs a column 'length' of whole numbers: {error}"
             ) from error

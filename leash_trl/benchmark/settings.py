@@ -1,114 +1,68 @@
-"""What a benchmark is asked to do, as its processes hand it to each other."""
+"""What a benchmark is asked to do: the options of `leash bench`, which its processes hand to each other as JSON."""
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from leash_trl.benchmark.lengths import check_lengths
+from leash_trl.benchmark.lengths import NAMED, check_lengths
 from leash_trl.microbatching.loss_weights import LOSS_TYPES
 
 
 DTYPES = ("float64", "float32", "bfloat16")
 MODELS = ("gym", "r1-distill-1.5b")
 ARMS = ("stock", "ours without skipping", "ours")
-ENGINES = ("generate", "shrinking", "continuous", "vllm")
+ENGINES = ("generate", "shrinking", "continuous")
+
+
+def _option(default: Any, help: str) -> Any:
+    return dataclasses.field(default=default, metadata={"help": help})
 
 
 @dataclass(frozen=True)
 class BenchSettings:
     """What both benchmarks need to know.
 
-    Args:
-        model (`str`):
-            A name of `MODELS`, or the path of a `config.json`; weights are random.
-        dtype (`str`):
-            Type of weights and activations, a name of `DTYPES`.
-        lengths (`str`):
-            Distribution of completion lengths; see [`~leash_trl.benchmark.lengths.draw_lengths`].
-        max_length (`int`):
-            Longest completion in tokens.
-        seed (`int`):
-            Seed of weights, lengths, tokens and rewards, from 0 to 2**32 - 1.
-        steps (`int`):
-            Optimizer steps, or rounds of generation, that are measured after one that is not.
-
     Raises:
         `ValueError`: If a value is out of its range.
     """
 
-    model: str
-    dtype: str
-    lengths: str
-    max_length: int
-    seed: int
-    steps: int
+    model_name_or_path: str = _option("gym", f"{', '.join(MODELS)}, or a config.json; weights are random")
+    dtype: str = _option("float32", f"of weights and activations: {', '.join(DTYPES)}")
+    lengths: str = _option("paper-start", f"{', '.join(NAMED)}, or a CSV with a column length")
+    max_length: int = _option(512, "longest completion in tokens; the paper's lengths are scaled to it")
+    steps: int = _option(5, "steps or rounds to measure, after one more")
+    seed: int = _option(0, "of weights, lengths, tokens and rewards")
 
     def __post_init__(self) -> None:
         check_lengths(self.lengths, self.max_length)
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype is {self.dtype!r}, but must be one of {', '.join(DTYPES)}")
-        if self.model not in MODELS:
-            _check_config_file(self.model)
+        if self.model_name_or_path not in MODELS and not Path(self.model_name_or_path).is_file():
+            raise ValueError(
+                f"model_name_or_path is {self.model_name_or_path!r}, but must be {', '.join(MODELS)} or the path of a "
+                "config.json"
+            )
         if self.steps < 1:
             raise ValueError(f"steps is {self.steps}, but must be at least 1")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed is {self.seed}, but must be from 0 to 4294967295, as numpy's; take 0")
-
-    @classmethod
-    def load(cls, path: str) -> Self:
-        """The settings that [`save`] wrote."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-
-    def save(self, path: Path) -> None:
-        """Writes the settings as JSON."""
-        path.write_text(json.dumps(self.to_dict()), encoding="utf-8")
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings by their names."""
-        return dataclasses.asdict(self)
-
-
-def _check_config_file(model: str) -> None:
-    if not Path(model).is_file():
-        raise ValueError(f"model is {model!r}, but must be {', '.join(MODELS)} or the path of a config.json")
-    try:
-        config = json.loads(Path(model).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"model is {model!r}, which is not JSON: {error}; give a model's config.json") from error
-    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-        raise ValueError(f"model is {model!r}, which has no model_type, such as 'qwen2'; give a whole config.json")
 
 
 @dataclass(frozen=True)
 class StepSettings(BenchSettings):
     """What `leash bench step` measures.
 
-    Args:
-        loss_type (`str`):
-            TRL's name of the loss, one of `LOSS_TYPES`.
-        per_device_train_batch_size (`int`):
-            Completions in a micro-batch.
-        gradient_accumulation_steps (`int`):
-            Micro-batches in an optimizer step.
-        num_generations (`int`):
-            Completions per prompt, at least 2.
-        dead_share (`float`):
-            Share of prompts whose completions all get the same reward, in [0, 1); at least one prompt is left out.
-        gradient_checkpointing (`bool`):
-            Whether to recompute activations in the backward pass.
-
     Raises:
         `ValueError`: If a value is out of its range, or the batch does not divide into groups.
     """
 
-    loss_type: str
-    per_device_train_batch_size: int
-    gradient_accumulation_steps: int
-    num_generations: int
-    dead_share: float
-    gradient_checkpointing: bool
+    loss_type: str = _option("dapo", "TRL's name of the loss")
+    per_device_train_batch_size: int = _option(8, "completions in a micro-batch")
+    gradient_accumulation_steps: int = _option(32, "micro-batches in an optimizer step")
+    num_generations: int = _option(8, "completions per prompt")
+    dead_share: float = _option(0.0, "share of groups with equal rewards, rounded to complete groups")
+    gradient_checkpointing: bool = _option(False, "recompute activations in the backward pass")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,15 +106,11 @@ class StepSettings(BenchSettings):
 class RolloutSettings(BenchSettings):
     """What `leash bench rollout` measures.
 
-    Args:
-        num_completions (`int`):
-            Completions in a round.
-
     Raises:
         `ValueError`: If a value is out of its range.
     """
 
-    num_completions: int
+    num_completions: int = _option(64, "completions in a round")
 
     def __post_init__(self) -> None:
         super().__post_init__()

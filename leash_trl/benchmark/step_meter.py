@@ -1,7 +1,7 @@
 """What a trainer does in each optimizer step: seconds by part, and the tokens that go through the model."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import torch
 from transformers import TrainerCallback
 
 from leash_trl.benchmark.device import now
-from leash_trl.benchmark.flops import ModelShape, training_flops
 from leash_trl.benchmark.gradients import save_gradients
 
 
@@ -19,8 +18,8 @@ class StepMeter(TrainerCallback):
     Args:
         device (`torch.device`):
             Where the model is.
-        shape (`ModelShape`):
-            The model's shape, for its FLOPs.
+        flops (`Callable[[Sequence[int]], float]`):
+            FLOPs of training on rows of these lengths, as [`~leash_trl.benchmark.model.training_flops`] gives it.
         gradients_path (`Path`):
             Where the gradients of the first step go.
 
@@ -30,9 +29,9 @@ class StepMeter(TrainerCallback):
             inputs of the model; and model `flops` of the inputs with gradient.
     """
 
-    def __init__(self, device: torch.device, shape: ModelShape, gradients_path: Path) -> None:
+    def __init__(self, device: torch.device, flops: Callable[[Sequence[int]], float], gradients_path: Path) -> None:
         self._device = device
-        self._shape = shape
+        self._flops = flops
         self._gradients_path = gradients_path
         self._seconds: dict[str, float] = defaultdict(float)
         self._inputs: list[tuple[bool, int, torch.Tensor]] = []
@@ -76,7 +75,7 @@ class StepMeter(TrainerCallback):
                 "scoring_seconds": self._seconds["preparing"] - self._seconds["rollout"],
                 "positions": sum(positions for _, positions, _ in self._inputs),
                 "attended": sum(sum(lengths) for _, lengths in rows),
-                "flops": training_flops(self._shape, trained),
+                "flops": self._flops(trained),
             }
         )
         self._seconds.clear()

@@ -1,32 +1,49 @@
 """What a benchmark found, as a dictionary for JSON and as a page of Markdown."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from importlib.metadata import version
+from typing import Any, NamedTuple
 
 from leash_trl.benchmark.settings import BenchSettings
 
 
-PACKAGES = ("leash-trl", "torch", "trl", "transformers", "accelerate", "vllm")
-GIB = 2**30
-Results = dict[str, dict[str, Any]]  # by arm or engine; one that did not finish has the key "failed" or "missing"
+PACKAGES = ("leash-trl", "torch", "trl", "transformers", "accelerate")
+Results = dict[str, dict[str, Any]]  # by arm or engine; one that did not finish has the key "failed" alone
 
 
-def package_versions() -> dict[str, str]:
-    """Versions of what speed depends on, as far as installed."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return versions
+class Column(NamedTuple):
+    """A quantity in a table.
+
+    Args:
+        label (`str`), key (`str`), spec (`str`):
+            Its heading, its name in the results, and the format of its values.
+        is_cost (`bool`, *optional*):
+            Whether less is better, or more; without it values are not compared.
+    """
+
+    label: str
+    key: str
+    spec: str
+    is_cost: bool | None = None
+
+
+STEP_COLUMNS = (
+    Column("forward and backward, s per step", "forward_backward_seconds", ".4g", is_cost=True),
+    Column("scoring, s per step", "scoring_seconds", ".4g", is_cost=True),
+    Column("completion tokens per s of forward and backward", "completion_tokens_per_second", ".0f", is_cost=False),
+    Column("padding share", "padding_share", ".1%"),
+    Column("peak memory, GiB", "peak_memory_gib", ".3g", is_cost=True),
+    Column("model FLOP utilisation", "model_flop_utilisation", ".1%"),
+)
+ROLLOUT_COLUMNS = (
+    Column("completion tokens per s", "completion_tokens_per_second", ".0f", is_cost=False),
+    Column("peak memory, GiB", "peak_memory_gib", ".3g", is_cost=True),
+)
 
 
 def finished(results: Results) -> Results:
     """The results that hold measurements."""
-    return {name: result for name, result in results.items() if "device" in result}
+    return {name: result for name, result in results.items() if "failed" not in result}
 
 
 def with_utilisation(results: Results) -> Results:
@@ -39,102 +56,55 @@ def with_utilisation(results: Results) -> Results:
 
 def make_report(command: str, settings: BenchSettings, results: Results, **more: Any) -> dict[str, Any]:
     """Everything about one benchmark: command, date (UTC), device, versions, settings and results."""
-    devices = {result["device"]: None for result in finished(results).values()}
     return {
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "device": ", ".join(devices),
-        "versions": package_versions(),
-        "settings": settings.to_dict(),
+        "device": ", ".join({result["device"]: None for result in finished(results).values()}) or "no result",
+        "versions": {package: version(package) for package in PACKAGES},
+        "settings": vars(settings),
         **more,
         "results": results,
     }
 
 
-def _head(report: dict[str, Any]) -> list[str]:
+def markdown(report: dict[str, Any]) -> str:
+    """The page of a report: a table of what finished, the distance of the gradients, and what failed."""
     versions = ", ".join(f"{package} {number}" for package, number in report["versions"].items())
-    lines = [f"`{report['command']}`", "", f"{report['date']} · {report['device'] or 'no result'} · {versions}", ""]
-    for result in list(finished(report["results"]).values())[:1]:
-        lines += [f"Completion lengths: mean {result['mean_length']:.0f}, longest {result['longest']} tokens.", ""]
-    return lines
-
-
-def _problems(results: Results) -> list[str]:
-    return [f"{name} failed: {result['failed']}" for name, result in results.items() if "failed" in result]
-
-
-STEP_ROWS: tuple[tuple[str, str, Callable[[float], str], bool], ...] = (
-    ("forward and backward, s per step", "forward_backward_seconds", "{:.4g}".format, True),
-    ("scoring, s per step", "scoring_seconds", "{:.4g}".format, True),
-    ("completion tokens per s of forward and backward", "completion_tokens_per_second", "{:.0f}".format, False),
-    ("padding share", "padding_share", "{:.1%}".format, False),
-    ("peak memory, GiB", "peak_memory_bytes", lambda size: f"{size / GIB:.3g}", True),
-    ("model FLOP utilisation", "model_flop_utilisation", "{:.1%}".format, False),
-)
-
-
-def step_markdown(report: dict[str, Any]) -> str:
-    """A page on stock and ours; ratios above 1 are in our favour. No table if no arm finished.
-
-    Args:
-        report (`dict[str, Any]`):
-            From [`make_report`], with the results of [`with_utilisation`], `gradient_difference`, `num_groups` and
-            `num_dead_groups`.
-    """
-    done = finished(report["results"])
-    lines = _head(report)
-    if report["settings"]["dead_share"]:
-        lines += [f"{report['num_dead_groups']} of {report['num_groups']} groups dead in every step.", ""]
-    if done:
-        lines += [*_step_table(done), ""]
-    if difference := report["gradient_difference"]:
+    lines = [f"`{report['command']}`", "", f"{report['date']} · {report['device']} · {versions}", ""]
+    if done := finished(report["results"]):
+        first = next(iter(done))
+        mean, longest = done[first]["mean_length"], done[first]["longest"]
+        columns = STEP_COLUMNS if "gradient_difference" in report else ROLLOUT_COLUMNS
+        lines += [
+            f"Completion lengths: mean {mean:.0f}, longest {longest} tokens.",
+            "",
+            *_table(done, columns),
+            "",
+            f"Medians of {report['settings']['steps']}, after one more. In brackets: times better than {first}. Peak "
+            f"memory: {done[first]['peak_memory_kind']}.",
+        ]
+    if dead := report.get("num_dead_groups"):
+        lines.append(f"{dead} of {report['num_groups']} groups dead in every step.")
+    if difference := report.get("gradient_difference"):
         lines.append(
             f"Gradients of the first step, ours - stock: relative l2 {difference['relative_l2']:.2g}, largest "
             f"{difference['relative_max']:.2g} of the largest."
         )
-    for result in list(done.values())[:1]:
-        lines.append(f"Medians of {report['settings']['steps']} steps. Peak memory: {result['peak_memory_kind']}.")
-    return "\n".join([*lines, *_problems(report["results"])]) + "\n"
+    failures = {name: result["failed"] for name, result in report["results"].items() if "failed" in result}
+    return "\n".join([*lines, *(f"{name} failed: {why}" for name, why in failures.items())]) + "\n"
 
 
-def _step_table(done: Results) -> list[str]:
-    lines = [f"| | {' | '.join(done)} | stock / ours |", "|---" * (len(done) + 2) + "|"]
-    for label, key, written, has_ratio in STEP_ROWS:
-        values = [result[key] for result in done.values()]
-        ratio = ""
-        if has_ratio and {"stock", "ours"} <= done.keys() and done["ours"][key] > 0:
-            ratio = f"{done['stock'][key] / done['ours'][key]:.2f}"
-        lines.append(f"| {label} | {' | '.join(map(written, values))} | {ratio} |")
+def _table(done: Results, columns: tuple[Column, ...]) -> list[str]:
+    reference = next(iter(done.values()))
+    lines = [f"| | {' | '.join(column.label for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for name, result in done.items():
+        cells = [_cell(column, result[column.key], reference[column.key], result is reference) for column in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
-def rollout_markdown(report: dict[str, Any]) -> str:
-    """A page with a row per engine; the ratio is to transformers' `generate`. No table if no engine finished.
-
-    Args:
-        report (`dict[str, Any]`):
-            From [`make_report`].
-    """
-    results = report["results"]
-    done = finished(results)
-    lines = _head(report)
-    if done:
-        lines += [*_rollout_table(results), ""]
-    else:
-        lines += [f"{name}: {result['missing']}" for name, result in results.items() if "missing" in result]
-    for result in list(done.values())[:1]:
-        lines.append(f"Medians of {report['settings']['steps']} rounds. Peak memory: {result['peak_memory_kind']}.")
-    return "\n".join([*lines, *_problems(results)]) + "\n"
-
-
-def _rollout_table(results: Results) -> list[str]:
-    done = finished(results)
-    lines = ["| engine | completion tokens per s | ratio to generate | peak memory, GiB |", "|---" * 4 + "|"]
-    for name, result in results.items():
-        if name not in done:
-            lines.append(f"| {name} | {result.get('missing', 'failed')} | | |")
-            continue
-        rate = result["completion_tokens_per_second"]
-        ratio = f"{rate / done['generate']['completion_tokens_per_second']:.2f}" if "generate" in done else ""
-        lines.append(f"| {name} | {rate:.0f} | {ratio} | {result['peak_memory_bytes'] / GIB:.3g} |")
-    return lines
+def _cell(column: Column, value: float, reference: float, is_reference: bool) -> str:
+    written = f"{value:{column.spec}}"
+    if column.is_cost is None or is_reference or not value or not reference:
+        return written
+    return f"{written} ({reference / value if column.is_cost else value / reference:.2f})"

@@ -1,8 +1,8 @@
 """One arm of `leash bench step`, in a process of its own: python -m leash_trl.benchmark.training_step."""
 
-import argparse
 import json
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,7 @@ from typing import Any
 from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl.benchmark.device import PeakMemory, benchmark_device, device_name, matrix_rate
-from leash_trl.benchmark.flops import shape_of
-from leash_trl.benchmark.model import num_parameters, random_model
+from leash_trl.benchmark.model import random_model, training_flops
 from leash_trl.benchmark.scripted_rollouts import ScriptedRollouts, scripted_reward
 from leash_trl.benchmark.settings import StepSettings
 from leash_trl.benchmark.step_meter import StepMeter
@@ -57,7 +56,7 @@ def _fields(settings: StepSettings, output_dir: str, on_cpu: bool) -> dict[str, 
 
 
 def measure(settings: StepSettings, arm: str, gradients_path: Path) -> dict[str, Any]:
-    """Trains one arm and returns what it cost, as medians over the steps after the first.
+    """What training one arm costs, as medians over the steps after the first.
 
     Args:
         settings (`StepSettings`):
@@ -69,14 +68,14 @@ def measure(settings: StepSettings, arm: str, gradients_path: Path) -> dict[str,
 
     Returns:
         `dict[str, Any]`: Seconds, tokens per second, padding share, FLOP/s of model and matrices, peak memory in
-        bytes, and the lengths drawn.
+        GiB, and the lengths drawn.
     """
     device = benchmark_device()
     trainer_class, config_class, own_fields = ARMS[arm]
     tokenizer = build_tokenizer()
-    model = random_model(settings.model, settings.dtype, settings.max_length, settings.seed, device)
+    model = random_model(settings.model_name_or_path, settings.dtype, settings.max_length, settings.seed, device)
     rollouts = ScriptedRollouts(settings, tokenizer)
-    meter = StepMeter(device, shape_of(model), gradients_path)
+    meter = StepMeter(device, training_flops(model.config), gradients_path)
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_class(
             model,
@@ -89,16 +88,14 @@ def measure(settings: StepSettings, arm: str, gradients_path: Path) -> dict[str,
         meter.attach(trainer)
         memory = PeakMemory(device)
         trainer.train()
-        peak = memory.read()
+        peak = memory.read_gib()
     summary = summarise(meter.steps[1:], rollouts.lengths[1:])
     return {
         **summary,
-        "peak_memory_bytes": peak,
+        "peak_memory_gib": peak,
         "peak_memory_kind": memory.kind,
         "matrix_flops_per_second": matrix_rate(device, settings.dtype),
         "device": device_name(device),
-        "device_type": device.type,
-        "num_parameters": num_parameters(model),
         "steps": meter.steps,
     }
 
@@ -123,17 +120,7 @@ def summarise(steps: list[dict[str, float]], lengths: list[list[int]]) -> dict[s
     }
 
 
-def main() -> None:
-    """Measures the arm that the command line names and writes the result as JSON."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("settings")
-    parser.add_argument("arm", choices=ARMS)
-    parser.add_argument("gradients", type=Path)
-    parser.add_argument("result", type=Path)
-    arguments = parser.parse_args()
-    result = measure(StepSettings.load(arguments.settings), arguments.arm, arguments.gradients)
-    write_whole(arguments.result, json.dumps(result))
-
-
 if __name__ == "__main__":
-    main()
+    given, name, folder = sys.argv[1:]
+    result = measure(StepSettings(**json.loads(given)), name, Path(folder, f"{name}.pt"))
+    write_whole(Path(folder, f"{name}.json"), json.dumps(result))

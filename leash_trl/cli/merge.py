@@ -11,7 +11,7 @@ def main(argv: list[str]) -> None:
     """Runs `leash merge`."""
     parser = CommandParser(
         prog="leash merge",
-        description="Merge a LoRA or QLoRA adapter into its base model and write a whole model folder: weights, "
+        description="Merge a LoRA or QLoRA adapter into its base model and write a complete model folder: weights, "
         "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and, "
         "without the adapter's fields, leash_recipe.yaml.",
         epilog="QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the "
@@ -31,15 +31,13 @@ def main(argv: list[str]) -> None:
     folder, output_dir = Path(arguments.run), Path(arguments.output_dir)
 
     warnings.filterwarnings("ignore", category=FutureWarning)  # transformers to itself, while saving
-    from leash_trl.hub.merging import check_output, check_space, merged_model, read_adapter, write_model
+    from leash_trl.hub.merging import check_output, merged_model, write_model
 
     with user_errors():
         check_output(output_dir)
-        base = read_adapter(folder).base_model_name_or_path
         model = merged_model(folder, arguments.dtype)
-        check_space(output_dir, model)
     write_model(model, folder, output_dir)
     print(
-        f"Merged {folder} and its base {base}, which stays as it is: {model.num_parameters():,} parameters in "
-        f"{str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"
+        f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {model.num_parameters():,} "
+        f"parameters in {str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"
     )

@@ -1,31 +1,26 @@
-"""`leash plan`: memory per GPU, tokens per step and the time's split, before any GPU is asked for."""
+"""`leash plan`: memory per GPU and tokens per step of a recipe, before any GPU is asked for."""
 
 import argparse
-import json
-import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path
-from leash_trl.microbatching import loss_weights
-from leash_trl.planning import memory, rollout_memory
-from leash_trl.planning.architecture import PAPER_MODELS, read_architecture
-from leash_trl.planning.measured_rates import ARMS, Rate, read_rates
-from leash_trl.planning.micro_batches import grouped_micro_batch, stock_micro_batch
-from leash_trl.planning.settings import GIB, SHARDINGS, Settings
-from leash_trl.planning.throughput import step_size, step_time
+from leash_trl.planning import memory
+from leash_trl.planning.activations import PAPER_MODELS, read_architecture
+from leash_trl.planning.memory import GIB, SHARDINGS, Settings
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
 
 
 DEFAULT_PROMPT_LENGTH = 1024
 TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
-LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
-"""As in `leash_trl.microbatching.batch_fields`, repeated because importing it would load torch; a test compares."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,24 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--sharding", choices=SHARDINGS, default="none", help="how training is distributed; none is DDP (default)"
     )
-    parser.add_argument(
-        "--headroom", type=float, default=0.05, help="share of a GPU left to CUDA, NCCL and fragments (default: 0.05)"
-    )
     parser.add_argument("--model_config", help="the model's config.json, where the Hub is out of reach")
     parser.add_argument(
         "--prompt_length",
         type=int,
-        help="tokens of the longest prompt (default: vllm_max_model_length - max_completion_length, or 1024)",
+        help="tokens of the longest prompt (default: what vllm_max_model_length leaves of a completion, or 1024)",
     )
-    parser.add_argument(
-        "--mean_length",
-        type=int,
-        help="mean tokens of the completions of a policy update (default: max_completion_length, the worst case)",
-    )
-    parser.add_argument("--rollout_rate", type=float, help="measured completion tokens generated per second and GPU")
-    parser.add_argument("--train_rate", type=float, help="measured completion tokens trained per second and GPU")
-    parser.add_argument("--rollout_gpus", type=int, help="GPUs that generate (default: those that train)")
-    parser.add_argument("--bench", nargs="+", help="JSON files of leash bench step and leash bench rollout: the rates")
     return parser
 
 
@@ -87,71 +70,47 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     return arguments, training_args, model_args
 
 
-def load_model_config(model: str, config_file: str | None) -> dict[str, Any]:
+def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
     """
-    Content of a model's config.json: the given file, a folder's, one of the paper's models, the gym's or the Hub's.
+    A model's configuration: the given file, a folder's, one of the paper's models, the gym's or the Hub's.
 
     Raises:
-        `ValueError`: If there is no config.json to be had, or it is not JSON.
-        `FileNotFoundError`: If `config_file` does not exist.
+        `ValueError`: If there is none to be had, or it describes no model.
     """
-    folder = Path(checkpoint_path(model))
-    if config_file is not None:
-        if not Path(config_file).is_file():
-            raise FileNotFoundError(f"--model_config {config_file}: no such file")
-        return _read(Path(config_file))
-    if (folder / "config.json").is_file():
-        return _read(folder / "config.json")
-    if model in PAPER_MODELS:
-        return PAPER_MODELS[model]
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
 
+    if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
+        return AutoConfig.for_model(**PAPER_MODELS[model])
     try:
-        return _read(Path(hf_hub_download(model, "config.json")))
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
+        if config_file is not None and not Path(config_file).is_file():
+            raise FileNotFoundError("no such file")
+        return AutoConfig.from_pretrained(config_file or checkpoint_path(model))
+    except (OSError, ValueError, StrictDataclassError) as error:
+        place = f"--model_config {config_file}" if config_file else f"model_name_or_path {model!r}"
         raise ValueError(
-            f"model_name_or_path is {model!r}, but its config.json is neither in a folder of that name nor to be had "
-            f"from the Hub ({type(error).__name__}); give it with --model_config FILE"
+            f"{place}: {' '.join(str(error).split())}; give the model's config.json with --model_config FILE"
         ) from error
 
 
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}; give a model's config.json with --model_config") from error
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} holds a {type(config).__name__}; give a model's config.json with --model_config")
-    return config
+def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
+    """Whether `LengthGroupedGRPOTrainer` would move completions between micro-batches."""
+    from leash_trl.microbatching import batch_fields, loss_weights
 
-
-def reasons_against_grouping(training_args: Any, config: dict[str, Any]) -> list[str]:
-    """
-    Why `LengthGroupedGRPOTrainer` would leave completions in the micro-batches that TRL has put them in.
-
-    Args:
-        training_args (`LeashGRPOConfig`):
-            The recipe.
-        config (`dict[str, Any]`):
-            Content of the model's config.json.
-    """
     router_loss = training_args.router_aux_loss_coef
     if router_loss is None:
-        router_loss = config.get("router_aux_loss_coef", 0.0)
+        router_loss = getattr(config, "router_aux_loss_coef", 0.0)
     reasons = loss_weights.reasons_against_regrouping(
         training_args.loss_type,
         has_entropy_bonus=training_args.entropy_coef != 0 or training_args.use_adaptive_entropy,
         top_entropy_quantile=training_args.top_entropy_quantile,
         # TRL: GRPOTrainer.__init__, aux_loss_enabled
-        has_router_loss="output_router_logits" in config and router_loss != 0,
+        has_router_loss=hasattr(config, "output_router_logits") and router_loss != 0,
         use_liger_kernel=training_args.use_liger_kernel,
     )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind in LENGTH_DEPENDENT_ROPE:
-        reasons.append(f"rope_type={kind!r} follows the width of the batch")
-    return reasons
+    rope_type = (config.rope_parameters or {}).get("rope_type")
+    follows_width = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
+    return training_args.length_grouped_microbatches and not reasons and not follows_width
 
 
 def make_settings(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> Settings:
@@ -161,34 +120,27 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
         `ValueError`: If the recipe has something whose memory is not known here.
     """
     _check_known(training_args, model_args)
-    limit = training_args.vllm_max_model_length
-    longest = training_args.max_completion_length
-    prompt, mean = arguments.prompt_length, arguments.mean_length
+    limit, longest = training_args.vllm_max_model_length, training_args.generation_limit
+    prompt = arguments.prompt_length
     if prompt is None:
         prompt = limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH
     config = load_model_config(model_args.model_name_or_path, arguments.model_config)
-    architecture = read_architecture(config)
-    reasons = reasons_against_grouping(training_args, config)
     return Settings(
-        architecture=architecture,
+        architecture=read_architecture(config),
         num_gpus=arguments.num_gpus,
         gpu_memory=arguments.gpu_memory,
-        headroom=arguments.headroom,
         sharding=arguments.sharding,
         weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
         bf16=training_args.bf16,
         gradient_checkpointing=training_args.gradient_checkpointing,
         has_reference=training_args.beta != 0,
         keeps_attention_mask="flash" not in (model_args.attn_implementation or "sdpa"),
-        groups_lengths=training_args.length_grouped_microbatches and not reasons,
-        reasons_against_grouping=tuple(reasons),
+        groups_lengths=groups_lengths(training_args, config),
         per_device_train_batch_size=training_args.per_device_train_batch_size,
         gradient_accumulation_steps=training_args.gradient_accumulation_steps,
         steps_per_generation=training_args.steps_per_generation,
-        num_iterations=training_args.num_iterations,
         max_prompt_length=prompt,
         max_completion_length=longest,
-        mean_completion_length=longest if mean is None else mean,
         use_vllm=training_args.use_vllm,
         vllm_mode=training_args.vllm_mode,
         vllm_gpu_memory_utilization=training_args.vllm_gpu_memory_utilization,
@@ -218,143 +170,46 @@ def _check_known(training_args: Any, model_args: Any) -> None:
 
 def memory_lines(settings: Settings) -> list[str]:
     """The items of one GPU's memory in GiB, and their sums."""
-    training, generating = memory.peak_bytes(settings)
+    usable = (settings.usable_bytes, settings.usable_bytes)
+    rows = {**memory.items(settings), "sum": memory.peak_bytes(settings), "usable": usable}
     lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
-    for item in memory.items(settings):
-        if item.size:
-            columns = [
-                f"{item.size / GIB:12.2f}" if held else f"{'-':>12}" for held in (item.is_trained, item.is_generating)
-            ]
-            lines.append(f"{item.name:<30}{''.join(columns)}")
-    lines.append(f"{'sum':<30}{training / GIB:12.2f}{generating / GIB:12.2f}")
-    lines.append(f"{'usable':<30}{settings.usable_bytes / GIB:12.2f}{settings.usable_bytes / GIB:12.2f}")
+    for name, sizes in rows.items():
+        if any(sizes):
+            lines.append(f"{name:<30}" + "".join(f"{size / GIB:12.2f}" if size else f"{'-':>12}" for size in sizes))
     return lines
 
 
-def micro_batch_lines(settings: Settings) -> list[str]:
-    """Activations of the largest micro-batch, cut as TRL does and by tokens, with and without checkpointing."""
-    columns = ("with gradient checkpointing, GiB", "without, GiB")
-    lines = ["", f"{'largest micro-batch':<30}{'tokens':>12}{columns[0]:>35}{columns[1]:>15}"]
-    stock, grouped = stock_micro_batch(settings), grouped_micro_batch(settings)
-    batches = {"TRL's rows": stock}
-    if not settings.reasons_against_grouping:
-        batches["filled by tokens, at most"] = grouped
-    for name, batch in batches.items():
-        sizes = [memory.activation_peak(settings, batch, checkpointing) / GIB for checkpointing in (True, False)]
-        lines.append(f"{name:<30}{batch.tokens:12,.0f}{sizes[0]:35.2f}{sizes[1]:15.2f}")
-    if settings.reasons_against_grouping:
-        lines.append(f"not filled by tokens: {'; '.join(settings.reasons_against_grouping)}")
-    elif grouped.tokens < stock.tokens:
-        lines.append(
-            f"at most, if each {settings.window_completions:,} completions that are split together have a mean length "
-            f"of at most {settings.mean_completion_length:,}"
-        )
-    return lines
-
-
-def rollout_lines(settings: Settings) -> list[str]:
-    """Cache of a sequence, and how many fit into colocated vLLM's share."""
-    lengths = sorted({settings.mean_completion_length + settings.max_prompt_length, settings.vllm_max_model_length})
-    lines = [""]
-    for length in lengths if settings.use_vllm else []:
-        cache = rollout_memory.sequence_cache_bytes(settings, length) / GIB
-        line = f"cache of a sequence of {length:,} tokens: {cache:.2f} GiB"
-        if settings.is_colocated:
-            count = rollout_memory.concurrent_sequences(settings, length)
-            line += f"; an engine holds {count:,} {'sequence' if count == 1 else 'sequences'} at once"
-        lines.append(line)
-    if settings.use_vllm and not settings.is_colocated:
-        lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
-    return lines
-
-
-def step_lines(settings: Settings) -> list[str]:
-    """Completions, updates and tokens of one generation batch."""
-    size = step_size(settings)
-    return [
-        "",
-        f"generation batch: {size.completions:,} completions, {size.updates:g} policy updates of "
-        f"{size.completions_per_update:,}",
-        f"completion tokens: {size.mean_tokens:,} at the mean length {settings.mean_completion_length:,}, at most "
-        f"{size.max_tokens:,}",
-    ]
-
-
-def given_rates(arguments: argparse.Namespace, num_parameters: int) -> dict[str, Rate]:
-    """The rates that options or reports of `leash bench` give; options go first, then files in their order.
-
-    Raises:
-        `ValueError`: If an option is not positive, or a report is of another model or a CPU.
-        `FileNotFoundError`: If there is no such report.
-    """
-    options = vars(arguments)
-    for name in (*ARMS, "rollout_gpus"):
-        if options[name] is not None and not 0 < options[name] < math.inf:
-            raise ValueError(
-                f"--{name} is {options[name]:g}, but must be positive and finite; give what you have, or leave it out"
-            )
-    rates = {name: Rate(options[name], f"--{name}") for name in ARMS if options[name] is not None}
-    for path in arguments.bench or []:
-        rates = {**read_rates(path, num_parameters), **rates}
-    return rates
-
-
-def time_lines(settings: Settings, arguments: argparse.Namespace) -> list[str]:
-    """The rates, and how a step's time divides if both were given."""
-    rates = given_rates(arguments, settings.architecture.num_parameters)
+def step_lines(settings: Settings, num_iterations: int) -> list[str]:
+    """Tokens of the largest micro-batch, of the longest sequence's cache and of a generation batch."""
+    batch, limit = memory.largest_micro_batch(settings), settings.max_completion_length
+    completions, at_once = settings.generated_completions, settings.update_completions
     lines = [
-        f"{name}: {rate.value:,.1f} completion tokens per second and GPU, from {rate.source}"
-        for name, rate in rates.items()
+        f"largest micro-batch: {batch.tokens:,} tokens, {settings.per_device_train_batch_size} x {batch.length:,}"
     ]
-    if missing := [f"--{name}" for name in ARMS if name not in rates]:
-        given = "".join(f"{name} is {rate.value:,.1f}, but " for name, rate in rates.items())
-        return [*lines, f"no time: {given}no {' and no '.join(missing)} was given, nor a --bench FILE with it"]
-    if settings.use_vllm and not settings.is_colocated and arguments.rollout_gpus is None:
-        raise ValueError("--rollout_gpus is missing: with vllm_mode=server, give the number of the server's GPUs")
-    values = {name: rate.value for name, rate in rates.items()}
-    gpus = settings.num_gpus if arguments.rollout_gpus is None else arguments.rollout_gpus
-    time = step_time(settings, **values, rollout_gpus=gpus)
+    if settings.is_colocated:
+        lines.append(
+            f"vLLM holds {memory.vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens "
+            f"at once, {memory.vllm_sequence_bytes(settings) / GIB:.2f} GiB each"
+        )
+    elif settings.use_vllm:
+        lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
+    updates = num_iterations * completions / at_once
     return [
         *lines,
-        f"time: {time.rollout:,.0f} s generating ({time.rollout_share:.0%}) and {time.train:,.0f} s training for each "
-        "generation batch, at these rates; scoring, rewards and weight updates come on top",
+        f"generation batch: {completions:,} completions, {updates:g} policy updates of {at_once:,}; at most "
+        f"{completions * limit:,} tokens, {limit:,} each",
     ]
-
-
-def remedy_lines(settings: Settings) -> list[str]:
-    """What would make the run fit, as options to add, each with its larger peak in GiB."""
-    if found := memory.remedies(settings):
-        return ["these changes fit:", *(_change_line(settings, change) for change in found)]
-    if change := memory.more_gpus(settings):
-        completions = step_size(replace(settings, **change)).completions
-        return [
-            "no change of up to three fields makes it fit on these GPUs; take more GPUs with --sharding fsdp:",
-            f"{_change_line(settings, change)}, {completions:,} completions a generation batch",
-        ]
-    return [
-        "no change of up to three fields makes it fit, nor do eight times as many GPUs: take GPUs with more memory, "
-        "or a smaller model"
-    ]
-
-
-def _change_line(settings: Settings, change: dict[str, Any]) -> str:
-    peak = max(memory.peak_bytes(replace(settings, **change))) / GIB
-    return f"  {' '.join(_as_option(name, value) for name, value in change.items())}: {peak:.1f} GiB"
-
-
-def _as_option(name: str, value: Any) -> str:
-    """The change as an option to add to the command."""
-    options = {
-        "keeps_attention_mask": "--attn_implementation flash_attention_2",
-        "groups_lengths": "--length_grouped_microbatches true",
-    }
-    return options.get(name, f"--{name} {str(value).lower() if isinstance(value, bool) else value}")
 
 
 def verdict_lines(settings: Settings) -> list[str]:
-    """Whether the run fits, and if so how tightly; if not, why and what would help."""
+    """Whether the run fits, and if so how tightly; if not, why, and what each change would make of it."""
     if reason := memory.refusal(settings):
-        return [f"does not fit: {reason}", *remedy_lines(settings)]
+        lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
+        for options, changed in memory.changes(settings).items():
+            if memory.spare_bytes(changed) > memory.spare_bytes(settings):
+                peak = max(memory.peak_bytes(changed)) / GIB
+                lines.append(f"  {options}: {peak:.1f} GiB{', fits' if memory.fits(changed) else ''}")
+        return [*lines, "otherwise take more GPUs with --sharding fsdp, or GPUs with more memory"]
     spare = memory.spare_bytes(settings)
     if spare < TIGHT_SHARE * settings.usable_bytes:
         return [f"fits, with only {spare / GIB:.1f} GiB to spare: the estimate was checked on CPUs only"]
@@ -373,14 +228,11 @@ def main(argv: list[str]) -> int:
     with user_errors():
         arguments, training_args, model_args = parse(argv)
         settings = make_settings(arguments, training_args, model_args)
-        times = time_lines(settings, arguments)
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters on {gpus} of "
         f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {precision(settings, model_args.dtype)}\n"
     )
-    lines = memory_lines(settings) + micro_batch_lines(settings) + rollout_lines(settings) + step_lines(settings)
-    if arguments.mean_length is None:
-        lines.append("no --mean_length: the worst case, every completion at the limit")
-    print("\n".join([*lines, *times, "", *verdict_lines(settings)]))
+    steps = step_lines(settings, training_args.num_iterations)
+    print("\n".join([*memory_lines(settings), "", *steps, "", *verdict_lines(settings)]))
     return 0 if memory.fits(settings) else 1

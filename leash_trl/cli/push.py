@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
@@ -12,10 +13,10 @@ def build_parser() -> argparse.ArgumentParser:
     """Parser of `leash push`."""
     parser = CommandParser(
         prog="leash push",
-        description="Puts a run on the Hugging Face Hub: the model with the state of length control, its recipe and a "
-        "model card that shows method, target, training curves and, with --evaluation, accuracy and tokens. Each "
-        "commit is whole. Stopped or failed, the same command goes on: what the Hub has is not sent again. Log in "
-        "with `hf auth login` or set HF_TOKEN.",
+        description="Put a run on the Hugging Face Hub in one commit: the model with the state of length control, its "
+        "recipe, and a model card that shows method, target, training curves and, with --evaluation, accuracy and "
+        "tokens. If it stops or fails, give the same command again: what the Hub has is not sent again. Log in with "
+        "`hf auth login` or set HF_TOKEN.",
     )
     parser.add_argument("run", help="output folder of leash train, one of its checkpoints, or of leash merge")
     parser.add_argument("--repo", help="repository on the Hub, owner/name; it is made if it is missing")
@@ -42,61 +43,62 @@ def main(argv: list[str]) -> None:
     if arguments.baseline is not None and arguments.evaluation is None:
         raise UserError("--baseline is what --evaluation is compared with; give both")
 
-    from leash_trl.hub.publishing import check_model, local_base_model, run_commits, write_card
+    from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, run_files
+    from leash_trl.hub.model_card import write_curves, write_model_card
+    from leash_trl.hub.repository import PATIENT, HubRepository, what_went_wrong, with_attempts
+    from leash_trl.hub.run_record import check_model, load_run_record, local_base_model
 
     with user_errors():
         check_model(folder)
-        results, baseline = _load(arguments.evaluation), _load(arguments.baseline)
-        if results is not None:
-            _check_same_model(results, folder, arguments.repo)
-        write_card(folder, arguments.repo, results, baseline)
-        commits = run_commits(folder, arguments.checkpoints, results)
-    if (base := local_base_model(folder)) is not None:
+        evaluation = None if arguments.evaluation is None else _evaluation(arguments, folder)
+        record = load_run_record(folder)
+        name = (arguments.repo or folder.resolve().name).split("/")[-1]
+        write_curves(folder, record, name)
+        write_model_card(folder, record, name, arguments.repo, evaluation)
+        files: dict[str, Path | bytes] = {**run_files(folder, arguments.checkpoints)}
+        base = local_base_model(folder)
+    if base is not None:
         print(
             f"Others cannot load this adapter: its base model is the folder {base} of this machine. "
-            f"leash merge {folder} makes a whole model.",
+            f"leash merge {folder} makes a complete model.",
             file=sys.stderr,
         )
-    for commit in commits:
-        print(f"{commit.message}: {len(commit.files)} files, {commit.num_bytes / 1e6:,.1f} MB")
-        if arguments.dry_run:
-            print("\n".join(f"  {name}" for name in sorted(commit.files)))
+    if evaluation is not None and evaluation.results_file is not None:
+        files[EVAL_RESULTS_FILE] = evaluation.results_file.encode()
+    num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
+    print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
     if arguments.dry_run:
+        print("\n".join(f"  {name}" for name in sorted(files)))
         print(f"Nothing was pushed. The model card is {folder / 'README.md'}.")
         return
-    _push(arguments, commits)
-
-
-def _load(folder: str | None):
-    from leash_trl.evaluation.results import load_results
-
-    return None if folder is None else load_results(folder)
-
-
-def _check_same_model(results, folder: Path, repo: str | None) -> None:
-    """An evaluation of another model would put its numbers on this one's card."""
-    model = results.run["model"]
-    evaluated = Path(model)
-    is_same = (
-        evaluated.resolve() == folder.resolve() if evaluated.exists() else evaluated.name == folder.resolve().name
-    )
-    if model != repo and not is_same:
-        raise ValueError(
-            f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
-            f"leash eval --model_name_or_path {folder}"
-        )
-
-
-def _push(arguments: argparse.Namespace, commits: list) -> None:
-    from leash_trl.hub.publishing import push_commits
-    from leash_trl.hub.repository import HubRepository, what_went_wrong
-
     repository = HubRepository(arguments.repo, revision=arguments.revision)
     try:
         repository.create(private=arguments.private or None)
-        for url in push_commits(repository, commits):
-            print(url)
+        print(with_attempts(partial(repository.commit, files, "Upload model"), PATIENT).commit_url)
     except Exception as error:  # the Hub and the network have many ways to say no
         raise UserError(
             f"pushing to {arguments.repo} failed ({what_went_wrong(error)}); the same command goes on"
         ) from error
+
+
+def _evaluation(arguments: argparse.Namespace, folder: Path):
+    """The evaluation as the Hub shows it; one of another model would put its numbers on this one's card."""
+    from leash_trl.evaluation.export import summary_markdown
+    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
+    from leash_trl.evaluation.results import load_results
+    from leash_trl.hub.model_card import Evaluation
+
+    results = load_results(arguments.evaluation)
+    model = results.run["model"]
+    evaluated, pushed = Path(model), folder.resolve()
+    is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
+    if model != arguments.repo and not is_same:
+        raise ValueError(
+            f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
+            f"leash eval --model_name_or_path {folder}"
+        )
+    baseline = None if arguments.baseline is None else load_results(arguments.baseline)
+    table = summary_markdown(results, baseline)
+    if not hub_benchmarks(results):
+        return Evaluation(table)
+    return Evaluation(table, model_card_results(results), hub_eval_results(results))

@@ -313,7 +313,7 @@ def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems
     """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
     from transformers import AutoTokenizer
 
-    from leash_trl.engines.endings import check_chat_template
+    from leash_trl.engines.chat_template import check_chat_template
 
     tokenizer = AutoTokenizer.from_pretrained(
         checkpoint_path(arguments.model_name_or_path), revision=arguments.revision

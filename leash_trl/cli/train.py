@@ -35,14 +35,15 @@ from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, recipe_with_t
 from leash_trl.cli.errors import UserError, check_writable, failure_line, refuse, user_errors
 from leash_trl.cli.progress import LeashProgressCallback
 from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, check_values, read_recipe, recipe_path
-from leash_trl.cli.training_checks import check_splits, check_training_data
+from leash_trl.cli.training_checks import check_solutions, check_splits
 from leash_trl.cli.training_options import check_options, size_help
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS
 from leash_trl.engines.checkpoint_path import has_chat_template
-from leash_trl.engines.endings import TEMPLATE_FAULTS
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
+from leash_trl.trainer.advice import advise
 from leash_trl.trainer.checked_rewards import RewardError
 from leash_trl.trainer.checks import check_vllm
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -311,7 +312,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         dataset = load_training_data(script_args, dataset_args, training_args.eval_strategy != "no", has_template)
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
-    check_training_data(train_dataset, reward_funcs, training_args, script_args.rollout_func)
+    check_solutions(train_dataset, reward_funcs)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -368,7 +369,7 @@ def run_training(
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
-        trainer.recipe = recipe
+        trainer.publishing.recipe = recipe
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
@@ -385,7 +386,8 @@ def run_training(
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
     try:
-        trainer.push_to_hub(dataset_name=dataset_name)
+        with advise(trainer.args):
+            trainer.push_to_hub(dataset_name=dataset_name)
     except Exception as error:
         if failure_line(error) is not None:  # it was saving that failed
             raise
@@ -413,7 +415,8 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = parse(argv)
     try:
-        trainer = run_training(*arguments, recipe=recipe)
+        with advise(arguments[1]):  # what is saved at the end, too
+            trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:
         is_debugging = arguments[1].log_level == "debug"
         if is_debugging and isinstance(error, UserError):
@@ -424,6 +427,6 @@ def main(argv: list[str]) -> int:
         return 1
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
-    if trainer.hub_pushes is not None:
-        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {trainer.hub_pushes.report}")
+    if (pushes := trainer.publishing.pushes) is not None:
+        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {pushes.report}")
     return 0

@@ -1,11 +1,10 @@
-"""What `leash train` looks at before it loads a model: splits, columns, size and golds of the data."""
+"""What `leash train` looks at before it loads a model, beside what the trainer does: splits and golds of the data."""
 
 from datasets import IterableDataset
 from trl import ScriptArguments
 
 from leash_trl.rewards import lenient_math_reward, math_reward
 from leash_trl.rewards.grading import fault_list, unreadable_solutions
-from leash_trl.trainer.checks import check_columns, check_size, known_columns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -19,25 +18,9 @@ def check_splits(dataset, script_args: ScriptArguments, training_args: LeashGRPO
             raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
 
 
-def check_training_data(
-    dataset, reward_funcs: list, training_args: LeashGRPOConfig, rollout_func: str | None = None
-) -> None:
-    """Raises `ValueError` for data that cannot be trained on: columns, number of rows, golds.
-
-    `rollout_func` is the name of one, which may give the reward functions what the data lacks.
-    """
-    check_columns(known_columns(dataset), reward_funcs, rollout_func)
-    check_size(dataset, training_args)
-    _check_solutions(dataset, reward_funcs)
-
-
-def _grades_mathematics(reward_funcs: list) -> bool:
-    return math_reward in reward_funcs or lenient_math_reward in reward_funcs
-
-
-def _check_solutions(dataset, reward_funcs: list) -> None:
-    """A gold that the grader cannot read would leave its samples unscored in every epoch."""
-    if not _grades_mathematics(reward_funcs) or isinstance(dataset, IterableDataset):
+def check_solutions(dataset, reward_funcs: list) -> None:
+    """Raises `ValueError` if the grader cannot read a gold, which would leave its samples unscored in every epoch."""
+    if isinstance(dataset, IterableDataset) or not any(f in reward_funcs for f in (math_reward, lenient_math_reward)):
         return
     if "solution" not in dataset.column_names:  # a rollout function or a transform gives it
         return

@@ -21,36 +21,21 @@ def is_blank(row: Mapping[str, Any]) -> bool:
         >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
         [True, True, True, False]
     """
-    prompt = row["prompt"]
-    if not prompt or not isinstance(prompt, list):
-        return _is_empty(prompt)
-    if not _is_empty(prompt[-1].get("content")) or prompt[-1].get("tool_calls"):
-        return False
-    return not (row.get("images") or row.get("image"))
-
-
-def _is_empty(content: Any) -> bool:
+    content = row["prompt"]
+    if content and isinstance(content, list):
+        if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
+            return False
+        content = content[-1].get("content")
     return not (content.strip() if isinstance(content, str) else content)
 
 
 def check_not_blank(dataset: "Dataset") -> None:
-    """Sees to it that every prompt is text or messages, and asks something.
-
-    Args:
-        dataset (`Dataset`):
-            Rows with a column `prompt`.
-
-    Raises:
-        `ValueError`: If one is or does not; it names the first such row.
-    """
+    """Raises `ValueError` if a prompt is neither text nor messages, or asks nothing; it names the first such row."""
     for row, prompt in enumerate(dataset["prompt"]):
+        is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
         # pictures take long to read
-        if not _is_text_or_messages(prompt) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+        if not (is_messages or isinstance(prompt, str)) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {blank_problem(prompt)}")
-
-
-def _is_text_or_messages(prompt: Any) -> bool:
-    return isinstance(prompt, str) or (isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt))
 
 
 def blank_problem(prompt: Any) -> str:

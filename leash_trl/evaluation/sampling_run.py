@@ -12,7 +12,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from leash_trl.engines.endings import check_chat_template
+from leash_trl.engines.chat_template import check_chat_template
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
 from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
 from leash_trl.evaluation.resuming import mend_samples

@@ -1,1 +1,1 @@
-"""Checkpoints on the Hub: recipe, model card, commits. What a run pushes and how; not how it trains."""
+"""What goes with a model to the Hub and back: recipe, model card, commits, downloads; and the merging of adapters."""

@@ -1,15 +1,19 @@
-"""What of a checkpoint, and of a run, goes where in a repository."""
+"""Which files of a run go to the Hub, and where in the repository they go."""
 
-import os
-import shutil
+import re
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
-from leash_trl.checkpoints.completeness import ENTROPY_FILE, REFERENCE_FILE
-from leash_trl.hub.model_card import CARD_FILE, CURVES_FILE
+from leash_trl.checkpoints.completeness import (
+    ENTROPY_FILE,
+    REFERENCE_FILE,
+    last_whole_checkpoint,
+    whole_checkpoints,
+)
 
 
-# what only resuming needs; the rest of a checkpoint is the model
+# only resuming needs these; the rest of a checkpoint is the model
 TRAINING_STATE = (
     "optimizer*",
     "scheduler.pt",
@@ -25,83 +29,82 @@ TRAINING_STATE = (
 )
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
 EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
-# of another model, where a push does not bring them: a reader would take them for parts of this one
-MODEL_PATTERNS = (
-    "*.safetensors",
-    "*.safetensors.index.json",
-    "pytorch_model*.bin*",
-    "adapter_config.json",
-    EVAL_RESULTS_FILE,
-)
-EVENTS_FOLDER = "runs"  # where transformers puts TensorBoard's event files
+# beside the evaluation's results, a push of a model deletes these where it does not bring them
+MODEL_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_config.json")
+EVENTS_FOLDER = "runs"  # transformers puts TensorBoard's event files here, and the Hub shows them from here
+LAST_CHECKPOINT = "last-checkpoint"
+CHECKPOINT_FOLDER = re.compile(r"(last-checkpoint|checkpoint-\d+)/")
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """What of a run's or checkpoint's folder belongs at the root of a repository, by path there."""
-    return {name: path for name, path in _files(folder) if not _matches(name, (*TRAINING_STATE, *NOT_PUSHED))}
+    """The files of a run's or a checkpoint's folder that go to the root of a repository, by path there."""
+    return {name: path for name, path in _files(folder).items() if not _matches(name, TRAINING_STATE + NOT_PUSHED)}
 
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
-    """All of a checkpoint, by path in the repository."""
-    return {f"{path_in_repo}/{name}": path for name, path in _files(folder)}
+    """All files of a checkpoint, by path in the repository."""
+    files = _files(folder).items()
+    return {f"{path_in_repo}/{name}": path for name, path in files if not _matches(name, (EVENTS_FOLDER,))}
 
 
-def event_files(folder: Path) -> dict[str, Path]:
-    """TensorBoard's event files in a run's folder, which the Hub shows, by path in the repository."""
-    return {f"{EVENTS_FOLDER}/{name}": path for name, path in _files(folder / EVENTS_FOLDER) if "tfevents" in name}
+def run_files(folder: Path, checkpoints: str = "none") -> dict[str, Path]:
+    """What `leash push` sends of a run: its model and, where asked, its complete checkpoints.
+
+    Args:
+        folder (`Path`):
+            Output folder of a run, or one of its checkpoints.
+        checkpoints (`str`, *optional*, defaults to `"none"`):
+            `"all"` adds every complete checkpoint under its own name, `"last"` the newest as `last-checkpoint`.
+
+    Returns:
+        `dict[str, Path]`: Local files by path in the repository.
+
+    Raises:
+        `ValueError`: If a checkpoint is asked for and there is none.
+    """
+    files = model_files(folder)
+    if checkpoints == "none":
+        return files
+    last = last_whole_checkpoint(folder)
+    if checkpoints == "last":
+        return files | checkpoint_files(last, LAST_CHECKPOINT)
+    for checkpoint in whole_checkpoints(folder):
+        files |= checkpoint_files(checkpoint, checkpoint.name)
+    return files
 
 
-def _files(folder: Path) -> list[tuple[str, Path]]:
-    return [(path.relative_to(folder).as_posix(), path) for path in sorted(folder.rglob("*")) if path.is_file()]
+def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
+    """Files of a repository that a push deletes: those of the model or the checkpoint that it replaces.
+
+    Args:
+        in_repo (`Iterable[str]`):
+            Paths of the files that the repository has.
+        files (`Collection[str]`):
+            Paths of the files that the push brings.
+
+    Example:
+        >>> stale_files(["adapter_config.json", "notes.txt", "old/model.safetensors"], ["model.safetensors"])
+        ['adapter_config.json']
+        >>> stale_files(["last-checkpoint/optimizer.pt"], ["last-checkpoint/model.safetensors"])
+        ['last-checkpoint/optimizer.pt']
+    """
+    folders = tuple({match[0] for name in files if (match := CHECKPOINT_FOLDER.match(name))})
+    has_model = any(map(_is_of_model, files))
+    return [
+        name
+        for name in in_repo
+        if name not in files and (name.startswith(folders) or (has_model and _is_of_model(name)))
+    ]
+
+
+def _is_of_model(name: str) -> bool:
+    return name == EVAL_RESULTS_FILE or ("/" not in name and _matches(name, MODEL_PATTERNS))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether the first part of a path matches."""
     return any(fnmatch(name.split("/")[0], pattern) for pattern in patterns)
-
-
-def is_replaced(name: str, patterns: tuple[str, ...]) -> bool:
-    """Whether a push that does not bring a file of the repository takes it away.
-
-    Example:
-        >>> is_replaced("model.safetensors", MODEL_PATTERNS), is_replaced("old/model.safetensors", MODEL_PATTERNS)
-        (True, False)
-        >>> is_replaced("last-checkpoint/optimizer.pt", ("last-checkpoint/*",))
-        True
-    """
-    return any(fnmatch(name, pattern) and ("/" in pattern) == ("/" in name) for pattern in patterns)
-
-
-def take_snapshot(checkpoint: Path, events: Path, snapshot: Path) -> None:
-    """Copies a checkpoint, and a run's event files, to where nothing deletes or changes them while they are pushed.
-
-    The checkpoint's files become hard links, which take no room; real copies where the file system has none. To be
-    called from the thread that trains, which is the one that deletes checkpoints (`save_total_limit`).
-
-    Args:
-        checkpoint (`Path`):
-            The checkpoint.
-        events (`Path`):
-            The run's folder. Its event files are copied, for they grow.
-        snapshot (`Path`):
-            Folder to make, on the same disk; the caller removes it.
-
-    Raises:
-        `FileNotFoundError`: If the checkpoint is gone.
-    """
-    shutil.rmtree(snapshot, ignore_errors=True)
-    shutil.copytree(checkpoint, snapshot, copy_function=_link)
-    for name, path in event_files(events).items():
-        (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, snapshot / name)
-
-
-def _link(source: str, destination: str) -> None:
-    try:
-        os.link(source, destination)
-    except OSError:
-        shutil.copy2(source, destination)
-
-
-def card_files(folder: Path) -> list[Path]:
-    """The model card and its picture, of those that are there."""
-    return [path for name in (CARD_FILE, CURVES_FILE) if (path := folder / name).is_file()]

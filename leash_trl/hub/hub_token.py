@@ -1,4 +1,4 @@
-"""A Hub token that leaves no trace in files and logs."""
+"""The user's Hub token: kept out of files, logs and error messages."""
 
 import re
 from pathlib import Path
@@ -36,7 +36,7 @@ class HubToken(str):
 
 
 def without_token(text: str, token: str | None = None) -> str:
-    """The text with the token, and whatever looks like one, replaced.
+    """The text with the token, and with everything that looks like one, replaced.
 
     HTTP libraries quote a malformed header, `Authorization` included, in their errors.
 
@@ -50,29 +50,24 @@ def without_token(text: str, token: str | None = None) -> str:
 
 
 def tokens_in(mapping: Any) -> list[str]:
-    """Keys of a mapping under which Hub tokens stand, whatever kind of mapping or text it is.
+    """Keys of a mapping whose values hold a Hub token; a text counts as one value, `None` as none.
 
     Example:
         >>> tokens_in({"token": "hf_" + "x" * 20, "revision": "main"})
         ['token']
-        >>> tokens_in(None)
-        []
     """
     values = mapping if isinstance(mapping, dict) else {"its text": mapping}
     return [str(key) for key, value in values.items() if isinstance(value, str) and TOKEN_PATTERN.search(value)]
 
 
 def check_no_token(files: dict[str, Path | bytes], token: str | None) -> None:
-    """Sees to it that no file about to be pushed holds the token.
+    """Raises `ValueError` if a file that is about to be pushed holds the token.
 
     Args:
         files (`dict[str, Path | bytes]`):
-            Content, or where it lies, by path in the repository.
+            Content, or the local file, by path in the repository.
         token (`str`, *optional*):
             The token that is going to push them.
-
-    Raises:
-        `ValueError`: If one of them holds it.
     """
     if not token or not token.strip():
         return

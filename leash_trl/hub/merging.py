@@ -1,4 +1,4 @@
-"""An adapter (LoRA, QLoRA, DoRA) merged into its base model: a whole model folder that loads without PEFT."""
+"""An adapter (LoRA, QLoRA, DoRA) merged into its base model: a complete model folder that loads without PEFT."""
 
 import os
 import re
@@ -15,7 +15,6 @@ from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.hub.run_record import ADAPTER_FILE
 
 
-GIB = 2**30
 TOKENIZER_FILES = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -34,43 +33,7 @@ COMPANIONS = (
 )
 # fields of TRL's ModelConfig that make adapters or quantise the base
 ADAPTER_FIELD = re.compile("use_peft|use_rslora|use_dora|lora_|load_in_|bnb_|use_bnb_")
-FIELD_START = re.compile(r"^(?=[^\s-])", re.MULTILINE)  # what goes on is indented, or items of a list
-
-
-def read_adapter(folder: Path) -> PeftConfig:
-    """Configuration of the adapter in a run's or checkpoint's folder.
-
-    Args:
-        folder (`Path`):
-            Folder with `adapter_config.json` and the adapter's weights.
-
-    Raises:
-        `ValueError`: If there is no such folder, or it holds no whole adapter that can be merged.
-    """
-    if not folder.is_dir():
-        raise ValueError(
-            f"no such folder: {str(folder)!r}; give a run that was trained with use_peft, or a checkpoint"
-        )
-    if not (folder / ADAPTER_FILE).is_file():
-        raise ValueError(f"{folder} holds no adapter ({ADAPTER_FILE}); {_instead_of(folder)}")
-    if not any((folder / f"adapter_model.{suffix}").is_file() for suffix in ("safetensors", "bin")):
-        raise ValueError(f"{folder} holds no adapter_model.safetensors, only {ADAPTER_FILE}; take another checkpoint")
-    config = PeftConfig.from_pretrained(str(folder))
-    if config.is_prompt_learning:
-        raise ValueError(
-            f"{folder} holds an adapter of type {config.peft_type.value}, whose virtual tokens are no part of a "
-            "model's weights; only LoRA and its like can be merged"
-        )
-    return config
-
-
-def _instead_of(folder: Path) -> str:
-    if (folder / "config.json").is_file():
-        return "it is a whole model already, and needs no merging"
-    checkpoints = sorted(folder.glob(f"checkpoint-*/{ADAPTER_FILE}"), key=os.path.getmtime)
-    if checkpoints:
-        return f"its run has not ended: merge a checkpoint, such as {checkpoints[-1].parent}"
-    return "give a run that was trained with use_peft, or a checkpoint"
+FIELD_START = re.compile(r"^(?=[^\s-])", re.MULTILINE)  # continuation lines are indented, or items of a list
 
 
 def check_output(output_dir: Path) -> None:
@@ -81,34 +44,22 @@ def check_output(output_dir: Path) -> None:
         raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
 
 
-def check_space(output_dir: Path, model: PreTrainedModel) -> None:
-    """Raises `ValueError` where a model's weights are more than the disk of `output_dir` has left."""
-    existing = next(path for path in (output_dir, *output_dir.resolve().parents) if path.is_dir())
-    needed, free = model.get_memory_footprint(), shutil.disk_usage(existing).free
-    if needed > free:
-        raise ValueError(
-            f"--output_dir {output_dir} is on a disk with {free / GIB:.1f} GiB left, but the model takes "
-            f"{needed / GIB:.1f} GiB; make room, choose another disk, or a smaller --dtype"
-        )
-
-
 def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
     r"""Base model of an adapter with the adapter merged into its weights, on the CPU.
 
     `W + scaling * B A` for every adapted matrix, added in the type of the weights. The base model is loaded as it is
-    stored, also where training had quantised it (QLoRA).
+    stored, also if training had quantised it (QLoRA).
 
     Args:
         folder (`Path`):
-            Folder of the adapter, see [`read_adapter`].
+            Folder with `adapter_config.json` and the adapter's weights.
         dtype (`str`, *optional*, defaults to `"auto"`):
             Type of the weights, such as `"bfloat16"`; `"auto"` is the base model's own.
 
     Raises:
         `ValueError`: If there is no adapter, or its base model cannot be loaded or is stored quantised.
     """
-    adapter = read_adapter(folder)
-    path, revision = str(adapter.base_model_name_or_path), adapter.revision
+    path, revision = _base(folder)
     remedy = f"put another name or folder into base_model_name_or_path of {folder / ADAPTER_FILE}"
     try:
         if "quantization_config" in AutoConfig.from_pretrained(path, revision=revision).to_dict():
@@ -122,14 +73,30 @@ def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
     return PeftModel.from_pretrained(base, str(folder)).merge_and_unload(safe_merge=True)
 
 
+def _base(folder: Path) -> tuple[str, str | None]:
+    """Name or folder of an adapter's base model, and its revision."""
+    if not folder.is_dir():
+        raise ValueError(f"no such folder: {str(folder)!r}; give a run that was trained with use_peft")
+    if not (folder / ADAPTER_FILE).is_file():
+        checkpoints = sorted(folder.glob(f"checkpoint-*/{ADAPTER_FILE}"), key=os.path.getmtime)
+        remedy = "give a run that was trained with use_peft, or a checkpoint"
+        if (folder / "config.json").is_file():
+            remedy = "it is a complete model already, and needs no merging"
+        elif checkpoints:
+            remedy = f"its run has not ended: merge a checkpoint, such as {checkpoints[-1].parent}"
+        raise ValueError(f"{folder} holds no adapter ({ADAPTER_FILE}); {remedy}")
+    config = PeftConfig.from_pretrained(str(folder))
+    return str(config.base_model_name_or_path), config.revision
+
+
 def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
     """Writes a merged model, and beside it what its run's folder holds beside the adapter.
 
-    Tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json` are copied; a
-    tokenizer that is not there is the base model's. `leash_recipe.yaml` loses the fields that make an adapter or
+    Tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json` are copied; if
+    there is no tokenizer, the base model's is taken. `leash_recipe.yaml` loses the fields that make an adapter or
     quantise the base, so that resuming with it trains the merged weights; `model_name_or_path` stays the base model's,
     which has the same architecture, and is the reference of a KL penalty as before. All is written into
-    `<output_dir>.partial` first and renamed at the end, so a folder named `output_dir` is whole whenever it is there.
+    `<output_dir>.partial` first and renamed at the end, so a folder named `output_dir` is always complete.
 
     Args:
         model (`PreTrainedModel`):
@@ -152,7 +119,6 @@ def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
         _copy_companions(folder, partial)
         if not any(path for pattern in TOKENIZER_FILES for path in partial.glob(pattern)):
             AutoTokenizer.from_pretrained(model.name_or_path).save_pretrained(partial)
-        _flush(partial)
         if output_dir.is_dir():
             output_dir.rmdir()
         partial.rename(output_dir)
@@ -167,17 +133,5 @@ def _copy_companions(folder: Path, target: Path) -> None:
         else:
             shutil.copyfile(path, target / path.name)
     if (recipe := folder / RECIPE_FILE).is_file():
-        (target / RECIPE_FILE).write_text(_without_adapter(recipe.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _without_adapter(recipe: str) -> str:
-    """The fields of a recipe that hold for a whole model, its comments and their order kept."""
-    return "".join(part for part in FIELD_START.split(recipe) if not ADAPTER_FIELD.match(part))
-
-
-def _flush(folder: Path) -> None:
-    """Onto the disk, before the folder's new name says that it is whole."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+        fields = FIELD_START.split(recipe.read_text(encoding="utf-8"))  # comments and their order are kept
+        (target / RECIPE_FILE).write_text("".join(x for x in fields if not ADAPTER_FIELD.match(x)), encoding="utf-8")

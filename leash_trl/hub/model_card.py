@@ -1,132 +1,119 @@
-"""The model card of a run: what it was trained with, how training went, how it scores, and how to go on from it."""
+"""The model card of a run: what made the model, how training went, how it scores, and how to train on."""
 
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
-import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from leash_trl import __version__
 from leash_trl.files import write_whole
-from leash_trl.hub.recipe import RECIPE_FILE, package_versions, recipe_yaml
+from leash_trl.hub.recipe import RECIPE_FILE, recipe_yaml
 from leash_trl.hub.run_record import RunRecord
 
-
-if TYPE_CHECKING:
-    from leash_trl.evaluation.results import RunResults
 
 logger = logging.getLogger(__name__)
 
 CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
 MARKER = "<!-- Written by leash_trl, which leaves a card without this line alone. -->"
-# cards that tools write to be replaced: ours, TRL's, PEFT's form
+# cards that tools write and that may be replaced: ours, TRL's, PEFT's form
 GENERATED_CARDS = (MARKER, "It has been trained using [TRL]", "[More Information Needed]")
 BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Biases, Trackio and Comet
-LEASH_TAG = "leash"
-GENERATED = "leash/generated_tokens"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation adds to a model's repository.
+
+    Args:
+        table (`str`):
+            Markdown for the card.
+        entries (`Sequence[EvalResult]`, *optional*):
+            Metadata of the card, for complete benchmarks of the Hub.
+        results_file (`str`, *optional*):
+            Content of `.eval_results/leash_trl.yaml`, for the same benchmarks.
+    """
+
+    table: str
+    entries: Sequence[EvalResult] = ()
+    results_file: str | None = None
 
 
 def write_model_card(
     folder: str | Path,
     record: RunRecord,
-    model_name: str,
+    name: str,
     repo_id: str | None = None,
-    results: "RunResults | None" = None,
-    baseline: "RunResults | None" = None,
+    evaluation: Evaluation | None = None,
+    tags: Sequence[str] = (),
 ) -> None:
-    """Writes the card into a folder, over one that a tool has written, whose metadata and links to trackers it keeps.
+    """Writes the card into a folder; of a card that a tool has written there, metadata and links to trackers are kept.
 
     A card that somebody wrote by hand is left alone, with a warning.
 
     Args:
         folder (`str` or `Path`):
-            The model's folder. Where `training_curves.png` lies in it, the card shows it.
+            The model's folder. If `training_curves.png` lies in it, the card shows it.
         record (`RunRecord`):
             What is known of the run.
-        model_name (`str`):
+        name (`str`):
             Title.
         repo_id (`str`, *optional*):
             Repository on the Hub; without it, the card's examples name the folder.
-        results (`RunResults`, *optional*):
-            Evaluation of this model, of `leash eval`: a table and, for whole benchmarks of the Hub, metadata.
-        baseline (`RunResults`, *optional*):
-            Evaluation of the model that this one is compared with, on the same problems.
-
-    Raises:
-        `ValueError`: If `results` and `baseline` are not of the same problems.
+        evaluation (`Evaluation`, *optional*):
+            How the model scores.
+        tags (`Sequence[str]`, *optional*):
+            Further tags of the metadata.
     """
     folder = Path(folder)
-    if is_handwritten(folder):
-        logger.warning("%s is not ours to replace; delete it for a new card", folder / CARD_FILE)
+    path = folder / CARD_FILE
+    old = ModelCard.load(path, ignore_metadata_errors=True) if path.is_file() else ModelCard("---\n{}\n---\n")
+    if path.is_file() and not any(sign in old.content for sign in GENERATED_CARDS):
+        logger.warning("%s is not ours to replace; delete it for a new card", path)
         return
-    old = _card_there(folder)
-    data = _metadata(old, record, model_name, results)
+    data = _metadata(old, record, name, evaluation, tags)
     text = _template().render(
         record=record,
-        name=model_name,
+        name=name,
         repo_id=repo_id,
         folder=folder,
         base_model=data.base_model,
         start=Path(str(record.recipe.get("model_name_or_path") or "a model")).name,
-        question=json.dumps(prompt_example(record.recipe), ensure_ascii=False),
-        paper=_paper(record),
+        question=json.dumps(_question(record.recipe), ensure_ascii=False),
+        paper={} if record.method is None else record.method.paper(),
         facts=training_facts(record),
         badges=BADGE.findall(old.content),
-        evaluation=_evaluation(results, baseline),
-        has_curves=(folder / CURVES_FILE).is_file(),
-        curves=CURVES_FILE,
+        evaluation=evaluation,
+        curves=CURVES_FILE if (folder / CURVES_FILE).is_file() else None,
         recipe_file=RECIPE_FILE,
         recipe=recipe_yaml(record.recipe),
         has_data={"dataset_name", "datasets"} & record.recipe.keys(),
-        more_steps=2 * record.state.get("global_step", 0),
         marker=MARKER,
-        versions={"leash-trl": __version__, **package_versions()},
     )
-    write_whole(folder / CARD_FILE, f"---\n{data.to_yaml()}\n---\n\n{text}")
+    write_whole(path, f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
-def is_handwritten(folder: Path) -> bool:
-    """Whether a folder holds a card that no tool has written."""
-    path = folder / CARD_FILE
-    return path.is_file() and not any(sign in path.read_text(encoding="utf-8") for sign in GENERATED_CARDS)
-
-
-def _card_there(folder: Path) -> ModelCard:
-    path = folder / CARD_FILE
-    if not path.is_file():
-        return ModelCard("---\n{}\n---\n")
-    try:
-        return ModelCard(path.read_text(encoding="utf-8"), ignore_metadata_errors=True)
-    except (ValueError, yaml.YAMLError):
-        return ModelCard("---\n{}\n---\n")
-
-
-def _metadata(old: ModelCard, record: RunRecord, model_name: str, results: "RunResults | None") -> ModelCardData:
-    kept: dict[str, Any] = {
-        name: value
-        for name, value in old.data.to_dict().items()  # type: ignore[no-untyped-call]
-        if name not in ("model-index", "licence")
-    }
-    tags = dict.fromkeys(
-        [*(kept.get("tags") or ["generated_from_trainer", "trl"]), LEASH_TAG, str(record.state["method"])]
-    )
-    base_model = kept.get("base_model") or _hub_id(record.recipe.get("model_name_or_path"))
+def _metadata(
+    old: ModelCard, record: RunRecord, name: str, evaluation: Evaluation | None, tags: Sequence[str]
+) -> ModelCardData:
+    kept: dict[str, Any] = old.data.to_dict()  # type: ignore[no-untyped-call]
+    kept = {key: value for key, value in kept.items() if key not in ("model-index", "licence")}
+    old_tags = kept.get("tags") or ["generated_from_trainer", "trl"]
     return ModelCardData(
         **{
             **kept,
-            "base_model": base_model,
+            "base_model": kept.get("base_model") or _hub_id(record.recipe.get("model_name_or_path")),
             "datasets": _datasets(record.recipe) or None,
             "library_name": "peft" if record.is_adapter else "transformers",
             "pipeline_tag": "text-generation",
-            "model_name": model_name,
-            "tags": list(tags),
-            "eval_results": _eval_results(results),
+            "model_name": name,
+            "tags": list(dict.fromkeys([*old_tags, "leash", str(record.state["method"]), *tags])),
+            "eval_results": list(evaluation.entries) or None if evaluation else None,
         }
     )
 
@@ -134,8 +121,7 @@ def _metadata(old: ModelCard, record: RunRecord, model_name: str, results: "RunR
 def _datasets(recipe: Mapping[str, Any]) -> list[str]:
     from leash_trl.data.references import SOURCES
 
-    mixture = [part.get("path") for part in recipe.get("datasets") or []]
-    names = mixture or [recipe.get("dataset_name")]
+    names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = (SOURCES[name].hub_id if name in SOURCES else _hub_id(name) for name in names)
     return [hub_id for hub_id in ids if hub_id is not None]
 
@@ -146,63 +132,37 @@ def _hub_id(name: Any) -> str | None:
     return name if is_id and not Path(name).exists() else None
 
 
-def _eval_results(results: "RunResults | None") -> Any:
-    from leash_trl.evaluation.hub_results import hub_benchmarks, model_card_results
-
-    if results is None or not hub_benchmarks(results):
-        return None
-    return model_card_results(results)
-
-
-def _evaluation(results: "RunResults | None", baseline: "RunResults | None") -> str:
-    if results is None:
-        return ""
-    from leash_trl.evaluation.export import summary_markdown
-
-    return summary_markdown(results, baseline)
-
-
-def _paper(record: RunRecord) -> dict[str, str]:
-    return {} if record.method is None else record.method.paper()
-
-
-def training_facts(record: RunRecord) -> list[tuple[str, str]]:
-    """Rows of the card's table: name and value, what is not known left out.
-
-    Args:
-        record (`RunRecord`):
-            What is known of the run.
-    """
-    target = record.target_length
-    facts = [
-        ("method", f"`{record.state['method']}`"),
-        ("target for the mean length", "" if target is None else f"{target:,} tokens"),
-        ("hyper-parameters", ", ".join(f"`{name}` {value}" for name, value in record.hyper_parameters.items())),
-        ("state at the end", ", ".join(f"{name} {value:.4g}" for name, value in record.final_state.items())),
-        ("policy updates", f"{record.state.get('global_step', 0):,}"),
-        *_from_to(record, "mean length in tokens", "leash/mean_length", "{:,.1f}"),
-        *_from_to(record, "accuracy in training", "leash/accuracy", "{:.1%}"),
-        *_from_to(record, "completions at or under the target", "leash/satisfaction_rate", "{:.1%}"),
-        ("tokens generated in training", "".join(f"{tokens:,.0f}" for tokens in record.logged(GENERATED)[-1:])),
-    ]
-    return [(name, value) for name, value in facts if value]
-
-
-def _from_to(record: RunRecord, name: str, key: str, number: str) -> list[tuple[str, str]]:
-    ends = record.ends(key)
-    if ends is None:
-        return []
-    count, first, last = ends
-    return [(f"{name}, first and last {count} batches", f"{number.format(first)} → {number.format(last)}")]
-
-
-def prompt_example(recipe: Mapping[str, Any]) -> str:
+def _question(recipe: Mapping[str, Any]) -> str:
     """A question as the model was asked in training."""
     from leash_trl.data.prompts import BOXED_SUFFIX
 
     if recipe.get("dataset_name") == "gym":
         return "16 + 9 - 8 = ?"
     return "What is the sum of the first 20 odd numbers?" + (recipe.get("prompt_suffix") or BOXED_SUFFIX)
+
+
+def training_facts(record: RunRecord) -> list[tuple[str, str]]:
+    """Rows of the card's table, name and value; what is not known is left out."""
+    target = record.state.get("target_length")
+    numbers = {name: x for name, x in record.state.get("controller", {}).items() if type(x) in (int, float)}
+    facts = [
+        ("method", f"`{record.state['method']}`"),
+        ("target for the mean length", "" if target is None else f"{target:,} tokens"),
+        ("hyper-parameters", ", ".join(f"`{name}` {value}" for name, value in record.hyper_parameters.items())),
+        ("state at the end", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())),
+        ("policy updates", f"{record.state.get('global_step', 0):,}"),
+    ]
+    for name, key, number in (
+        ("mean length in tokens", "leash/mean_length", "{:,.1f}"),
+        ("accuracy in training", "leash/accuracy", "{:.1%}"),
+        ("completions at or under the target", "leash/satisfaction_rate", "{:.1%}"),
+    ):
+        if (ends := record.ends(key)) is not None:
+            count, first, last = ends
+            facts.append((f"{name}, first and last {count} batches", f"{number} → {number}".format(first, last)))
+    generated = record.logged("leash/generated_tokens")[-1:]
+    facts.append(("tokens generated in training", "".join(f"{tokens:,.0f}" for tokens in generated)))
+    return [(name, value) for name, value in facts if value]
 
 
 def _template() -> jinja2.Template:
@@ -216,20 +176,20 @@ def _template() -> jinja2.Template:
     return environment.get_template("model_card.md.j2")
 
 
-def write_curves(folder: str | Path, record: RunRecord, model_name: str) -> None:
-    """Draws the training curves into a folder as `training_curves.png`; nothing where none were logged.
+def write_curves(folder: str | Path, record: RunRecord, name: str) -> None:
+    """Draws the training curves into a folder as `training_curves.png`; nothing if none were logged.
 
     Args:
         folder (`str` or `Path`):
             The model's folder.
         record (`RunRecord`):
             What is known of the run.
-        model_name (`str`):
+        name (`str`):
             Name of the run in the legend.
     """
     from leash_trl.figures import dynamics_figure, write_figure
     from leash_trl.figures.curves import curves_from_log
 
-    curves = curves_from_log(record.log_history, model_name, record.target_length)
+    curves = curves_from_log(record.log_history, name, record.state.get("target_length"))
     if len(curves.steps) > 0:
         write_figure(dynamics_figure([curves], columns=2), Path(folder) / CURVES_FILE)

@@ -1,140 +1,157 @@
-"""A run that lies on disk, put on the Hub: its model, its card with an evaluation, its checkpoints."""
+"""What a trainer writes beside its checkpoints and sends to the Hub: recipe, model card, curves, commits."""
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+import logging
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from leash_trl.checkpoints.completeness import last_whole_checkpoint, whole_checkpoints
-from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, MODEL_PATTERNS, checkpoint_files, model_files
-from leash_trl.hub.model_card import write_curves, write_model_card
-from leash_trl.hub.repository import PATIENT, HubRepository, with_attempts
-from leash_trl.hub.run_record import ADAPTER_FILE, holds_model, load_run_record
+from huggingface_hub import CommitInfo
+from peft import PeftModel
+from transformers import PreTrainedModel, TrainingArguments
+from transformers.trainer_utils import HubStrategy
 
-
-if TYPE_CHECKING:
-    from leash_trl.evaluation.results import RunResults
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What goes to the Hub at once.
-
-    Args:
-        message (`str`):
-            Of the commit.
-        files (`dict[str, Path | bytes]`):
-            Content, or where it lies, by path in the repository.
-        replaced (`tuple[str, ...]`, *optional*):
-            Patterns of files that the same commit deletes where it does not bring them.
-    """
-
-    message: str
-    files: dict[str, Path | bytes]
-    replaced: tuple[str, ...] = ()
-
-    @property
-    def num_bytes(self) -> int:
-        """Size of all files."""
-        return sum(len(part) if isinstance(part, bytes) else part.stat().st_size for part in self.files.values())
+from leash_trl.hub.checkpoint_files import LAST_CHECKPOINT, model_files
+from leash_trl.hub.model_card import CARD_FILE, CURVES_FILE, write_curves, write_model_card
+from leash_trl.hub.pushes import HubPushes
+from leash_trl.hub.recipe import changed_fields, write_recipe
+from leash_trl.hub.repository import PATIENT, HubRepository, what_went_wrong, with_attempts
+from leash_trl.hub.run_record import RunRecord
 
 
-def run_commits(folder: Path, checkpoints: str = "none", results: "RunResults | None" = None) -> list[Commit]:
-    """What of a run goes to the Hub: its checkpoints, each in a commit of its own, and then the model.
+logger = logging.getLogger(__name__)
+
+
+class Publishing:
+    """Recipe, model card and pushes of one training run; a trainer owns it and calls it on its main process.
+
+    With `push_to_hub`, every save is one commit with the model, the state of length control, recipe, card and, by
+    `hub_strategy`, the checkpoint. A push that fails or is skipped because the one before it is still running does not
+    stop training; it is tried again with the next save and at the end, as `pushes.report` says.
 
     Args:
-        folder (`Path`):
-            Output folder of a run, or one of its checkpoints.
-        checkpoints (`str`, *optional*, defaults to `"none"`):
-            `"all"` pushes every whole checkpoint under its own name, `"last"` the newest as `last-checkpoint`.
-        results (`RunResults`, *optional*):
-            Evaluation of the model; whole benchmarks of the Hub go into `.eval_results`.
+        args ([`~transformers.TrainingArguments`]):
+            The trainer's configuration.
+        model ([`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
+            The model that is trained.
 
-    Raises:
-        `ValueError`: If the folder holds no model of ours, or no checkpoint where one is asked for.
+    Attributes:
+        recipe (`dict[str, Any]`):
+            What `leash_recipe.yaml` will hold: by default the model and the fields of `args` that differ from their
+            defaults; data and reward functions of a Python program are not known.
+        pushes (`HubPushes`, *optional*):
+            The pushes of checkpoints, once there is one.
     """
-    check_model(folder)
-    commits = [
-        Commit(f"Upload {name}", {**checkpoint_files(path, name)}, (f"{name}/*",))
-        for path, name in _checkpoints(folder, checkpoints)
-    ]
-    return [*commits, Commit("Upload model", {**model_files(folder), **_eval_results(results)}, MODEL_PATTERNS)]
+
+    def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):
+        self.recipe: dict[str, Any] = {
+            "model_name_or_path": model.config._name_or_path,
+            "dtype": str(model.dtype).removeprefix("torch."),
+            **changed_fields(args),
+        }
+        self.pushes: HubPushes | None = None
+        self._args = args
+        self._output_dir = Path(str(args.output_dir))
+        self._model = model
+
+    def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
+        """Writes the recipe into a folder and, if it is a checkpoint, copies the run's card and curves there."""
+        write_recipe(folder, self.recipe)
+        if is_checkpoint and folder != self._output_dir:
+            for path in (self._output_dir / CARD_FILE, self._output_dir / CURVES_FILE):
+                if path.is_file():  # over PEFT's card, which is an empty form
+                    shutil.copy(path, folder / path.name)
+
+    def write_card(
+        self,
+        state: Mapping[str, Any],
+        log_history: Sequence[Mapping[str, Any]],
+        name: str | None = None,
+        repo_id: str | None = None,
+        is_in_train: bool = False,
+    ) -> None:
+        """Writes the model card into the run's folder, and draws the training curves where they are going to be read.
+
+        That is for a push and after training. During training, a card that cannot be written is a warning.
+
+        Args:
+            state (`Mapping[str, Any]`):
+                What `leash_state.json` holds.
+            log_history (`Sequence[Mapping[str, Any]]`):
+                Rows that the trainer logged.
+            name (`str`, *optional*):
+                Title; the repository's or the folder's name without it.
+            repo_id (`str`, *optional*):
+                Repository on the Hub.
+            is_in_train (`bool`, *optional*, defaults to `False`):
+                Whether training goes on.
+        """
+        record = RunRecord(state, log_history, self.recipe, isinstance(self._model, PeftModel))
+        name = name or (repo_id or self._output_dir.resolve().name).split("/")[-1]
+        tags = getattr(self._model, "model_tags", None) or ()
+        try:
+            if self._args.push_to_hub or not is_in_train:
+                write_curves(self._output_dir, record, name)
+            write_model_card(self._output_dir, record, name, repo_id, tags=tags)
+        except Exception:
+            if not is_in_train:
+                raise
+            logger.warning("the model card could not be written; training goes on", exc_info=True)
+
+    def push_checkpoint(self, checkpoint: Path, step: int, repo_id: str) -> None:
+        """Pushes a checkpoint as `hub_strategy` says, while training goes on."""
+        if self.pushes is None:
+            repository = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
+            self.pushes = HubPushes(repository, self._output_dir, self._args.hub_always_push)
+        paths = {HubStrategy.CHECKPOINT: LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: checkpoint.name}
+        self.pushes.submit(f"step {step}", checkpoint, paths.get(HubStrategy(self._args.hub_strategy)))
+
+    def finish(self) -> None:
+        """Waits for the push of a checkpoint, and tries once more those that were skipped or failed."""
+        if self.pushes is not None:
+            self.pushes.finish()
+
+    def push_model(
+        self,
+        repo_id: str,
+        message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+    ) -> CommitInfo | Future:
+        """Pushes the model in the run's folder in one commit, then the checkpoints that were skipped or failed.
+
+        Args:
+            repo_id (`str`), token (`str`, *optional*), revision (`str`, *optional*):
+                Where to; token and revision are those of the configuration by default.
+            message (`str`, *optional*):
+                Of the commit.
+            blocking (`bool`, *optional*, defaults to `True`):
+                Whether to wait for the push; a `Future` of it is returned otherwise.
+        """
+        repository = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
+        push = partial(self._push_model, repository, message or "End of training")
+        return push() if blocking else ThreadPoolExecutor(max_workers=1).submit(push)
+
+    def _push_model(self, repository: HubRepository, message: str) -> CommitInfo:
+        if self.pushes is not None:
+            self.pushes.wait()
+        info = with_attempts(partial(repository.commit, {**model_files(self._output_dir)}, message), PATIENT)
+        if self.pushes is not None:
+            self.pushes.finish(has_newer_model=True)
+        return info
 
 
-def check_model(folder: Path) -> None:
-    """Sees to it that a folder holds a model that `LeashGRPOTrainer` saved.
-
-    Raises:
-        `ValueError`: If it does not; the message names a checkpoint of it that does.
-    """
-    if holds_model(folder):
-        return
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder")
-    remedy = "it must be the output folder of leash train, or one of its checkpoints"
-    if (last := next(whole_checkpoints(folder), None)) is not None:
-        remedy = f"its run has not ended; push its last checkpoint, {last}"
-    raise ValueError(f"{folder} holds no model with a leash_state.json: {remedy}")
-
-
-def local_base_model(folder: Path) -> str | None:
-    """The base model of an adapter where that is a folder of this machine, which nobody else can load; else `None`."""
-    config_file = folder / ADAPTER_FILE
-    if not config_file.is_file():
-        return None
-    base: str = json.loads(config_file.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    return base if Path(base).is_dir() else None
-
-
-def _checkpoints(folder: Path, which: str) -> Iterator[tuple[Path, str]]:
-    if which == "last":
-        yield last_whole_checkpoint(folder), "last-checkpoint"
-    elif which == "all":
-        last_whole_checkpoint(folder)  # there is one, or an error
-        yield from ((path, path.name) for path in reversed([*whole_checkpoints(folder)]))
-
-
-def _eval_results(results: "RunResults | None") -> dict[str, bytes]:
-    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
-
-    if results is None or not hub_benchmarks(results):
-        return {}
-    return {EVAL_RESULTS_FILE: hub_eval_results(results).encode("utf-8")}
-
-
-def write_card(
-    folder: Path,
-    repo_id: str | None = None,
-    results: "RunResults | None" = None,
-    baseline: "RunResults | None" = None,
-) -> None:
-    """Writes model card and training curves of a run into its folder.
-
-    Args:
-        folder (`Path`):
-            Output folder of a run, or one of its checkpoints.
-        repo_id (`str`, *optional*):
-            Repository that it is pushed to.
-        results (`RunResults`, *optional*), baseline (`RunResults`, *optional*):
-            Evaluation of this model, and of the one it is compared with.
-
-    Raises:
-        `ValueError`: If the folder holds no `leash_state.json`, or the evaluations are not of the same problems.
-    """
-    record = load_run_record(folder)
-    name = folder.resolve().name if repo_id is None else repo_id.split("/")[-1]
-    write_curves(folder, record, name)
-    write_model_card(folder, record, name, repo_id, results, baseline)
-
-
-def push_commits(repository: HubRepository, commits: list[Commit]) -> Iterator[str]:
-    """Pushes commits one by one; what the Hub has already is not sent again, so a stopped push can be repeated.
-
-    Returns:
-        `Iterator[str]`: URL of each, once it is on the Hub.
-    """
-    for commit in commits:
-        push = partial(repository.commit, commit.files, commit.message, commit.replaced)
-        yield with_attempts(push, PATIENT, commit.message).commit_url
+@contextmanager
+def write_access(args: TrainingArguments, token: str | None = None) -> Iterator[None]:
+    """Turns what the Hub raises into a `ValueError` that says what to do; `token` is one that `args` do not hold."""
+    try:
+        yield
+    except Exception as error:  # the Hub and the network have many ways to say no
+        raise ValueError(
+            f"push_to_hub: cannot write to {args.hub_model_id or Path(str(args.output_dir)).name} on the Hub "
+            f"({what_went_wrong(error, token or args.hub_token)}); set push_to_hub to false to train without it"
+        ) from None  # some errors quote the token

@@ -1,4 +1,4 @@
-"""The recipe that made a model, as `leash train --config` reads it, in every checkpoint."""
+"""The recipe beside every model: the configuration that trained it, as `leash train --config` reads it."""
 
 import importlib.metadata
 import numbers
@@ -10,13 +10,14 @@ from typing import Any
 
 import yaml
 
+from leash_trl import __version__
 from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
 
 
 RECIPE_FILE = "leash_recipe.yaml"
-# secrets, this machine's environment and folders, where one start of a run took its weights from, and whose
-# repository they went to
+# secrets, this machine's environment and folders, the checkpoint that one start of a run resumed from, and the
+# repository that it pushed to
 NOT_THE_RUN = frozenset(
     {
         "config",
@@ -36,7 +37,7 @@ NOT_THE_RUN = frozenset(
 )
 # what transformers and TRL work out from other fields when a configuration is made
 DERIVED = frozenset({"debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"})
-PACKAGES = ("leash-trl", "trl", "transformers", "torch", "datasets", "peft", "tokenizers")
+PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes `leash_recipe.yaml` into a folder, whole, under the versions of the packages that ran it.
+    """Writes `leash_recipe.yaml` into a folder at once, below the versions of the packages that ran it.
 
     Args:
         folder (`str` or `Path`):
@@ -117,19 +118,8 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
         recipe (`Mapping[str, Any]`):
             Values by field name; what is not [`portable`] is left out, and named if YAML cannot hold it.
     """
-    versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
+    packages = [f"leash-trl {__version__}", *(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)]
     unwritten = recipe.keys() - portable(recipe).keys() - NOT_THE_RUN
     missing = f"# Not here, for YAML cannot hold it: {', '.join(sorted(unwritten))}\n" if unwritten else ""
-    head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n{missing}\n"
+    head = f"# Written by leash_trl: what this model was trained with.\n# {', '.join(packages)}\n{missing}\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
-
-
-def package_versions() -> dict[str, str]:
-    """Versions of the packages that training rests on, of those that are installed."""
-    installed = {}
-    for name in PACKAGES:
-        try:
-            installed[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return installed

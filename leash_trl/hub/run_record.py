@@ -1,4 +1,4 @@
-"""What a run says about itself, from its folder or from a trainer: the facts of a model card."""
+"""What is known of a run, from its folder or its trainer: method, hyper-parameters, log. The model card shows it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE, last_whole_checkpoint
+from leash_trl.checkpoints.completeness import read_trainer_state, whole_checkpoints
 from leash_trl.checkpoints.state_file import STATE_FILE, read_state
 from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.length_control.method import LengthControl
@@ -16,12 +16,13 @@ from leash_trl.length_control.methods import find_method
 
 
 ADAPTER_FILE = "adapter_config.json"
-MOST_AT_ENDS = 10  # logged training batches that a mean at the start or the end is taken over
+WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
+MOST_AT_ENDS = 10  # logged training batches in the mean at the start and at the end
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its model card tells it.
+    """A run as its model card shows it.
 
     Args:
         state (`Mapping[str, Any]`):
@@ -30,7 +31,7 @@ class RunRecord:
             Rows that the trainer logged; empty if they are not known.
         recipe (`Mapping[str, Any]`):
             What the run was started with, by field name; empty if it is not known.
-        is_adapter (`bool`):
+        is_adapter (`bool`, *optional*, defaults to `False`):
             Whether the weights are an adapter of the base model's.
     """
 
@@ -41,43 +42,30 @@ class RunRecord:
 
     @property
     def method(self) -> type[LengthControl] | None:
-        """The method, or `None` where it is the user's own and not importable from here."""
+        """The method; `None` where it is the user's own and cannot be imported from here."""
         try:
             return find_method(str(self.recipe.get("length_control", self.state["method"])))
         except ValueError:
             return None
 
     @property
-    def target_length(self) -> int | None:
-        """The target in tokens, if there is one."""
-        return self.state.get("target_length")
-
-    @property
     def hyper_parameters(self) -> dict[str, Any]:
-        """Those of the method: its defaults, and what the recipe said instead."""
-        defaults = {
-            field.name: field.default if field.default is not MISSING else None
-            for field in (fields(self.method) if self.method is not None else ())
-        }
+        """Those of the method: its defaults, and what the recipe says instead."""
+        known = fields(self.method) if self.method is not None else ()
+        defaults = {field.name: None if field.default is MISSING else field.default for field in known}
         kwargs = self.recipe.get("length_control_kwargs") or {}
         kwargs = yaml.safe_load(kwargs) if isinstance(kwargs, str) else kwargs
         given = {name: self.recipe[name] for name in defaults if self.recipe.get(name) is not None}
         return {**defaults, **kwargs, **given}
-
-    @property
-    def final_state(self) -> dict[str, float]:
-        """Numbers that the method's state ended with, by name."""
-        controller = self.state.get("controller", {})
-        is_number = {name: type(value) in (int, float) for name, value in controller.items()}
-        return {name: value for name, value in controller.items() if is_number[name]}
 
     def logged(self, key: str) -> list[float]:
         """The values that were logged under a key, in order."""
         return [row[key] for row in self.log_history if row.get(key) is not None]
 
     def ends(self, key: str) -> tuple[int, float, float] | None:
-        """How many values were averaged, at most ten, and the means of the first and of the last so many; `None`
-        without any.
+        """How many logged values were averaged, at most ten, and the means of the first and of the last so many.
+
+        `None` if nothing was logged.
         """
         values = self.logged(key)
         if not values:
@@ -87,38 +75,40 @@ class RunRecord:
 
 
 def load_run_record(folder: str | Path) -> RunRecord:
-    """The record of a run's folder or of one of its checkpoints.
+    """The record of a run's folder, or of one of its checkpoints.
 
     Raises:
-        `ValueError`: If it holds no `leash_state.json`, so was not saved by `LeashGRPOTrainer`, or a damaged one.
+        `ValueError`: If its `leash_state.json` is missing or damaged.
     """
     folder = Path(folder)
     recipe_file = folder / RECIPE_FILE
+    # a run that was not finished has its log in its newest checkpoint
+    log_folder = folder if read_trainer_state(folder) else next(whole_checkpoints(folder), folder)
     return RunRecord(
         state=read_state(folder),
-        log_history=_log_history(folder),
+        log_history=(read_trainer_state(log_folder) or {}).get("log_history", []),
         recipe=yaml.safe_load(recipe_file.read_text(encoding="utf-8")) or {} if recipe_file.is_file() else {},
         is_adapter=(folder / ADAPTER_FILE).is_file(),
     )
 
 
-def _log_history(folder: Path) -> list[dict[str, Any]]:
-    """What the folder's trainer state logged; of a run that was not finished, that of its newest whole checkpoint."""
-    if not (folder / TRAINER_STATE_FILE).is_file():
-        if not any(folder.glob("checkpoint-*")):
-            return []
-        folder = last_whole_checkpoint(folder)
-    history: list[dict[str, Any]] = json.loads((folder / TRAINER_STATE_FILE).read_text(encoding="utf-8"))[
-        "log_history"
-    ]
-    return history
+def check_model(folder: Path) -> None:
+    """Raises `ValueError` if a folder holds no model that `LeashGRPOTrainer` saved, with what to push instead."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder")
+    if any(path for pattern in WEIGHTS for path in folder.glob(pattern)) and (folder / STATE_FILE).is_file():
+        return
+    last = next(whole_checkpoints(folder), None)
+    remedy = "it must be the output folder of leash train, or one of its checkpoints"
+    if last is not None:
+        remedy = f"its run has not ended; push its last checkpoint, {last}"
+    raise ValueError(f"{folder} holds no model with a {STATE_FILE}: {remedy}")
 
 
-def holds_model(folder: Path) -> bool:
-    """Whether a folder holds a model of ours: weights or an adapter, and the state that they were saved with."""
-    weights = [
-        *folder.glob("*.safetensors"),
-        *folder.glob("*.safetensors.index.json"),
-        *folder.glob("pytorch_model*.bin"),
-    ]
-    return bool(weights) and (folder / STATE_FILE).is_file()
+def local_base_model(folder: Path) -> str | None:
+    """The base model of an adapter where it is a folder of this machine, which nobody else can load; else `None`."""
+    config_file = folder / ADAPTER_FILE
+    if not config_file.is_file():
+        return None
+    base: str = json.loads(config_file.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    return base if Path(base).is_dir() else None

@@ -5,13 +5,13 @@ Paper: [Thinking Fast and Right](https://huggingface.co/papers/2505.18298).
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range, is_count, saved_multiplier, saved_value
 from leash_trl.length_control.dual import projected_ascent
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.multiplier import checked_multiplier
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -39,23 +39,17 @@ class ADLP(LengthControl):
             Step size $\eta$ per unit of accuracy; 0 freezes the price.
         accuracy_reference (`float`, *optional*, defaults to `0.62`):
             $\text{acc}_{\text{ref}}$, a constant in [0, 1].
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "a_dlp"
+    name = "a_dlp"
 
     lambda_init: float = 0.001
     lambda_lr: float = 0.001
     accuracy_reference: float = 0.62
 
     def __post_init__(self) -> None:
-        for name in ("lambda_init", "lambda_lr"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} is {value}, but must be 0 or positive")
-        if not 0 <= self.accuracy_reference <= 1:
-            raise ValueError(f"accuracy_reference is {self.accuracy_reference}, but must lie in [0, 1]")
+        check_range(self, "lambda_init lambda_lr", 0)
+        check_range(self, "accuracy_reference", 0, 1)
         self.lam = float(self.lambda_init)
         self._forget_observations()
 
@@ -88,13 +82,13 @@ class ADLP(LengthControl):
         return {"lambda": self.lam, "correct": self._correct, "scorable": self._scorable}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state.
-
-        Raises:
-            `ValueError`: If `lambda` is missing, not a finite number or negative, or what awaits a step is damaged.
-        """
-        self.lam = checked_multiplier(state, "lambda", 0.0, math.inf)
-        correct, scorable = state.get("correct", 0), state.get("scorable", 0)
-        if type(correct) is not int or type(scorable) is not int or not 0 <= correct <= scorable:
-            raise ValueError(f"the saved state holds correct={correct!r} of scorable={scorable!r} completions")
-        self._correct, self._scorable = correct, scorable
+        """Takes over a saved state."""
+        self.lam = saved_multiplier(state, "lambda", 0.0, math.inf)
+        counts = {"correct": 0, "scorable": 0, **state}
+        self._scorable = saved_value(counts, "scorable", is_count, "a number of completions")
+        self._correct = saved_value(
+            counts,
+            "correct",
+            lambda n: is_count(n) and n <= self._scorable,
+            f"a number of at most {self._scorable} completions",
+        )

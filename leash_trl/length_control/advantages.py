@@ -5,12 +5,40 @@ from typing import Literal
 import torch
 
 
-def _masked_std(values: torch.Tensor, is_valid: torch.Tensor) -> torch.Tensor:
-    """Sample standard deviation (n - 1) over the last axis of the valid entries; 0 where fewer than two are valid."""
-    counts = is_valid.sum(dim=-1, keepdim=True)
-    means = values.where(is_valid, 0.0).sum(dim=-1, keepdim=True) / counts.clamp(min=1)
-    squares = ((values - means) ** 2).where(is_valid, 0.0).sum(dim=-1, keepdim=True)
-    return (squares / (counts - 1).clamp(min=1)).sqrt()
+Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
+
+
+def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
+    """Standard deviation over the last axis of what is not NaN, over n - `correction`; 0 where that is too few."""
+    counts = (~torch.isnan(values)).sum(dim=-1, keepdim=True)
+    means = values.nansum(dim=-1, keepdim=True) / counts.clamp(min=1)
+    squares = ((values - means) ** 2).nansum(dim=-1, keepdim=True)
+    return (squares / (counts - correction).clamp(min=1)).sqrt()
+
+
+def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
+    r"""Values less their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
+
+    $$ \frac{v_i - \bar v}{\sigma + \epsilon}, \qquad \bar v = \frac{\sum_i w_i v_i}{\sum_i w_i}, \quad
+       \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
+
+    Args:
+        values (`torch.Tensor`), weights (`torch.Tensor` of the same shape):
+            Values and their weights, compared along the last axis; values of weight 0, and NaN, do not count.
+        correction (`int`):
+            $c$: 0 for the population, 1 for a sample.
+        epsilon (`float`):
+            Added to the standard deviation.
+
+    Example:
+        >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
+        [1.0, -1.0, nan]
+    """
+    counted = weights.double().where(~torch.isnan(values), 0.0)
+    totals = counted.sum(dim=-1, keepdim=True)
+    centred = values.double() - (values * counted).nansum(dim=-1, keepdim=True) / totals.clamp(min=1.0)
+    variances = (centred**2 * counted).nansum(dim=-1, keepdim=True) / (totals - correction).clamp(min=1.0)
+    return centred / (variances.sqrt() + epsilon)
 
 
 def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
@@ -41,10 +69,7 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
 
 
 def group_advantages(
-    rewards: torch.Tensor,
-    num_generations: int,
-    scale_rewards: Literal["group", "batch", "none"],
-    epsilon: float,
+    rewards: torch.Tensor, num_generations: int, scale_rewards: Scaling, epsilon: float, correction: int = 1
 ) -> torch.Tensor:
     r"""Group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
 
@@ -63,6 +88,8 @@ def group_advantages(
             `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards, `"none"` not at all.
         epsilon (`float`):
             Added to the standard deviation, in reward units.
+        correction (`int`, *optional*, defaults to `1`):
+            1 for the sample standard deviation, 0 for that of the population.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions and in groups of equal
@@ -77,9 +104,9 @@ def group_advantages(
     counts_P1 = is_valid_PG.sum(dim=1, keepdim=True).clamp(min=1)
     centred_PG = rewards_PG - rewards_PG.nansum(dim=1, keepdim=True) / counts_P1
     if scale_rewards == "group":
-        centred_PG = centred_PG / (_masked_std(rewards_PG, is_valid_PG) + epsilon)
+        centred_PG = centred_PG / (_std(rewards_PG, correction) + epsilon)
     elif scale_rewards == "batch":
-        centred_PG = centred_PG / (_masked_std(rewards_PG.flatten(), is_valid_PG.flatten()) + epsilon)
+        centred_PG = centred_PG / (_std(rewards_PG.flatten(), correction) + epsilon)
     elif scale_rewards != "none":
         raise ValueError(f"scale_rewards is {scale_rewards!r}, but must be 'group', 'batch' or 'none'")
     return centred_PG.nan_to_num(nan=0.0).flatten()

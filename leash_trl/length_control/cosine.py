@@ -5,49 +5,22 @@ Paper: [Demystifying Long Chain-of-Thought Reasoning in LLMs](https://huggingfac
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-def cosine_rewards(
-    lengths: torch.Tensor, at_zero: torch.Tensor | float, at_maximum: torch.Tensor | float, max_length: float
-) -> torch.Tensor:
-    r"""Rewards on half a cosine wave from length 0 to `max_length`, in reward units.
-
-    $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
-
-    Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373).
-
-    Differs: beyond `max_length` the reward stays at its last value, where open-r1 lets the wave come back up.
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        at_zero (`torch.Tensor` of shape `(N,)` or `float`), at_maximum (`torch.Tensor` of shape `(N,)` or `float`):
-            Reward $r_0$ at length 0 and $r_L$ at `max_length`.
-        max_length (`float`):
-            $L_{\max}$ in tokens.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Rewards in float64.
-
-    Example:
-        >>> cosine_rewards(torch.tensor([0, 100, 300]), 2.0, 1.0, 100).tolist()
-        [2.0, 1.0, 1.0]
-    """
-    share = (lengths.double() / max_length).clamp(max=1.0)
-    return at_maximum + 0.5 * (at_zero - at_maximum) * (1.0 + torch.cos(math.pi * share))
 
 
 @dataclass
 class Cosine(LengthControl):
     r"""The cosine reward: correct falls from 2 to 1 with length, wrong climbs from -10 to 0, the limit costs -10.
 
-    A wrong answer earns more the longer it is, so that hard questions get more thought; see [`cosine_rewards`].
+    $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
+
+    Beyond $L_{\max}$ the reward stays at $r_L$, where open-r1 lets the wave come back up. A wrong answer earns more,
+    the longer it is, so that hard questions get more thought.
 
     Use: to keep long thinking alive on what is not solved yet; it steadies growth more than it shortens.
 
@@ -58,7 +31,7 @@ class Cosine(LengthControl):
 
     Args:
         correct_at_zero, correct_at_max (`float`, *optional*, default to `2.0` and `1.0`):
-            Reward of a correct answer of length 0 and of the greatest length.
+            Reward $r_0$ of a correct answer of length 0 and $r_L$ of the greatest length.
         wrong_at_zero, wrong_at_max (`float`, *optional*, default to `-10.0` and `0.0`):
             The same of a wrong answer.
         exceeded (`float`, *optional*, defaults to `-10.0`):
@@ -67,12 +40,9 @@ class Cosine(LengthControl):
             Tokens before the greatest length from which `exceeded` holds, as in the authors' release.
         max_length (`int`, *optional*):
             Greatest length $L_{\max}$ in tokens; `None` for the generation limit of the batch.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "cosine"
+    name = "cosine"
 
     correct_at_zero: float = 2.0
     correct_at_max: float = 1.0
@@ -83,17 +53,12 @@ class Cosine(LengthControl):
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        if self.margin < 0:
-            raise ValueError(f"margin is {self.margin}, but must be 0 or a positive number of tokens")
-        if self.max_length is not None and self.max_length <= 0:
-            raise ValueError(
-                f"max_length is {self.max_length}, but must be positive, or None for the generation limit"
-            )
+        check_range(self, "margin", 0)
+        check_range(self, "max_length", 1)
 
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the greatest length is the generation limit."""
-        return self.max_length is None
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` where neither the method nor the run has a greatest length."""
+        check_limit(self, self.max_length or max_completion_length)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Reward at length 0; NaN where unscorable."""
@@ -103,7 +68,8 @@ class Cosine(LengthControl):
         """`torch.Tensor` of shape `(N,)`: Cosine rewards; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
         at_maximum = self._by_correctness(rollouts, self.correct_at_max, self.wrong_at_max)
-        rewards = cosine_rewards(rollouts.lengths, self.base_rewards(rollouts), at_maximum, max_length)
+        waves = torch.cos(math.pi * (rollouts.lengths.double() / max_length).clamp(max=1.0))
+        rewards = at_maximum + 0.5 * (self.base_rewards(rollouts) - at_maximum) * (1.0 + waves)
         if self.exceeded is None:
             return rewards
         is_exceeding = (rollouts.lengths + self.margin >= max_length) & rollouts.is_scorable

@@ -4,50 +4,27 @@ Paper: [DAPO: An Open-Source LLM Reinforcement Learning System at Scale](https:/
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def soft_overlong_punishment(lengths: torch.Tensor, max_length: float, cache_length: int) -> torch.Tensor:
-    r"""Punishment of every completion, in reward units, in [-1, 0].
+@dataclass
+class DapoOverlong(LengthControl):
+    r"""DAPO: correctness, 1 or -1, plus the soft overlong punishment, for right and wrong answers alike.
 
     $$ R_{\text{length}}(y) = \begin{cases}
        0 & |y| \le L_{\max} - L_{\text{cache}} \\
        \frac{(L_{\max} - L_{\text{cache}}) - |y|}{L_{\text{cache}}} & L_{\max} - L_{\text{cache}} < |y| \le L_{\max} \\
        -1 & L_{\max} < |y| \end{cases} $$
 
-    Source: Eq. (13) of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case, which cannot
-    occur where generation stops at $L_{\max}$.
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        max_length (`float`):
-            $L_{\max}$ in tokens.
-        cache_length (`int`):
-            $L_{\text{cache}}$, the stretch below it over which the punishment grows, in tokens.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Punishments in float64.
-
-    Example:
-        >>> soft_overlong_punishment(torch.tensor([80, 90, 100, 101]), max_length=100, cache_length=20).tolist()
-        [0.0, -0.5, -1.0, -1.0]
-    """
-    return ((max_length - cache_length - lengths.double()) / cache_length).clamp(-1.0, 0.0)
-
-
-@dataclass
-class DapoOverlong(LengthControl):
-    """DAPO: correctness, 1 or -1, plus the soft overlong punishment, for right and wrong answers alike.
-
     Use: against completions that run into the limit; what ends well before it is not shortened.
 
-    Source: section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476), see [`soft_overlong_punishment`].
+    Source: Eq. (13) in section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case,
+    which cannot occur where generation stops at $L_{\max}$.
 
     Args:
         cache_length (`int`, *optional*, defaults to `4096`):
@@ -57,32 +34,24 @@ class DapoOverlong(LengthControl):
             Length of the full punishment in tokens; by default the generation limit.
         mask_truncated (`bool`, *optional*, defaults to `False`):
             Overlong filtering: truncated completions are left out of the loss. They stay in the group's mean.
-
-    Raises:
-        `ValueError`: If the lengths are not positive or `cache_length` is not below the maximum.
     """
 
-    name: ClassVar[str] = "dapo_overlong"
+    name = "dapo_overlong"
 
     cache_length: int | None = 4096
     max_length: int | None = None
     mask_truncated: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("cache_length", 1), ("max_length", 2)):
-            if (value := getattr(self, name)) is not None and value < least:
-                raise ValueError(f"{name} is {value}, but must be at least {least} tokens, or None")
+        check_range(self, "cache_length", 1)
+        check_range(self, "max_length", 2)
         if self.max_length is not None:
             self._cache_below(self.max_length)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if `cache_length` is not below the maximum."""
+        """Raises `ValueError` if there is no maximum, or `cache_length` is not below it."""
+        check_limit(self, self.max_length or max_completion_length)
         self._cache_below(self.max_length or max_completion_length)
-
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the maximum is the generation limit."""
-        return self.max_length is None
 
     def _cache_below(self, max_length: float) -> int:
         if self.cache_length is None:
@@ -99,14 +68,11 @@ class DapoOverlong(LengthControl):
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable.
-
-        Raises:
-            `ValueError`: If `cache_length` is not below the generation limit.
-        """
-        max_length = rollouts.max_completion_length if self.max_length is None else self.max_length
-        punishment = soft_overlong_punishment(rollouts.lengths, max_length, self._cache_below(max_length))
-        return self.base_rewards(rollouts) + punishment
+        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable."""
+        max_length = self.max_length or rollouts.max_completion_length
+        cache_length = self._cache_below(max_length)
+        punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length
+        return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False where truncated, with `mask_truncated`."""

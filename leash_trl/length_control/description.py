@@ -5,14 +5,14 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
 from leash_trl.length_control.method import LengthControl
 
 
-# what a method does beyond shaping rewards, by the part of the interface that says so
+# What a method does beyond shaping rewards, by the part of the interface that says so
 TRAITS = {
     "state_dict": "state",
     "generation_cap": "cuts generation",
@@ -21,6 +21,7 @@ TRAITS = {
     "is_trained_on": "leaves completions out",
 }
 REFERENCE = re.compile(r"\[`(\w+)`\]")
+LINK = re.compile(r"\[[^\]]+\]\([^)]+\)")
 FORMULA = re.compile(r"\$\$.*?\$\$", re.DOTALL)
 
 
@@ -33,9 +34,7 @@ def traits(method: type[LengthControl]) -> list[str]:
         (['target', 'state'], [])
     """
     overridden = [word for name, word in TRAITS.items() if getattr(method, name) is not getattr(LengthControl, name)]
-    if method.own_scaling is not None and "own advantages" not in overridden:
-        overridden.append("own advantages")
-    return [*(["target"] if method.needs_target else []), *overridden]
+    return [*(["target"] if method.target_use == "required" else []), *overridden]
 
 
 def first_line(method: type[LengthControl]) -> str:
@@ -73,6 +72,22 @@ def _yaml(value: Any) -> str:
     return (
         text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
     )  # YAML reads 1e-7 as text
+
+
+def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
+    """A row for each method: name, what it does, its source, and three hyper-parameters, inherited ones last.
+
+    `README.md` beside this file holds that of all methods; a test compares them.
+    """
+    rows = ["| `length_control` | what it does | source | main knobs |", "|---|---|---|---|"]
+    for method in methods:
+        source = LINK.search(sys.modules[method.__module__].__doc__ or "")
+        link = " ".join(source[0].split()) if source else ""
+        defaults = hyper_parameters(method)
+        names = sorted(defaults, key=lambda name: name not in method.__annotations__)[:3]
+        knobs = ", ".join(f"`{name}: {_yaml(defaults[name])}`" for name in names)
+        rows.append(f"| `{method.name}` | {first_line(method)} | {link} | {knobs} |")
+    return "\n".join(rows)
 
 
 def description(method: type[LengthControl]) -> str:

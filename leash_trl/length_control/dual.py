@@ -1,55 +1,35 @@
 """The dual side of LEASH: how far the constraint is violated and how its multiplier moves. Floats in, floats out."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Sequence
 
 
-def violation(total_length: int, count: int, target_length: float) -> float:
-    r"""Constraint violation of a batch, dimensionless: positive over budget, negative under it.
+def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
+    r"""Constraint violation of some completions, dimensionless: positive over budget, negative under it.
 
     $$ \hat J_P = \frac{1}{BG} \sum_{b,i} \left( \frac{L(y_{b,i})}{L_t} - 1 \right) $$
 
     Source: Algorithm 1, line 14, of [LEASH](https://huggingface.co/papers/2512.21540). Two-sided, unlike the penalty.
 
+    Differs: the paper has one target for all prompts, here each completion has its prompt's.
+
     Args:
-        total_length (`int`):
-            Sum of the completion lengths of the batch in tokens.
-        count (`int`):
-            Number of completions, `B * G`. Must be positive.
-        target_length (`float`):
-            Target `L_t` in tokens.
+        lengths (`Sequence[float]`):
+            Completion lengths in tokens.
+        target_lengths (`Sequence[float]`):
+            Target `L_t` of each in tokens; a completion whose target is NaN does not count.
 
     Returns:
-        `float`: At least -1; `0.0` where the mean length is exactly the target.
-
-    Raises:
-        `ValueError`: If `count` is not positive.
+        `float`: At least -1; `0.0` where every length is its target, NaN where none has a target. It does not depend
+        on the order of the completions, to the last bit.
 
     Example:
-        >>> violation(total_length=32768, count=4, target_length=4096)
+        >>> violation([4096, 12288], [4096, 4096])
         1.0
     """
-    if count <= 0:
-        raise ValueError(f"count is {count}: the violation of an empty batch is not defined")
-    return total_length / count / target_length - 1.0
-
-
-def pooled_violation(total_lengths: Mapping[float, int], counts: Mapping[float, int]) -> float:
-    r"""Constraint violation of completions with targets of their own, dimensionless: `mean(L_i / L_t,i - 1)`.
-
-    Source: Algorithm 1, line 14, with $L_t$ of each completion's prompt. Differs: the paper has one target for all.
-
-    Args:
-        total_lengths (`Mapping[float, int]`):
-            For each target in tokens, the sum of the lengths of its completions.
-        counts (`Mapping[float, int]`):
-            For each target, the number of its completions.
-
-    Example:
-        >>> pooled_violation({100.0: 400, 200.0: 200}, {100.0: 2, 200.0: 2})
-        0.25
-    """
-    total = sum(counts.values())
-    return sum(violation(total_lengths[t], counts[t], t) * counts[t] for t in sorted(counts)) / total
+    pairs = zip(lengths, target_lengths, strict=True)
+    overshoots = [length / target - 1.0 for length, target in pairs if not math.isnan(target)]
+    return math.fsum(overshoots) / len(overshoots) if overshoots else math.nan
 
 
 def projected_ascent(lam: float, violation: float, lr: float, minimum: float, maximum: float) -> float:

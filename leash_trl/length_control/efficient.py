@@ -4,15 +4,12 @@ Paper: [Training Language Models to Reason Efficiently](https://huggingface.co/p
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.advantages import standardised
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-STD_EPSILON = 1e-7
 
 
 def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -38,11 +35,7 @@ def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.T
         >>> relative_lengths(torch.tensor([[True, True, True]]), torch.tensor([[70, 70, 70]])).tolist()
         [[0.5, 0.5, 0.5]]
     """
-    lengths = lengths.double()
-    counts = is_correct.sum(dim=1, keepdim=True).clamp(min=1)
-    means = lengths.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
-    variances = ((lengths - means) ** 2).where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts
-    return ((lengths - means) / (variances.sqrt() + STD_EPSILON)).sigmoid()
+    return standardised(lengths, is_correct, correction=0, epsilon=1e-7).sigmoid()
 
 
 @dataclass
@@ -62,12 +55,9 @@ class Efficient(LengthControl):
             Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; 0.1 is that of the released script.
         requires_eos (`bool`, *optional*, defaults to `True`):
             A right answer without an end counts as wrong and is left out of mean and standard deviation.
-
-    Raises:
-        `ValueError`: If `alpha` is out of range.
     """
 
-    name: ClassVar[str] = "efficient"
+    name = "efficient"
 
     alpha: float = 0.1
     requires_eos: bool = True

@@ -7,11 +7,12 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_choice, check_range, is_number, saved_value
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -20,38 +21,6 @@ from leash_trl.length_control.rollouts import Rollouts
 MAX_GROUPS = 8192
 # One batch of the paper: quartiles of fewer mean nothing.
 WARMUP_GROUPS = 64
-
-
-def is_kept(
-    rewards: torch.Tensor, lengths: torch.Tensor, num_kept: torch.Tensor, metric: Literal["length", "token_efficiency"]
-) -> torch.Tensor:
-    r"""Whether a completion is among the best of its prompt: by $-L$ (shortest first) or by reward per token $R / L$.
-
-    Source: section 3 of [GFPO](https://huggingface.co/papers/2508.09726). Of negative rewards, token efficiency keeps
-    the longer ones. Ties go to the first.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(P, G)`):
-            Task rewards in reward units; NaN where unscorable, and those are never kept.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
-        num_kept (`torch.Tensor` of shape `(P, 1)`):
-            $k$, completions to keep of each prompt.
-        metric (`str`):
-            `"length"` or `"token_efficiency"`.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: True for k completions of each prompt, or for all scorable ones if fewer.
-
-    Example:
-        >>> rewards, lengths = torch.tensor([[1.0, 0.5, 1.0]]), torch.tensor([[300, 100, 400]])
-        >>> is_kept(rewards, lengths, torch.tensor([[1]]), "length").tolist()
-        [[False, True, False]]
-    """
-    scores = -lengths.double() if metric == "length" else rewards.double() / lengths.clamp(min=1)
-    scores = scores.masked_fill(torch.isnan(rewards), -torch.inf)
-    ranks = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
-    return (ranks < num_kept) & ~torch.isnan(rewards)
 
 
 def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_kept: int) -> int:
@@ -77,54 +46,26 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
     return math.ceil(num_kept * (0.75 if mean_reward < upper else 0.5))
 
 
-def kept_advantages(
-    rewards: torch.Tensor,
-    num_generations: int,
-    scale_rewards: Literal["group", "batch", "none"],
-    epsilon: float,
-) -> torch.Tensor:
-    r"""Advantages over the kept set $S$ alone, with the population standard deviation; dimensionless.
+@dataclass
+class GFPO(LengthControl):
+    r"""GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
 
     $$ \hat A_i = \frac{r_i - \mu_S}{\sigma_S + \epsilon} \cdot \mathbb{I}(i \in S) $$
 
-    Source: Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). See `group_advantages` for the arguments.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards of the kept completions, NaN for the others.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for completions not kept.
-
-    Example:
-        >>> kept_advantages(torch.tensor([1.0, torch.nan, 0.0, 0.0, torch.nan, 0.0]), 3, "group", 0.0).tolist()[:3]
-        [1.0, 0.0, -1.0]
-    """
-    if scale_rewards not in ("group", "batch"):
-        return group_advantages(rewards, num_generations, scale_rewards, epsilon)
-    centred = group_advantages(rewards, num_generations, "none", epsilon)
-    values = rewards.double().view(-1, num_generations) if scale_rewards == "group" else rewards.double().view(1, -1)
-    deviations = values - values.nanmean(dim=1, keepdim=True)
-    std = (deviations**2).nanmean(dim=1, keepdim=True).sqrt().nan_to_num()
-    scaled = centred.view_as(values) / (std + epsilon)
-    return scaled.nan_to_num(nan=0.0).flatten()
-
-
-@dataclass
-class GFPO(LengthControl):
-    """GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
+    Mean and population standard deviation are those of the kept set $S$ alone.
 
     Use: where sampling is cheap: sample more per prompt, train on the shortest, and leave the reward alone.
 
-    Source: [GFPO](https://huggingface.co/papers/2508.09726), see [`is_kept`] and [`kept_advantages`]. Meant for graded
-    rewards in [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt.
+    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). Meant for graded rewards in
+    [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt; of negative
+    rewards, it keeps the longer ones. Ties go to the first.
 
     Differs: quartiles are exact, over the last 8192 prompts, where the paper has a t-digest of all; they apply once 64
     prompts were seen, the paper's warm-up is not known. Completions nobody could score are never kept.
 
     Args:
         metric (`str`, *optional*, defaults to `"length"`):
-            `"length"` keeps the shortest, `"token_efficiency"` those with most reward per token.
+            `"length"` keeps the shortest, by $-L$, `"token_efficiency"` those with most reward per token, $R / L$.
         num_kept (`int`, *optional*):
             k. By default half of the completions of a prompt, from 2 to 8; the paper has up to 8 of 8, 16 and 24.
         adaptive (`bool`, *optional*, defaults to `False`):
@@ -132,13 +73,10 @@ class GFPO(LengthControl):
         drop_unkept (`bool`, *optional*, defaults to `False`):
             The variant of TRL: completions that are not kept leave the loss and its token count instead of only having
             advantage 0, and the standard deviation is the sample one (n - 1).
-
-    Raises:
-        `ValueError`: If `metric` is unknown or `num_kept` below 2.
     """
 
-    name: ClassVar[str] = "gfpo"
-    owns_scale: ClassVar[bool] = False
+    name = "gfpo"
+    uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = None
@@ -146,18 +84,9 @@ class GFPO(LengthControl):
     drop_unkept: bool = False
 
     def __post_init__(self) -> None:
-        if self.metric not in ("length", "token_efficiency"):
-            raise ValueError(f"metric is {self.metric!r}, but must be 'length' or 'token_efficiency'")
-        if self.num_kept is not None and (type(self.num_kept) is not int or self.num_kept < 2):
-            raise ValueError(
-                f"num_kept is {self.num_kept!r}, but must be a whole number of at least 2, for one alone has no "
-                "advantage, or None for half of num_generations"
-            )
+        check_choice(self, "metric", "length", "token_efficiency")
+        check_range(self, "num_kept", 2, whole=True)  # one alone has no advantage
         self._group_means: deque[float] = deque(maxlen=MAX_GROUPS)
-
-    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The task rewards."""
-        return rollouts.task_rewards
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
@@ -179,8 +108,12 @@ class GFPO(LengthControl):
         if (quartiles := self.quartiles()) is not None:
             means = rewards_PG.nanmean(dim=1).tolist()
             num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
-        lengths_PG = rollouts.by_group(rollouts.lengths)
-        return is_kept(rewards_PG, lengths_PG, torch.tensor(num_kept_P).unsqueeze(1), self.metric).flatten()
+        lengths_PG = rollouts.by_group(rollouts.lengths.double())
+        scores_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
+        is_scored_PG = ~torch.isnan(rewards_PG)
+        order_PG = scores_PG.where(is_scored_PG, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        ranks_PG = order_PG.argsort(dim=1)
+        return ((ranks_PG < torch.tensor(num_kept_P).unsqueeze(1)) & is_scored_PG).flatten()
 
     def quartiles(self) -> list[float] | None:
         """Quartiles of the mean rewards of earlier prompts; `None` during warm-up and without `adaptive`."""
@@ -190,16 +123,12 @@ class GFPO(LengthControl):
         return means.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages over the kept completions; 0 for the others."""
         rewards = shaped_rewards.masked_fill(~self.kept(rollouts), torch.nan)
-        rule = group_advantages if self.drop_unkept else kept_advantages
-        return rule(rewards, rollouts.num_generations, scale_rewards, epsilon)
+        correction = 1 if self.drop_unkept else 0
+        return group_advantages(rewards, rollouts.num_generations, scale_rewards, epsilon, correction)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False where not kept, with `drop_unkept`."""
@@ -220,12 +149,11 @@ class GFPO(LengthControl):
         return {"group_means": list(self._group_means)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over saved mean rewards.
-
-        Raises:
-            `ValueError`: If they are missing or not all finite numbers.
-        """
-        means = state.get("group_means")
-        if not isinstance(means, list) or not all(type(m) in (int, float) and math.isfinite(m) for m in means):
-            raise ValueError("the saved state holds group_means that are not a list of finite numbers")
+        """Takes over saved mean rewards."""
+        means = saved_value(
+            state,
+            "group_means",
+            lambda means: isinstance(means, list) and all(map(is_number, means)),
+            "a list of finite numbers",
+        )
         self._group_means = deque(means, maxlen=MAX_GROUPS)

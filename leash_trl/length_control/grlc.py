@@ -4,10 +4,10 @@ Report: [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -60,20 +60,16 @@ class GRLC(LengthControl):
     Args:
         weight (`float`, *optional*, defaults to `0.5`):
             Weight $\lambda$ in reward units.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "grlc"
+    name = "grlc"
 
     weight: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        check_range(self, "weight", 0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""
-        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
-        return self.base_rewards(rollouts) + self.weight * centred_weights(rollouts.by_group(lengths)).flatten()
+        weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))
+        return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

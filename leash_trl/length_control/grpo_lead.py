@@ -3,12 +3,12 @@
 Paper: [GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach](https://huggingface.co/papers/2504.09696).
 """
 
-import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 
+from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -37,12 +37,8 @@ def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float
         >>> length_factors(torch.tensor([[True, False]]), torch.tensor([[100, 300]]), 0.05).tolist()
         [[1.0, 1.0]]
     """
-    counts_P1 = is_correct.sum(dim=1, keepdim=True)
-    lengths_PG = lengths.double()
-    means_P1 = lengths_PG.where(is_correct, 0.0).sum(dim=1, keepdim=True) / counts_P1.clamp(min=1)
-    centred_PG = (lengths_PG - means_P1).where(is_correct, 0.0)
-    std_P1 = ((centred_PG**2).sum(dim=1, keepdim=True) / (counts_P1 - 1).clamp(min=1)).sqrt()
-    return torch.exp(-alpha * centred_PG / (std_P1 + 1e-6))
+    scores_PG = standardised(lengths, is_correct, correction=1, epsilon=1e-6)
+    return torch.exp(-alpha * scores_PG.where(is_correct, 0.0))
 
 
 def difficulty_weights(
@@ -89,13 +85,9 @@ class GRPOLead(LengthControl):
             Solve rate $\rho_0$ of the mean weight.
         weight_steepness (`float`, *optional*, defaults to `10.0`):
             Steepness $k$ of the step there.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "grpo_lead"
-    own_scaling: ClassVar[Literal["group"]] = "group"
+    name = "grpo_lead"
 
     alpha: float = 0.05
     gate: int | None = None
@@ -105,15 +97,10 @@ class GRPOLead(LengthControl):
     weight_steepness: float = 10.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < math.inf:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
-        if self.gate is not None and self.gate <= 0:
-            raise ValueError(f"gate is {self.gate}, but must be a positive number of tokens, or None for no gate")
-        if not 0 <= self.weight_min <= self.weight_max:
-            raise ValueError(
-                f"the weights need 0 <= weight_min <= weight_max, but are weight_min={self.weight_min}, "
-                f"weight_max={self.weight_max}"
-            )
+        check_range(self, "alpha", 0)
+        check_range(self, "gate", 1)
+        check_range(self, "weight_max", 0)
+        check_range(self, "weight_min", 0, self.weight_max)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong, NaN where unscorable."""
@@ -130,14 +117,10 @@ class GRPOLead(LengthControl):
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Standardised advantages, weighted by difficulty; 0 where unscorable."""
-        advantages = super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
+        advantages = group_advantages(shaped_rewards, rollouts.num_generations, "group", epsilon)
         rates = torch.where(advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
         weights = difficulty_weights(
             rates, self.weight_min, self.weight_max, self.weight_midpoint, self.weight_steepness

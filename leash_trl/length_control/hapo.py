@@ -5,89 +5,55 @@ Paper: [HAPO: History-Aware Policy Optimization](https://huggingface.co/papers/2
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range, is_count, saved_value
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-def length_rewards(
-    is_correct: torch.Tensor, lengths: torch.Tensor, shortest: torch.Tensor, minimum: float
-) -> torch.Tensor:
-    r"""Length reward of every completion in reward units, in [-1, 1].
-
-    $$ f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
-       r_i = \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases} $$
-
-    0 at the remembered length $h$, and 0 without one. A wrong answer pays only if it is longer.
-
-    Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
-
-    Args:
-        is_correct (`torch.Tensor` of shape `(N,)`):
-            Whether each completion is right.
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        shortest (`torch.Tensor` of shape `(N,)`):
-            Shortest correct length so far, $h$, of each one's question in tokens; NaN where there is none.
-        minimum (`float`):
-            Lower bound $c$ for correct answers, above -1 so that they stay better than wrong ones.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Length rewards in float64.
-
-    Example:
-        >>> length_rewards(torch.tensor([True, False]), torch.tensor([300, 300]), torch.tensor([100, 100]), -0.7)
-        tensor([-0.7000, -1.0000], dtype=torch.float64)
-    """
-    waves = torch.cos((math.pi / 2 * lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
-    rewards = torch.where(is_correct, waves.clamp(min=minimum), waves.clamp(max=0.0))
-    return rewards.where(~torch.isnan(shortest), 0.0)
 
 
 @dataclass
 class HAPO(LengthControl):
     r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer ever seen for the question.
 
-    $$ r'_i = r_i + w f_i, \qquad h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
+    $$ r'_i = r_i + w \begin{cases} \max(f_i, c) & \text{correct} \\ \min(f_i, 0) & \text{wrong} \end{cases}, \qquad
+       f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
+       h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
 
-    Wrong answers pay only when longer than that answer. The first pass over the data has no history and is plain
-    GRPO, so the method needs several epochs.
+    $f$ is 0 at the remembered length $h$, and without one. Wrong answers pay only when longer. The first pass over
+    the data has no history and is plain GRPO, so the method needs several epochs.
 
     Use: over several epochs of the same questions, where each is to become shorter than it ever was.
 
-    Source: [HAPO](https://huggingface.co/papers/2505.11225), see [`length_rewards`].
+    Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
 
     Args:
         weight (`float`, *optional*, defaults to `1.0`):
             Weight $w$ of the length reward, dimensionless.
         correct_minimum (`float`, *optional*, defaults to `-0.7`):
-            Lower bound $c$ of the length reward of correct answers, in [-1, 0].
-
-    Raises:
-        `ValueError`: If a value is out of range.
+            Lower bound $c$ of the length reward of correct answers, in [-1, 0]; above -1 they stay better than wrong
+            ones.
     """
 
-    name: ClassVar[str] = "hapo"
+    name = "hapo"
 
     weight: float = 1.0
     correct_minimum: float = -0.7
 
     def __post_init__(self) -> None:
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
-        if not -1 <= self.correct_minimum <= 0:
-            raise ValueError(f"correct_minimum is {self.correct_minimum}, but must lie in [-1, 0]")
+        check_range(self, "weight", 0)
+        check_range(self, "correct_minimum", -1, 0)
         self.shortest: dict[int, int] = {}
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""
         known = [self.shortest.get(question, math.nan) for question in rollouts.questions.tolist()]
         shortest = torch.tensor(known, dtype=torch.float64)
-        rewards = length_rewards(rollouts.is_correct, rollouts.lengths, shortest, self.correct_minimum)
-        return self.base_rewards(rollouts) + self.weight * rewards
+        waves = torch.cos((math.pi / 2 * rollouts.lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
+        rewards = torch.where(rollouts.is_correct, waves.clamp(min=self.correct_minimum), waves.clamp(max=0.0))
+        return self.base_rewards(rollouts) + self.weight * rewards.where(~torch.isnan(shortest), 0.0)
 
     def observe(self, rollouts: Rollouts) -> None:
         """Remembers the correct lengths of a training batch, for the next time its questions come up."""
@@ -105,18 +71,10 @@ class HAPO(LengthControl):
         return {"shortest": {str(question): length for question, length in self.shortest.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the saved lengths.
-
-        Raises:
-            `ValueError`: If `shortest` is no table from question numbers to lengths in tokens.
-        """
-        saved = state.get("shortest")
-        if not isinstance(saved, dict):
-            raise ValueError(f"the saved state holds shortest={saved!r}, which is no table of lengths by question")
-        for question, length in saved.items():
-            if not str(question).isdecimal() or isinstance(length, bool) or not isinstance(length, int) or length < 0:
-                raise ValueError(
-                    f"the saved state holds length {length!r} for question {question!r}, but needs a number of tokens "
-                    "for a question number"
-                )
+        """Takes over the saved lengths."""
+        saved = saved_value(state, "shortest", _is_history, "a table of tokens by question number")
         self.shortest = {int(question): length for question, length in saved.items()}
+
+
+def _is_history(saved: Any) -> bool:
+    return isinstance(saved, dict) and all(str(key).isdecimal() and is_count(value) for key, value in saved.items())

@@ -4,10 +4,10 @@ Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingfac
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
 
@@ -57,7 +57,7 @@ class Kimi(CountsSteps):
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
 
     Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no
-    warm-up unless asked for. Completions that nobody could score do not set the range.
+    warm-up unless asked for.
 
     Args:
         weight (`float`, *optional*, defaults to `0.4`):
@@ -66,20 +66,19 @@ class Kimi(CountsSteps):
             Policy updates before the length reward is switched on.
     """
 
-    name: ClassVar[str] = "kimi"
+    name = "kimi"
 
     weight: float = 0.4
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        check_range(self, "weight", 0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
-        lengths = rollouts.lengths.double().masked_fill(~rollouts.is_scorable, torch.nan)
-        rewards_PG = length_reward(rollouts.by_group(rollouts.is_correct), rollouts.by_group(lengths))
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+        rewards_PG = length_reward(rollouts.by_group(rollouts.is_correct), lengths_PG)
         return self.base_rewards(rollouts) + self.weight * rewards_PG.flatten()

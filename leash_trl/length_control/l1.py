@@ -5,73 +5,23 @@ Paper: [L1: Controlling How Long A Reasoning Model Thinks](https://huggingface.c
 
 import random
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-def distance_penalty(lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: float) -> torch.Tensor:
-    r"""Price of missing the requested length on either side, in reward units; not bounded above.
-
-    $$ \alpha \cdot |n_{gold} - n_y| $$
-
-    Source: LCPO-Exact of [L1](https://huggingface.co/papers/2503.04697).
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths $n_y$ in tokens.
-        target_lengths (`torch.Tensor` of shape `(N,)`):
-            Requested lengths $n_{gold}$ in tokens.
-        alpha (`float`):
-            Reward units per token.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Penalties in float64, 0 at the requested length.
-
-    Example:
-        >>> distance_penalty(torch.tensor([1000, 500, 3000]), torch.tensor([1000, 1000, 1000]), 0.0005).tolist()
-        [0.0, 0.25, 1.0]
-    """
-    return alpha * (target_lengths.double() - lengths).abs()
-
-
-def budget_factor(lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: float, delta: float) -> torch.Tensor:
-    r"""Share of the reward that a right answer keeps, dimensionless, in [0, 1].
-
-    $$ \mathrm{clip}(\alpha \cdot (n_{gold} - n_y) + \delta, 0, 1) $$
-
-    Source: LCPO-Max of [L1](https://huggingface.co/papers/2503.04697).
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths $n_y$ in tokens.
-        target_lengths (`torch.Tensor` of shape `(N,)`):
-            Budgets $n_{gold}$ in tokens.
-        alpha (`float`):
-            Slope per token.
-        delta (`float`):
-            Share at exactly the budget.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Factors in float64.
-
-    Example:
-        >>> budget_factor(torch.tensor([0, 1000, 1500, 9000]), torch.tensor([1000] * 4), 0.0005, 0.5).tolist()
-        [1.0, 0.5, 0.25, 0.0]
-    """
-    return (alpha * (target_lengths.double() - lengths) + delta).clamp(0.0, 1.0)
 
 
 @dataclass
 class L1Exact(LengthControl):
     r"""L1-Exact: a right answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
 
+    $$ r = c - \alpha \cdot |n_{gold} - n_y| $$
+
     Use: for a model that is to obey the length asked for in its prompt, and can read it there.
 
-    Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697), see [`distance_penalty`].
+    Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
     Differs: the requested length of a prompt is drawn once from its question number, so that it is the same in every
     process, epoch and run; the release draws it when it writes the data set.
@@ -84,21 +34,17 @@ class L1Exact(LengthControl):
             requests the configured `target_length` of all of them.
         suffix (`str`, *optional*, defaults to `" Think for {n} tokens."`):
             What is appended to each prompt, `{n}` standing for its requested length; `""` appends nothing.
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "l1_exact"
-    uses_target: ClassVar[bool] = True
+    name = "l1_exact"
+    target_use = "optional"
 
     alpha: float = 0.0003
     budget_range: tuple[int, int] | list[int] | None = (100, 4000)
     suffix: str = " Think for {n} tokens."
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        check_range(self, "alpha", 0)
         if self.budget_range is not None and not _is_range(self.budget_range):
             raise ValueError(
                 f"budget_range is {self.budget_range!r}, but must be two whole numbers of tokens, 1 <= low <= high, "
@@ -119,8 +65,7 @@ class L1Exact(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness less the price of the distance; NaN where unscorable."""
-        price = distance_penalty(rollouts.lengths, rollouts.target_lengths, self.alpha)
-        return self.base_rewards(rollouts) - price
+        return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """The requested length of a prompt that has none of its own, in tokens.
@@ -146,9 +91,11 @@ class L1Exact(LengthControl):
 class L1Max(L1Exact):
     r"""L1-Max: a right answer earns the more the further it stays below its budget, a wrong one 0 at any length.
 
+    $$ r = c \cdot \mathrm{clip}(\alpha \cdot (n_{gold} - n_y) + \delta, 0, 1) $$
+
     Use: for a model that is to stay below a limit asked for in its prompt, and can read it there.
 
-    Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697), see [`budget_factor`].
+    Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
     Differs: the paper trains Max from an Exact model on prompts of both kinds; here every prompt is of the Max kind.
     The draw of budgets is that of [`L1Exact`].
@@ -164,20 +111,19 @@ class L1Max(L1Exact):
             Share of the reward at exactly the budget, in [0, 1].
     """
 
-    name: ClassVar[str] = "l1_max"
+    name = "l1_max"
 
     suffix: str = " Think for maximum {n} tokens."
     delta: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.delta <= 1:
-            raise ValueError(f"delta is {self.delta}, but must lie in [0, 1]")
+        check_range(self, "delta", 0, 1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
-        factor = budget_factor(rollouts.lengths, rollouts.target_lengths, self.alpha, self.delta)
-        return self.base_rewards(rollouts) * factor
+        kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta
+        return self.base_rewards(rollouts) * kept.clamp(0.0, 1.0)
 
 
 def _is_range(bounds: tuple[int, int] | list[int]) -> bool:

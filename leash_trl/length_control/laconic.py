@@ -4,7 +4,6 @@ Paper: [LACONIC: Length-Aware Constrained Reinforcement Learning for LLM](https:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -13,34 +12,12 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-def shaped_rewards(base_rewards: torch.Tensor, penalties: torch.Tensor) -> torch.Tensor:
-    r"""Rewards less the price of length, in reward units.
-
-    $$ \tilde r_i = r_i - \lambda \max\left(0, \frac{L_i - B}{B}\right) $$
-
-    Source: section 3 of [LACONIC](https://huggingface.co/papers/2602.14468), read through the README of the release.
-
-    Args:
-        base_rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards before length; NaN where unscorable.
-        penalties (`torch.Tensor` of shape `(N,)`):
-            Multiplier times relative overshoot, non-negative.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Rewards without a lower bound: wrong answers pay for their length too.
-
-    Example:
-        >>> shaped_rewards(torch.tensor([1.0, 0.0]), torch.tensor([0.25, 0.5])).tolist()
-        [0.75, -0.5]
-    """
-    return base_rewards - penalties
-
-
 @dataclass
 class Laconic(Leash):
     r"""LACONIC: correctness (1 or 0) less the price of overshoot, unclipped, and one dual step per policy update.
 
-    $$ \lambda \leftarrow \mathrm{clip}\left(\lambda + \eta \left(\frac{\bar L}{B} - 1\right), 0, \Lambda\right) $$
+    $$ \tilde r_i = r_i - \lambda \max\left(0, \frac{L_i - B}{B}\right), \qquad
+       \lambda \leftarrow \mathrm{clip}\left(\lambda + \eta \left(\frac{\bar L}{B} - 1\right), 0, \Lambda\right) $$
 
     Wrong answers over the budget pay as correct ones do; a wrong answer earns most by stopping within the budget.
 
@@ -62,21 +39,16 @@ class Laconic(Leash):
             Bounds of the multiplier; the upper one is the paper's ceiling $\Lambda$.
     """
 
-    name: ClassVar[str] = "laconic"
-    owns_scale: ClassVar[bool] = True
+    name = "laconic"
+    uses_correctness = True
 
     lambda_init: float = 0.0
     lambda_lr: float = 0.002
     lambda_max: float = 0.1
 
-    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct, 0 where not, NaN where unscorable."""
-        return rollouts.correctness
+    base_rewards = LengthControl.base_rewards
+    reward_scale_problem = LengthControl.reward_scale_problem
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards, at most 1 and unbounded below; NaN where unscorable."""
-        return shaped_rewards(self.base_rewards(rollouts), self.penalty(rollouts))
-
-    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """`None`: the method has a scale of its own."""
-        return LengthControl.reward_scale_problem(self, rollouts)
+        return self.base_rewards(rollouts) - self.penalty(rollouts)

@@ -4,10 +4,10 @@ Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](h
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -15,84 +15,44 @@ from leash_trl.length_control.rollouts import Rollouts
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
 
 
-def base_scores(rollouts: Rollouts) -> torch.Tensor:
-    """Score of every completion before length, in reward units: 1 right, -0.5 wrong, -1 wrong without an end.
-
-    Source: the [release](https://github.com/hkust-nlp/Laser) of [LASER](https://huggingface.co/papers/2505.15612) with
-    its `format_reward`.
-
-    Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;
-    a wrong answer that was truncated stands for them.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Scores in float64; NaN where unscorable.
-    """
-    wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
-    return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
-
-
-def within_target_bonus(
-    is_correct: torch.Tensor, lengths: torch.Tensor, target_lengths: torch.Tensor, alpha: float
-) -> torch.Tensor:
-    r"""Bonus of right answers at or under the target, in reward units.
-
-    $$ \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
-
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612).
-
-    Args:
-        is_correct (`torch.Tensor` of shape `(N,)`):
-            Whether each completion is right.
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
-        target_lengths (`torch.Tensor` of shape `(N,)`):
-            Targets $L_T$ in tokens.
-        alpha (`float`):
-            The bonus.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: `alpha` or 0, in float64.
-
-    Example:
-        >>> right, lengths = torch.tensor([True, True, False]), torch.tensor([4096, 4097, 100])
-        >>> within_target_bonus(right, lengths, torch.tensor([4096] * 3), 0.5).tolist()
-        [0.5, 0.0, 0.0]
-    """
-    return alpha * (is_correct & (lengths <= target_lengths)).double()
-
-
 @dataclass
 class Laser(LengthControl):
-    """LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
+    r"""LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
+
+    $$ r(y) = C(y) + \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
 
     Use: for shorter answers where they are easy to have: long right answers lose nothing but the bonus, so the mean
     length is not held.
 
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`base_scores`] and
-    [`within_target_bonus`]. The released targets are 2048, 4096 and 8192.
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), and the
+    [release](https://github.com/hkust-nlp/Laser) with its `format_reward`: $C$ is 1 for a right answer, -0.5 for a
+    wrong one, and -1 for a wrong one without an end. The released targets are 2048, 4096 and 8192.
+
+    Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;
+    a wrong answer that was truncated stands for them.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
             The bonus in reward units.
-
-    Raises:
-        `ValueError`: If `alpha` is negative.
     """
 
-    name: ClassVar[str] = "laser"
-    needs_target: ClassVar[bool] = True
+    name = "laser"
+    target_use = "required"
 
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.alpha < 0:
-            raise ValueError(f"alpha is {self.alpha}, but must be 0 or positive")
+        check_range(self, "alpha", 0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1, -0.5 or -1; NaN where unscorable."""
-        return base_scores(rollouts)
+        """`torch.Tensor` of shape `(N,)`: $C$: 1, -0.5 or -1; NaN where unscorable."""
+        wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
+        return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        bonus = within_target_bonus(rollouts.is_correct, rollouts.lengths, rollouts.target_lengths, self.alpha)
-        return self.base_rewards(rollouts) + bonus
+        return self._with_bonus(rollouts, rollouts.target_lengths)
+
+    def _with_bonus(self, rollouts: Rollouts, target_lengths: torch.Tensor) -> torch.Tensor:
+        is_rewarded = rollouts.is_correct & (rollouts.lengths <= target_lengths)
+        return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()

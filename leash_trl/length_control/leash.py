@@ -4,15 +4,20 @@ Paper: [Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Re
 Model](https://huggingface.co/papers/2512.21540).
 """
 
-from collections import Counter
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
-from leash_trl.length_control.dual import pooled_violation, projected_ascent
+from leash_trl.length_control.checked_values import (
+    check_multiplier,
+    is_count,
+    is_number,
+    saved_multiplier,
+    saved_value,
+)
+from leash_trl.length_control.dual import projected_ascent
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.multiplier import check_multiplier, checked_multiplier
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -46,7 +51,7 @@ def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class Leash(LengthControl):
-    r"""LEASH's reward shaping and its multiplier, moved by one dual step per policy update.
+    r"""LEASH: the reward less lambda times the overshoot of the target; lambda follows the mean overshoot.
 
     $$ \tilde r_i = \mathrm{clip}(r_i - \lambda \Delta_i, -1, 1), \qquad
        \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$
@@ -67,16 +72,13 @@ class Leash(LengthControl):
             Step size of the dual step; 0 freezes the multiplier (LEASH-C).
         lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
             Bounds of the multiplier.
-
-    Raises:
-        `ValueError`: If a value is not a finite number or the bounds are out of order.
     """
 
-    name: ClassVar[str] = "leash"
-    authors: ClassVar[str] = "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo"
-    needs_target: ClassVar[bool] = True
-    owns_scale: ClassVar[bool] = False
-    needs_truncated: ClassVar[bool] = True
+    name = "leash"
+    authors = "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo"
+    target_use = "required"
+    uses_correctness = False
+    needs_truncated = True
 
     lambda_init: float = 0.1
     lambda_lr: float = 0.005
@@ -86,9 +88,7 @@ class Leash(LengthControl):
     def __post_init__(self) -> None:
         check_multiplier(self)
         self.lam = self.lambda_init
-        # Exact integers per target, so that the violation does not depend on how completions were split over batches.
-        self._observed_lengths: Counter[float] = Counter()
-        self._observed_counts: Counter[float] = Counter()
+        self._observed: list[list[float]] = []  # target and length in tokens of every completion since the last step
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards as they are, clipped: LEASH has no scale of its own beyond the clip."""
@@ -103,60 +103,54 @@ class Leash(LengthControl):
         return clip_reward(rollouts.task_rewards - self.penalty(rollouts))
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """What is wrong with the scale of the task rewards; `None` if nothing is, or nothing shows."""
-        return reward_scale_problem(rollouts.task_rewards)
+        """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing shows."""
+        scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
+        if (scores.abs() > 1).any():
+            return (
+                f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward "
+                "is clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"
+            )
+        if (scores == 0).any() and (scores >= 0).all():
+            return (
+                "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
+                "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
+            )
+        return None
 
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
-        for length, target in zip(rollouts.lengths.tolist(), rollouts.target_lengths.tolist(), strict=True):
-            self._observed_lengths[target] += length
-            self._observed_counts[target] += 1
+        pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
+        self._observed += [list(pair) for pair in pairs]
 
     def step(self) -> None:
         """Moves the multiplier by everything observed since the last dual step; without observations it stays."""
-        if not self._observed_counts:
-            return
-        self.lam = self.next_multiplier(pooled_violation(self._observed_lengths, self._observed_counts))
-        self._forget_observations()
+        if self._observed:
+            target_lengths, lengths = zip(*self._observed, strict=True)
+            self.lam = self.next_multiplier(self.violation(lengths, target_lengths))
+            self._observed = []
 
     def next_multiplier(self, violation: float) -> float:
         """The multiplier after a dual step."""
         return projected_ascent(self.lam, violation, self.lambda_lr, self.lambda_min, self.lambda_max)
-
-    def _forget_observations(self) -> None:
-        self._observed_lengths.clear()
-        self._observed_counts.clear()
 
     def statistics(self) -> dict[str, float]:
         """The multiplier that the coming batch uses."""
         return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the multiplier, which JSON keeps to the last bit, and target, tokens and number
-        of completions that await a dual step, as after a skipped policy update."""
-        observed = [[target, self._observed_lengths[target], n] for target, n in self._observed_counts.items()]
-        return {"lambda": self.lam, "observed": observed}
+        """What a checkpoint must hold: the multiplier, which JSON keeps to the last bit, and target and length of the
+        completions that await a dual step, as after a skipped policy update."""
+        return {"lambda": self.lam, "observed": list(self._observed)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state.
-
-        Raises:
-            `ValueError`: If `lambda` is missing, not a finite number or outside the configured bounds, or `observed`
-                is damaged.
-        """
-        self.lam = checked_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
-        self._forget_observations()
-        observed = state.get("observed", [])
-        try:
-            for target, total, count in observed:
-                if not (target > 0 and type(total) is type(count) is int and count > 0 and total >= 0):
-                    raise ValueError(f"{[target, total, count]} makes no sense")
-                self._observed_lengths[float(target)], self._observed_counts[float(target)] = total, count
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"the saved state holds observed={observed!r}, but it must be rows of a target, tokens and a number "
-                f"of completions ({error})"
-            ) from error
+        """Takes over a saved state; in older ones a row holds target, tokens and number of completions."""
+        self.lam = saved_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
+        needed = "rows of a target and a length in tokens"
+        rows = saved_value({"observed": [], **state}, "observed", _are_observations, needed)
+        self._observed = []
+        for target, tokens, *completions in rows:
+            count = completions[0] if completions else 1
+            self._observed += [[target, tokens / count]] * count
 
 
 @dataclass
@@ -174,7 +168,7 @@ class LeashC(Leash):
             Must be 0.
     """
 
-    name: ClassVar[str] = "leash_c"
+    name = "leash_c"
 
     lambda_lr: float = 0.0
 
@@ -184,25 +178,12 @@ class LeashC(Leash):
             raise ValueError(f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; use length_control='leash'")
 
 
-def reward_scale_problem(task_rewards: torch.Tensor) -> str | None:
-    """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing is.
-
-    Example:
-        >>> reward_scale_problem(torch.tensor([-1.0, 1.0])) is None
-        True
-        >>> print(reward_scale_problem(torch.tensor([0.0, 1.0])))
-        wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is meant
-        for -1 and +1, as leash_trl.rewards.math_reward gives
-    """
-    scores = task_rewards[~torch.isnan(task_rewards)]
-    if (scores.abs() > 1).any():
-        return (
-            f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward is "
-            "clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"
-        )
-    if (scores == 0).any() and (scores >= 0).all():
-        return (
-            "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
-            "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
-        )
-    return None
+def _are_observations(rows: Any) -> bool:
+    return isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) in (2, 3)
+        and all(map(is_number, row))
+        and row[0] > 0 <= row[1]
+        and (len(row) == 2 or (is_count(row[2]) and row[2] > 0))
+        for row in rows
+    )

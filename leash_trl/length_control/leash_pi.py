@@ -6,16 +6,16 @@ down while lengths go on falling. Here a ceiling in proportion to the violation 
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
+from leash_trl.length_control.checked_values import check_range, is_number, saved_multiplier, saved_value
 from leash_trl.length_control.dual import pi_multiplier
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.multiplier import checked_multiplier
 
 
 @dataclass
 class LeashPI(Leash):
-    r"""LEASH's shaped reward with a PI controller for the multiplier.
+    r"""LEASH-PI, ours: LEASH's shaped reward, with a PI controller for lambda so that it is gone at the target.
 
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
@@ -44,12 +44,9 @@ class LeashPI(Leash):
             `None` for no ceiling.
         smoothing (`float`, *optional*, defaults to `0.5`):
             Weight of the past in the running mean of the violation, in [0, 1).
-
-    Raises:
-        `ValueError`: If a value is out of range.
     """
 
-    name: ClassVar[str] = "leash_pi"
+    name = "leash_pi"
 
     proportional_gain: float = 0.1
     ceiling_gain: float | None = 4.0
@@ -57,8 +54,7 @@ class LeashPI(Leash):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.proportional_gain < math.inf:
-            raise ValueError(f"proportional_gain is {self.proportional_gain}, but must be 0 or positive")
+        check_range(self, "proportional_gain", 0)
         if self.ceiling_gain is not None and not self.ceiling_gain > 0:
             raise ValueError(f"ceiling_gain is {self.ceiling_gain}, but must be positive, or None for no ceiling")
         if not 0 <= self.smoothing < 1:
@@ -89,14 +85,9 @@ class LeashPI(Leash):
         return {**super().state_dict(), "integral": self._integral, "violation": self._violation}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state.
-
-        Raises:
-            `ValueError`: If a value is missing or out of range.
-        """
+        """Takes over a saved state."""
         super().load_state_dict(state)
-        self._integral = checked_multiplier(state, "integral", self.lambda_min, self.lambda_max)
-        violation = state.get("violation")
-        if violation is not None and (type(violation) not in (int, float) or not math.isfinite(violation)):
-            raise ValueError(f"the saved state holds violation={violation!r}, which is not a finite number")
-        self._violation = violation
+        self._integral = saved_multiplier(state, "integral", self.lambda_min, self.lambda_max)
+        self._violation = saved_value(
+            state, "violation", lambda seen: seen is None or is_number(seen), "a finite number, or null before a step"
+        )

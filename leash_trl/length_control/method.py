@@ -1,18 +1,16 @@
-"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves.
-
-A method of your own is one file with a subclass of `LengthControl`, wherever it lies: a recipe names it by its import
-path, `length_control: my_lib.methods.Mine`.
-"""
+"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves."""
 
 import math
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import group_advantages
+from leash_trl.length_control import dual
+from leash_trl.length_control.advantages import Scaling, group_advantages
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -21,38 +19,24 @@ class LengthControl:
     """A method; only `name` and `shape` must be written, all else has a default that leaves plain GRPO as it is.
 
     A subclass is a dataclass whose fields are the method's hyper-parameters with the paper's values as defaults; they
-    are what `length_control_kwargs` sets. What changes during training are attributes made in `__post_init__`.
+    are what `length_control_kwargs` sets, and one out of its range is a `ValueError`. What changes during training are
+    attributes made in `__post_init__`.
 
     For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
     `step` after the policy update, unless mixed precision skipped that: then what was observed awaits the next one,
     and a checkpoint must hold it. With dynamic sampling, `shape` and `advantages` are called for each round and again
     `advantages` for what remains, which alone `is_trained_on` sees; `observe` gets all that was generated, replaced
-    groups included. `shape`, `base_rewards`, `penalty` and `statistics` are called in evaluation and for the log too.
-    All but `observe`, `step`, `monitor` and `load_state_dict` must not change anything. Every process sees the same
-    rollouts, those of all processes, as float64 on the CPU.
-
-    Example:
-        >>> from dataclasses import dataclass
-        >>> @dataclass
-        ... class PricePerToken(LengthControl):
-        ...     name = "price_per_token"
-        ...     price: float = 1e-4
-        ...
-        ...     def shape(self, rollouts):
-        ...         return self.base_rewards(rollouts) - self.price * rollouts.lengths
+    groups included. `shape`, `base_rewards`, `penalty`, `violation` and `statistics` are called in evaluation and for
+    the log too. All but `observe`, `step` and `load_state_dict` must not change anything. Every process sees the same
+    rollouts, those of all processes, as float64 on the CPU. An example is in `README.md` beside this file.
     """
 
     name: ClassVar[str]
     authors: ClassVar[str] = ""  # of the paper, as BibTeX has them
-    needs_target: ClassVar[bool] = False
-    # True: a prompt's own target plays a part, though none is needed
-    uses_target: ClassVar[bool] = False
-    # True: a target at the generation limit, which no completion could violate, makes sense
-    may_aim_at_limit: ClassVar[bool] = False
-    # False: task rewards are taken as they are, so what is correct plays no part
-    owns_scale: ClassVar[bool] = True
-    # how advantages are divided, where the method says so itself and the configured `scale_rewards` has no say
-    own_scaling: ClassVar[Literal["group", "batch", "none"] | None] = None
+    # whether `target_length` must be set, may be set (or come from the data set), or plays no part
+    target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
+    # False: task rewards are taken as they are, and what is correct plays no part
+    uses_correctness: ClassVar[bool] = True
     # True: truncated completions are what teaches, or what the state counts, so they must not be masked
     needs_truncated: ClassVar[bool] = False
     # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
@@ -71,14 +55,9 @@ class LengthControl:
                 Completions per prompt.
         """
 
-    @property
-    def needs_limit(self) -> bool:
-        """Whether rewards are measured by the generation limit, so that there must be one."""
-        return False
-
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
-        return rollouts.correctness
+        return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
@@ -92,18 +71,10 @@ class LengthControl:
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
-        return group_advantages(shaped_rewards, rollouts.num_generations, self.own_scaling or scale_rewards, epsilon)
-
-    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """What is wrong with the scale of the task rewards; `None` for methods with a scale of their own."""
-        return None
+        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to be left out of the loss."""
@@ -115,16 +86,41 @@ class LengthControl:
     def step(self) -> None:
         """Moves the state, once per policy update, by what was observed since the last step."""
 
+    def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
+        """How far completions are over their targets, dimensionless, as the log shows it and a dual step takes it.
+
+        Args:
+            lengths (`Sequence[float]`), target_lengths (`Sequence[float]`):
+                Length and target of each completion in tokens; a target may be NaN.
+        """
+        return dual.violation(lengths, target_lengths)
+
     def statistics(self) -> dict[str, float]:
         """The state as numbers to log, under keys without the `leash/` prefix; NaN for what is not known yet."""
         return {}
+
+    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
+        """What is wrong with the scale of the task rewards; `None` for methods with a scale of their own."""
+        return None
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint must hold, as JSON can keep it: numbers, lists, and dictionaries with text for keys."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state, or raises `ValueError` if it is damaged."""
+        """Takes over a saved state, or raises `ValueError` if something is missing or damaged."""
+
+    def target_for(self, question: int, target_length: float | None) -> float | None:
+        """The target of a prompt that has none of its own in the data set, in tokens."""
+        return target_length
+
+    def prompt_suffix(self, target_length: float | None) -> str:
+        """What is appended to the prompt, so that the model can read its target."""
+        return ""
+
+    def generation_cap(self, target_length: float | None) -> int | None:
+        """Generation limit of the next training batch in tokens, or `None` for `max_completion_length`."""
+        return None
 
     @classmethod
     def paper(cls) -> dict[str, str]:
@@ -140,23 +136,3 @@ class LengthControl:
             f"  year = {{20{paper_id[:2]}}},\n  eprint = {{{paper_id}}},\n  archivePrefix = {{arXiv}},\n}}"
         )
         return {"title": title, "id": paper_id, "citation": citation}
-
-    def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The target of a prompt that has none of its own in the data set, in tokens."""
-        return target_length
-
-    def prompt_suffix(self, target_length: float | None) -> str:
-        """What is appended to the prompt, so that the model can read its target."""
-        return ""
-
-    def generation_cap(self, target_length: float | None) -> int | None:
-        """Generation limit of the next training batch in tokens, or `None` for `max_completion_length`."""
-        return None
-
-    @property
-    def num_monitor_prompts(self) -> int:
-        """How many training prompts to sample for `monitor` before the next training batch."""
-        return 0
-
-    def monitor(self, rollouts: Rollouts) -> None:
-        """Takes in the completions that `num_monitor_prompts` asked for; they are not trained on."""

@@ -1,7 +1,6 @@
 """No length control: plain GRPO, the arm that every claim is compared with."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -11,17 +10,13 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class NoControl(LengthControl):
-    """Task rewards as they are.
+    """No length control: task rewards as they are, plain GRPO.
 
     Use: as the baseline of every comparison.
     """
 
-    name: ClassVar[str] = "none"
-    owns_scale: ClassVar[bool] = False
-
-    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """The task rewards."""
-        return rollouts.task_rewards
+    name = "none"
+    uses_correctness = False
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards."""

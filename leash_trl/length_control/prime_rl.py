@@ -4,90 +4,24 @@ Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generatio
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 
+from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.checked_values import check_choice, check_limit, check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
-
-
-def linear_penalties(
-    rewards: torch.Tensor, lengths: torch.Tensor, longest: torch.Tensor | float, weight: float
-) -> torch.Tensor:
-    r"""Price of every completion's length in reward units, non-negative for non-negative rewards.
-
-    $$ w \, \bar r \, \frac{L_i}{L_{\max}} $$
-
-    $\bar r$ is the mean reward of the prompt's scorable completions: a prompt that nobody solved pays nothing.
-
-    Source: `src/prime_rl/orchestrator/algo/grpo.py` of prime-rl at 559b4477, and its forerunner of 2026-06-19.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(P, G)`):
-            Rewards before length, at least 0; NaN where unscorable.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
-        longest (`torch.Tensor` of shape `(P, 1)` or `float`):
-            $L_{\max}$ in tokens, of the prompt or of all.
-        weight (`float`):
-            $w$, dimensionless.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Penalties in float64.
-
-    Example:
-        >>> linear_penalties(torch.tensor([[1.0, 0.0]]), torch.tensor([[50, 100]]), 100.0, 0.5).tolist()
-        [[0.125, 0.25]]
-    """
-    return weight * rewards.nanmean(dim=1, keepdim=True) * lengths.double() / longest
-
-
-def efficiency_bonuses(rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    r"""Bonus of every best answer that is shorter than the mean of the best, in reward units.
-
-    $$ r_i \, \mathrm{clip}\left(1 - \frac{L_i}{\bar L}, 0, 1\right) \quad \text{where } r_i = \max_j r_j $$
-
-    Source: `_efficiency_length_shaping` of prime-rl at f8a146063.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(P, G)`), lengths (`torch.Tensor` of shape `(P, G)`):
-            Rewards before length, at least 0 and NaN where unscorable; lengths in tokens.
-
-    Example:
-        >>> efficiency_bonuses(torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[10, 30, 10]])).tolist()
-        [[0.5, 0.0, 0.0]]
-    """
-    is_best_PG = rewards == rewards.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-    lengths_PG = lengths.double()
-    means_P1 = lengths_PG.where(is_best_PG, torch.nan).nanmean(dim=1, keepdim=True).clamp(min=1.0)
-    return (rewards * (1.0 - lengths_PG / means_P1).clamp(0.0, 1.0)).where(is_best_PG, 0.0)
-
-
-def length_weighted_advantages(shaped_rewards: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    r"""Shaped rewards less their length-weighted mean in each prompt, $\sum_j L_j r'_j / \sum_j L_j$; 0 where NaN.
-
-    Source: option `length_weighted_baseline` of prime-rl between 7f7771388 and 0be5ac452.
-
-    Args:
-        shaped_rewards (`torch.Tensor` of shape `(P, G)`), lengths (`torch.Tensor` of shape `(P, G)`):
-            Shaped rewards, NaN where unscorable; lengths in tokens.
-
-    Example:
-        >>> length_weighted_advantages(torch.tensor([[1.0, 0.0]]), torch.tensor([[10, 30]])).tolist()
-        [[0.75, -0.25]]
-    """
-    tokens_PG = lengths.double().where(~torch.isnan(shaped_rewards), 0.0)
-    totals_P1 = tokens_PG.sum(dim=1, keepdim=True).clamp(min=1.0)
-    baselines_P1 = (shaped_rewards * tokens_PG).nansum(dim=1, keepdim=True) / totals_P1
-    return (shaped_rewards - baselines_P1).nan_to_num(nan=0.0)
 
 
 @dataclass
 class PrimeRL(LengthControl):
     r"""prime-rl: correctness (1 or 0) less a share of the group's mean reward; advantage `reward - mean`, no std.
 
-    Wrong answers pay as correct ones do. `scale_rewards` has no say.
+    $$ r'_i = r_i - w \, \bar r \, \frac{L_i}{L_{\max}} $$
+
+    $\bar r$ is the mean reward of the prompt's scorable completions: a prompt that nobody solved pays nothing. Wrong
+    answers pay as correct ones do. `scale_rewards` has no say.
 
     Use: to repeat prime-rl's runs; a prompt that is mostly failed pays little.
 
@@ -98,22 +32,19 @@ class PrimeRL(LengthControl):
 
     Args:
         variant (`str`, *optional*, defaults to `"head"`):
-            `"head"` measures length by the prompt's longest completion (559b4477); `"june"` by
-            `max_completion_length` (7f7771388 to 0be5ac452); `"april"` has a bonus for correct answers shorter than
-            their mean and no penalty (f8a146063).
+            `"head"` takes the prompt's longest completion for $L_{\max}$ (559b4477); `"june"` `max_completion_length`
+            (7f7771388 to 0be5ac452); `"april"` has no penalty, but a bonus for correct answers shorter than their
+            mean, $r_i \, \mathrm{clip}(1 - L_i / \bar L, 0, 1)$ (f8a146063).
         weight (`float`, *optional*, defaults to `0.25`):
             Weight of the penalty, dimensionless; `"april"` has none.
         gate_by_correctness (`bool`, *optional*, defaults to `False`):
             Only correct answers pay; `"june"` only.
         length_weighted_baseline (`bool`, *optional*, defaults to `False`):
-            Mean of the advantage weighted by length, so that it is zero over the tokens; `"june"` only.
-
-    Raises:
-        `ValueError`: If a value is out of range.
+            The mean taken off the rewards is weighted by length, $\sum_j L_j r'_j / \sum_j L_j$, so that advantages
+            sum to zero over the tokens; `"june"` only.
     """
 
-    name: ClassVar[str] = "prime_rl"
-    own_scaling: ClassVar[Literal["none"]] = "none"
+    name = "prime_rl"
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = 0.25
@@ -121,43 +52,42 @@ class PrimeRL(LengthControl):
     length_weighted_baseline: bool = False
 
     def __post_init__(self) -> None:
-        if self.variant not in ("head", "june", "april"):
-            raise ValueError(f"variant is {self.variant!r}, but must be 'head', 'june' or 'april'")
-        if self.weight < 0:
-            raise ValueError(f"weight is {self.weight}, but must be 0 or positive")
+        check_choice(self, "variant", "head", "june", "april")
+        check_range(self, "weight", 0)
         for name in ("gate_by_correctness", "length_weighted_baseline"):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
 
-    @property
-    def needs_limit(self) -> bool:
-        """Whether the penalty is a share of the generation limit."""
-        return self.variant == "june"
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` where the penalty would be a share of a generation limit that is not there."""
+        if self.variant == "june":
+            check_limit(self, max_completion_length)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness less the penalty, or plus the bonus; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
-        lengths_PG = rollouts.by_group(rollouts.lengths)
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         if self.variant == "april":
-            return (rewards_PG + efficiency_bonuses(rewards_PG, lengths_PG)).flatten()
+            means_P1 = lengths_PG.where(rewards_PG == 1, torch.nan).nanmean(dim=1, keepdim=True).clamp(min=1.0)
+            bonuses_PG = rewards_PG * (1.0 - lengths_PG / means_P1).clamp(0.0, 1.0)
+            return (rewards_PG + bonuses_PG.where(rewards_PG != 0, 0.0)).flatten()
         longest: torch.Tensor | float = rollouts.max_completion_length
         if self.variant == "head":
-            scorable_PG = lengths_PG.where(rollouts.by_group(rollouts.is_scorable), 0)
-            longest = scorable_PG.amax(dim=1, keepdim=True).clamp(min=1)
-        penalties_PG = linear_penalties(rewards_PG, lengths_PG, longest, self.weight)
+            longest = lengths_PG.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
+        penalties_PG = self.weight * rewards_PG.nanmean(dim=1, keepdim=True) * lengths_PG / longest
         if self.gate_by_correctness:
             penalties_PG = penalties_PG * rewards_PG
         return (rewards_PG - penalties_PG).flatten()
 
     def advantages(
-        self,
-        shaped_rewards: torch.Tensor,
-        rollouts: Rollouts,
-        scale_rewards: Literal["group", "batch", "none"],
-        epsilon: float,
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
-        if self.length_weighted_baseline:
-            by_group = rollouts.by_group
-            return length_weighted_advantages(by_group(shaped_rewards), by_group(rollouts.lengths)).flatten()
-        return super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
+        if not self.length_weighted_baseline:
+            return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
+        shaped_PG = rollouts.by_group(shaped_rewards)
+        tokens_PG = rollouts.by_group(rollouts.lengths.double()).where(~torch.isnan(shaped_PG), 0.0)
+        baselines_P1 = (shaped_PG * tokens_PG).nansum(dim=1, keepdim=True) / tokens_PG.sum(dim=1, keepdim=True).clamp(
+            1.0
+        )
+        return (shaped_PG - baselines_P1).nan_to_num(nan=0.0).flatten()

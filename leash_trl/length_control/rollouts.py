@@ -1,6 +1,9 @@
-"""What a length-control method sees: the completions of one generation batch, gathered over all processes."""
+"""What a length-control method sees, completions gathered over all processes, and what it makes of them."""
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -73,6 +76,11 @@ class Rollouts:
         return self.is_correct.double().masked_fill(~self.is_scorable, torch.nan)
 
     @property
+    def scorable_lengths(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Lengths in tokens, NaN where unscorable; float64."""
+        return self.lengths.double().masked_fill(~self.is_scorable, torch.nan)
+
+    @property
     def solve_rates(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Share of correct among the scorable completions of each one's prompt."""
         rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)
@@ -81,6 +89,56 @@ class Rollouts:
     def by_group(self, values: torch.Tensor) -> torch.Tensor:
         """`torch.Tensor` of shape `(P, G)`: The values of `(N,)` with one row per prompt."""
         return values.view(-1, self.num_generations)
+
+
+@dataclass(frozen=True)
+class ScoredRollouts:
+    """N completions and their rewards, all `torch.Tensor` of shape `(N,)` in reward units, NaN where unscorable.
+
+    Args:
+        rollouts (`Rollouts`):
+            The completions.
+        base_rewards (`torch.Tensor` of shape `(N,)`):
+            Rewards before length, on the method's own scale.
+        penalty (`torch.Tensor` of shape `(N,)`):
+            Penalty before any clip; negative where length earned a bonus.
+        shaped_rewards (`torch.Tensor` of shape `(N,)`):
+            What the advantages are made of.
+    """
+
+    rollouts: Rollouts
+    base_rewards: torch.Tensor
+    penalty: torch.Tensor
+    shaped_rewards: torch.Tensor
+
+    def columns(self) -> dict[str, torch.Tensor]:
+        """What the completions table shows of each completion."""
+        return {
+            "length": self.rollouts.lengths,
+            "penalty": self.penalty,
+            "shaped_reward": self.shaped_rewards,
+            "task_reward": self.rollouts.task_rewards,
+        }
+
+    def select(self, rows: torch.Tensor) -> "ScoredRollouts":
+        """The given rows, which must be whole groups."""
+        return _with_tensors(self, lambda values: values[0][rows], [self])
+
+
+def joined(parts: Sequence[ScoredRollouts]) -> ScoredRollouts:
+    """Several batches as one; the generation limit is the first one's."""
+    return _with_tensors(parts[0], torch.cat, parts)
+
+
+def _with_tensors(record: Any, combine: Callable[[list[torch.Tensor]], torch.Tensor], parts: Sequence[Any]) -> Any:
+    """The record with each of its tensors, those of the rollouts in it too, made of the same ones of the parts."""
+    changed: dict[str, Any] = {}
+    for name, value in vars(record).items():
+        if isinstance(value, torch.Tensor):
+            changed[name] = combine([getattr(part, name) for part in parts])
+        elif isinstance(value, Rollouts):
+            changed[name] = _with_tensors(value, combine, [getattr(part, name) for part in parts])
+    return dataclasses.replace(record, **changed)
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:

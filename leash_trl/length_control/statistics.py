@@ -1,8 +1,9 @@
-"""What is logged about one generation batch: lengths, rewards and what the penalty did to them."""
+"""What is logged about one generation batch: the method's state, lengths, rewards and what the penalty did to them."""
 
 import torch
 
-from leash_trl.length_control.scored_rollouts import ScoredRollouts
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import ScoredRollouts
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -10,14 +11,14 @@ def _mean(values: torch.Tensor) -> float:
     return values.double().nanmean().item()
 
 
-def length_statistics(scored: ScoredRollouts) -> dict[str, float]:
+def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str, float]:
     """Statistics of what was generated for one policy batch under their log keys, without the `leash/` prefix.
 
     Returns:
-        `dict[str, float]`: Always the same keys. `mean_penalty` is what the paper's figure shows;
-        `mean_effective_penalty` is what the clip left of it. Means leave out what is not known, such as whether an
-        unscorable completion is correct; over no completions (none correct, say) they are NaN, and so are `violation`,
-        `satisfaction_rate` and `target_length` without a target.
+        `dict[str, float]`: The method's own, and always the same keys beside them. `mean_penalty` is what the paper's
+        figure shows; `mean_effective_penalty` is what the clip left of it. Means leave out what is not known, such as
+        whether an unscorable completion is correct; over no completions (none correct, say) they are NaN, and so are
+        `violation`, `satisfaction_rate` and `target_length` without a target.
     """
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()
@@ -25,8 +26,9 @@ def length_statistics(scored: ScoredRollouts) -> dict[str, float]:
     correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
     clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
     return {
+        **method.statistics(),
         "target_length": _mean(targets),
-        "violation": _mean(lengths / targets - 1.0),
+        "violation": method.violation(lengths.tolist(), targets.tolist()),
         "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets),
         "mean_penalty": _mean(penalty),
         "mean_effective_penalty": _mean(scored.base_rewards - shaped_rewards),

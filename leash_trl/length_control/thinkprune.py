@@ -3,32 +3,12 @@
 Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.co/papers/2504.01296).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
-
-
-def limit_at(stages: Mapping[int, int], step: int) -> int:
-    """Generation limit at a policy update, in tokens: that of the last stage reached.
-
-    Source: the run scripts of [ThinkPrune](https://github.com/UCSB-NLP-Chang/ThinkPrune).
-
-    Args:
-        stages (`Mapping[int, int]`):
-            Generation limit in tokens by the number of policy updates from which on it holds; one of them is 0.
-        step (`int`):
-            Policy updates done.
-
-    Example:
-        >>> [limit_at({0: 4000, 180: 3000}, step) for step in (0, 179, 180, 999)]
-        [4000, 4000, 3000, 3000]
-    """
-    return stages[max(start for start in stages if start <= step)]
 
 
 @dataclass
@@ -52,13 +32,10 @@ class ThinkPrune(CountsSteps):
             ThinkPrune in one stage. Above the run's generation limit, that is the limit, in prompts too.
         suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
             What is appended to each prompt, `{limit}` standing for the limit; `""` appends nothing.
-
-    Raises:
-        `ValueError`: If a stage or the suffix makes no sense.
     """
 
-    name: ClassVar[str] = "thinkprune"
-    needs_truncated: ClassVar[bool] = True
+    name = "thinkprune"
+    needs_truncated = True
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
     suffix: str = " The output should be within {limit} tokens."
@@ -82,7 +59,8 @@ class ThinkPrune(CountsSteps):
 
     def generation_cap(self, target_length: float | None) -> int:
         """Generation limit of the current stage in tokens; the target plays no part."""
-        return int(min(limit_at(self.stages, self.steps_done), self.generation_limit))
+        reached = max(start for start in self.stages if start <= self.steps_done)
+        return int(min(self.stages[reached], self.generation_limit))
 
     def prompt_suffix(self, target_length: float | None) -> str:
         """The limit of the current stage in words; the target plays no part."""

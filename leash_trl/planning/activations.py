@@ -1,4 +1,4 @@
-r"""Bytes that the forward pass of a decoder keeps for its backward pass, tensor by tensor.
+r"""Shapes of a decoder, and the bytes that its forward pass keeps for the backward pass, tensor by tensor.
 
 The method is that of [Reducing Activation Recomputation in Large Transformer
 Models](https://huggingface.co/papers/2205.05198), section 4: count what each operation saves. Its 34 bytes per
@@ -7,14 +7,154 @@ and Qwen layers, whose norms compute in float32, and which under autocast keep a
 `tests/test_plan_memory.py` compares them with what autograd really saves.
 """
 
-from leash_trl.planning.architecture import Architecture
-from leash_trl.planning.micro_batches import MicroBatch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig
+
+
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")
+"""Model types that the formulas hold for."""
+
+PAPER_MODELS: dict[str, dict[str, Any]] = {
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B": {
+        "model_type": "qwen2",
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": False,
+    },
+    "Qwen/Qwen3-4B-Thinking-2507": {
+        "model_type": "qwen3",
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+    },
+}
+"""Sizes of the paper's models, so that planning and measuring them needs no download."""
 
 FLOAT32 = 4
 HEAD_TOKENS = 4096
 HEAD_COLUMNS = 32768
 """Tile of logits that TRL's fused head computes at a time: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """
+    Shapes of a decoder with gated feed-forward layers and RMS norms, in elements.
+
+    Args:
+        hidden_size (`int`), intermediate_size (`int`), vocab_size (`int`):
+            Width of the residual stream and of the feed-forward layer, and rows of the embedding.
+        num_layers (`int`), num_heads (`int`), num_kv_heads (`int`), head_dim (`int`):
+            Decoder layers, query heads, key and value heads of each, and the width of a head.
+        has_query_key_norm (`bool`):
+            Whether queries and keys pass a norm of their own, as in Qwen3.
+        linear_parameters (`int`):
+            Elements of one layer's matrices and biases.
+        layer_parameters (`int`):
+            Elements of one layer, norms included.
+        num_parameters (`int`):
+            Elements of the complete model; a tied head counts once.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    has_query_key_norm: bool
+    linear_parameters: int
+    layer_parameters: int
+    num_parameters: int
+
+    @property
+    def query_size(self) -> int:
+        """Width of all query heads together."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads together; values have the same."""
+        return self.num_kv_heads * self.head_dim
+
+    @property
+    def embedding_parameters(self) -> int:
+        """Elements of the embedding, which are also those of the head."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def outer_parameters(self) -> int:
+        """Elements outside the layers: embedding, last norm and, unless tied, head."""
+        return self.num_parameters - self.num_layers * self.layer_parameters
+
+
+def read_architecture(config: "PreTrainedConfig") -> Architecture:
+    """
+    The shapes of the model that a configuration describes, counted on torch's meta device, which holds no data.
+
+    Raises:
+        `ValueError`: If the formulas do not hold for the model type.
+    """
+    if config.model_type not in MODEL_TYPES:
+        raise ValueError(
+            f"model_type is {config.model_type!r}, but the memory formulas hold for {', '.join(MODEL_TYPES)}; give "
+            "the config.json of a model of one of these types with --model_config"
+        )
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+
+    def count(module: torch.nn.Module) -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    layer = model.model.layers[0]
+    return Architecture(
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        vocab_size=config.vocab_size,
+        num_layers=config.num_hidden_layers,
+        num_heads=config.num_attention_heads,
+        num_kv_heads=config.num_key_value_heads,
+        head_dim=layer.self_attn.head_dim,
+        has_query_key_norm=config.model_type == "qwen3",
+        linear_parameters=sum(count(part) for part in layer.modules() if isinstance(part, torch.nn.Linear)),
+        layer_parameters=count(layer),
+        num_parameters=count(model),
+    )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The largest micro-batch of a GPU.
+
+    Args:
+        tokens (`int`):
+            Positions that it computes, padding included.
+        length (`int`):
+            Positions of its longest row.
+        is_padded (`bool`):
+            Whether a row may be shorter than the longest, and so need an attention mask.
+    """
+
+    tokens: int
+    length: int
+    is_padded: bool
 
 
 def layer_bytes_per_token(
@@ -89,11 +229,11 @@ def backward_bytes_per_token(architecture: Architecture, compute_bytes: int) -> 
     return compute_bytes * (2 * architecture.intermediate_size + architecture.hidden_size)
 
 
-def head_bytes(architecture: Architecture, tokens: float, weight_bytes: int, compute_bytes: int) -> float:
+def head_bytes(architecture: Architecture, tokens: int, weight_bytes: int, compute_bytes: int) -> float:
     """
-    Peak bytes of log-probabilities and their backward pass with TRL's fused head: no logits of the whole micro-batch.
+    Peak bytes of log-probabilities and their backward pass with TRL's fused head, which holds a tile of logits.
 
-    A tile of logits, which is as wide for a small vocabulary, the head's slice in the computing dtype, the head's
+    The tile, which is as wide for a small vocabulary, the head's slice in the computing dtype, the head's
     gradient in float32, and per position the hidden state, its selection and its float32 gradient. Source:
     `ChunkedLogProbFunction` in trl/kernels.
     """

@@ -74,8 +74,7 @@ def group_tensorboard_curves(trainer: Trainer) -> None:
     for callback in trainer.callback_handler.callbacks:
         if type(callback) is TensorBoardCallback:
             trainer.remove_callback(callback)
-            # TRL: GRPOTrainer._logs is put aside and back again during monitor rollouts, so it is looked up each time
-            trainer.add_callback(LeashTensorBoardCallback(lambda: trainer._logs, callback.tb_writer))
+            trainer.add_callback(LeashTensorBoardCallback(trainer._logs, callback.tb_writer))
             return
 
 
@@ -84,13 +83,13 @@ class LeashTensorBoardCallback(TensorBoardCallback):
     `log_completions` a few completions of the last training batch as text, under `completions`.
 
     Args:
-        completion_logs (`Callable[[], Mapping[str, Any]]`):
-            Gives the completions that TRL has logged, as [`completion_sample`] takes them.
+        completion_logs (`Mapping[str, Any]`):
+            The completions that TRL has logged, as [`completion_sample`] takes them.
         tb_writer (`torch.utils.tensorboard.SummaryWriter`, *optional*):
             As for [`~transformers.integrations.TensorBoardCallback`].
     """
 
-    def __init__(self, completion_logs: Callable[[], Mapping[str, Any]], tb_writer=None):
+    def __init__(self, completion_logs: Mapping[str, Any], tb_writer=None):
         super().__init__(tb_writer)
         self._completion_logs = completion_logs
 
@@ -109,5 +108,5 @@ class LeashTensorBoardCallback(TensorBoardCallback):
         self.tb_writer.flush()
 
     def _add_completions(self, count: int | None, step: int) -> None:
-        if table := completion_sample(self._completion_logs(), count):
+        if table := completion_sample(self._completion_logs, count):
             self.tb_writer.add_text("completions", table, step)

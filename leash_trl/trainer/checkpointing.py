@@ -15,7 +15,6 @@ import torch
 from leash_trl.checkpoints.completeness import ENTROPY_FILE, REFERENCE_FILE, fault_of_checkpoint
 from leash_trl.checkpoints.state_file import read_state, restore_method, write_state
 from leash_trl.files import write_whole
-from leash_trl.trainer.run_settings import run_settings
 from leash_trl.trainer.starting_point import agreed
 
 
@@ -27,11 +26,6 @@ logger = logging.getLogger(__name__)
 
 # what must be unchanged for a saved generation window to fit
 BATCHING = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-
-
-def settings(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
-    """What must be equal for a run to go on from a checkpoint of this one."""
-    return run_settings(trainer.args, trainer.model_settings, trainer.reward_func_names, trainer.train_dataset)
 
 
 def state_record(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
@@ -47,7 +41,7 @@ def state_record(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
         },
         "micro_step": trainer._step,
         "batching": _batching(trainer),
-        "settings": settings(trainer),
+        "settings": trainer.run_settings,
     }
 
 

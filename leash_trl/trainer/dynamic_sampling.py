@@ -39,7 +39,7 @@ class PromptStream:
         """Raises `ValueError` if the data set is a stream, which has no rows by index."""
         if not isinstance(self._dataset, Sized):
             raise ValueError(
-                "dynamic_sampling_rounds and monitor rollouts draw training prompts at random, which a streamed data "
+                "dynamic_sampling_rounds draws training prompts at random, which a streamed data "
                 "set does not allow; load it with dataset_streaming: false"
             )
 

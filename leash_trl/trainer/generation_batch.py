@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from accelerate import Accelerator
 
-from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined
 from leash_trl.trainer import dynamic_sampling
 
 

@@ -207,7 +207,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self._check_no_token_elsewhere()
         self.target_milestones = _mapping("target_milestones", self.target_milestones)
         method = self.make_length_control()
-        self._check_limit(method)
+        self._check_limit()
         self._check_generation_kwargs()
         self._check_type_of_target()
         self._check_schedule(method)
@@ -304,7 +304,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         limit = self._limit()[1]
         return math.inf if limit is None else limit
 
-    def _check_limit(self, method: LengthControl) -> None:
+    def _check_limit(self) -> None:
         name, limit = self._limit()
         unknown = {"max_length", "max_new_tokens"} if self.use_vllm else {"max_tokens"}
         if found := sorted(unknown & set(self.generation_kwargs or {})):
@@ -313,14 +313,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ValueError(f"{name} is {limit!r}, but must be a positive whole number of tokens")
-        remedy = "set it to the most tokens that a completion may have"
-        if limit is None and method.needs_limit:
-            raise ValueError(
-                f"{name} is None, but length_control={self.length_control!r} measures by the generation limit; "
-                + remedy
-            )
         if self.loss_type == "dr_grpo" and self.max_completion_length is None:
-            raise ValueError(f"max_completion_length is None, but loss_type='dr_grpo' divides by it; {remedy}")
+            raise ValueError(
+                "max_completion_length is None, but loss_type='dr_grpo' divides by it; set it to the most tokens that "
+                "a completion may have"
+            )
 
     def _check_generation_kwargs(self) -> None:
         """What transformers ignores, or refuses only once it generates; vLLM's names are its own."""
@@ -353,7 +350,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _check_target(self, method: LengthControl) -> None:
         if self.target_length is None:
-            if method.needs_target:
+            if method.target_use == "required":
                 raise ValueError(
                     "target_length is required, beside a column of targets too: the mean completion length to aim "
                     "for, in tokens, such as 4096"
@@ -366,10 +363,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Raises `ValueError` if no completion could violate a target in tokens, the configured one or a prompt's own,
         or if the method cannot use it, now or at a milestone."""
         limit = self.generation_limit
-        is_out_of_reach = target > limit or (target == limit and not method.may_aim_at_limit)
-        if is_out_of_reach and (method.needs_target or method.uses_target):
+        # where generation is cut at the target, whatever is cut has violated it
+        cuts = type(method).generation_cap is not LengthControl.generation_cap
+        if method.target_use != "none" and (target > limit or (target == limit and not cuts)):
             raise ValueError(
-                f"target_length is {target}, but must {'not be above' if method.may_aim_at_limit else 'be below'} "
+                f"target_length is {target}, but must {'not be above' if cuts else 'be below'} "
                 f"{self._limit()[0]}={limit}: no completion could violate it; lower the target or raise the limit"
             )
         method.check(target, limit, self.num_generations)
@@ -410,7 +408,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 "{0: 8192, 100: 4096}"
             ) from error
         for step, target in milestones.items():
-            most = self.generation_limit if method.needs_target or method.uses_target else math.inf
+            most = self.generation_limit if method.target_use != "none" else math.inf
             if step < 0 or not 0 < target <= most:
                 raise ValueError(
                     f"target_milestones holds {step}: {target}, but steps start at 0, and targets lie above it and "

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import warnings
 from collections.abc import Collection
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,7 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.repository import local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.rollouts import Rollouts, weighted_task_rewards
-from leash_trl.length_control.scored_rollouts import ScoredRollouts, joined
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
 from leash_trl.microbatching.batch_fields import loss_mask
@@ -27,7 +26,7 @@ from leash_trl.trainer.advised_grpo_trainer import AdvisedGRPOTrainer
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_settings import model_settings
+from leash_trl.trainer.run_settings import model_settings, run_settings
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
@@ -124,7 +123,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         names, chosen = self.reward_func_names, self.args.correctness_func
         if chosen is not None and chosen not in names:
             raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
-        if chosen is None and len(names) > 1 and self.length_control.owns_scale:
+        if chosen is None and len(names) > 1 and self.length_control.uses_correctness:
             raise ValueError(
                 f"length_control={self.length_control.name!r} needs to know what is correct, and with the reward "
                 f"functions {', '.join(names)} a positive sum does not say; set correctness_func to one of them"
@@ -289,8 +288,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
 
     def _log_length_control(self, generated: ScoredRollouts) -> None:
-        statistics = {**self.length_control.statistics(), **length_statistics(generated)}
-        for name, value in statistics.items():
+        for name, value in length_statistics(self.length_control, generated).items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
 
     def _warn_about_reward_scale(self, rollouts: Rollouts) -> None:
@@ -301,6 +299,11 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
         self._knows_reward_scale = problem is not None or bool((rollouts.task_rewards < 0).any())
         if problem is not None and self.accelerator.is_main_process:
             warnings.warn(problem, UserWarning, stacklevel=2)
+
+    @cached_property
+    def run_settings(self) -> dict[str, Any]:
+        """What must be equal for a run to go on from a checkpoint of this one; read anew by each call of `train`."""
+        return run_settings(self.args, self.model_settings, self.reward_func_names, self.train_dataset)
 
     def _state_record(self) -> dict[str, Any]:
         """What `leash_state.json` holds beside the weights that are loaded now."""
@@ -351,6 +354,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
         """
         self._record_of_weights = None
+        self.__dict__.pop("run_settings", None)
         with contextlib.ExitStack() as stack:
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             if isinstance(resume_from_checkpoint, str):
@@ -358,7 +362,7 @@ class LeashGRPOTrainer(AdvisedGRPOTrainer):
                 resume_from_checkpoint = local_checkpoint(place)  # which each process downloads
             find = partial(starting_point, resume_from_checkpoint, self.args)
             is_sharded = checkpointing.is_sharded(self)
-            self._start = agreed(self.accelerator, lambda: find(checkpointing.settings(self), is_sharded))
+            self._start = agreed(self.accelerator, lambda: find(self.run_settings, is_sharded))
             folder, is_checkpoint = self._start.folder, self._start.is_checkpoint
             if folder is not None:
                 checkpointing.restore(self, Path(folder), is_checkpoint)

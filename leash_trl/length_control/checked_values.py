@@ -1,0 +1,73 @@
+"""Hyper-parameters and saved values that make sense, or a `ValueError` that says which one does not."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number from 0 on."""
+    return type(value) is int and value >= 0
+
+
+def check_range(method: Any, names: str, minimum: float, maximum: float = math.inf, whole: bool = False) -> None:
+    """Raises `ValueError` unless the named fields of a method are `None` or finite numbers within the bounds."""
+    bounds = f"at least {minimum}" if maximum == math.inf else f"within [{minimum}, {maximum}]"
+    needed = f"a whole number, {bounds}" if whole else bounds
+    for name in names.split():
+        value = getattr(method, name)
+        if value is None:
+            continue
+        if not is_number(value) or not minimum <= value <= maximum or (whole and type(value) is not int):
+            raise ValueError(f"{name} is {value!r}, but must be {needed}")
+
+
+def check_choice(method: Any, name: str, *choices: str) -> None:
+    """Raises `ValueError` unless a field of a method is one of the choices."""
+    if (value := getattr(method, name)) not in choices:
+        raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}")
+
+
+def check_limit(method: Any, max_length: float) -> None:
+    """Raises `ValueError` where a method has no greatest length, in tokens, to measure by."""
+    if math.isinf(max_length):
+        raise ValueError(
+            f"max_completion_length is None, but length_control={method.name!r} measures by the generation limit; set "
+            "it to the most tokens that a completion may have"
+        )
+
+
+def check_multiplier(method: Any) -> None:
+    """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method make sense."""
+    for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
+        if not is_number(value := getattr(method, name)):
+            raise ValueError(f"{name} is {value!r}, but must be a finite number")
+    if not 0 <= method.lambda_min <= method.lambda_init <= method.lambda_max:
+        raise ValueError(
+            "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "
+            f"lambda_min={method.lambda_min}, lambda_init={method.lambda_init}, lambda_max={method.lambda_max}"
+        )
+    check_range(method, "lambda_lr", 0)
+
+
+def saved_value(state: dict[str, Any], name: str, is_valid: Callable[[Any], bool], needed: str) -> Any:
+    """The value of a saved state; raises `ValueError` if it is missing or damaged."""
+    if not is_valid(value := state.get(name)):
+        raise ValueError(f"the saved state holds {name}={value!r}, which is not {needed}")
+    return value
+
+
+def saved_multiplier(state: dict[str, Any], name: str, minimum: float, maximum: float) -> float:
+    """A multiplier of a saved state; raises `ValueError` if it is no finite number within the bounds."""
+    lam = float(saved_value(state, name, is_number, "a finite number"))
+    if not minimum <= lam <= maximum:
+        raise ValueError(
+            f"the saved state holds {name}={lam}, outside [lambda_min, lambda_max] = [{minimum}, {maximum}]; widen "
+            "the bounds to those of the run that saved it"
+        )
+    return lam
