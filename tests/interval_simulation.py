@@ -19,9 +19,9 @@ from leash_trl.evaluation.intervals import (
     mean_over_seeds,
     mean_share,
     mean_share_difference,
+    ratio_minus_one,
 )
 from leash_trl.evaluation.metrics import majority_at_k, pass_at_k
-from leash_trl.evaluation.results import ratio_minus_one
 
 
 SIZES = (3, 5, 10, 30, 100, 500)

@@ -175,15 +175,15 @@ def gym_engine():
 
 @pytest.fixture(scope="module")
 def gym_prompts(gym_engine, problems):
-    prompts = list(problems["prompt"])[:32]
+    prompts = list(problems["prompt"])[:16]
     return gym_engine.tokenizer.apply_chat_template(prompts, add_generation_prompt=True, return_dict=False)
 
 
 def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, encode):
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=200)
-    plain = Plain().complete(gym_engine, gym_prompts, range(32), settings)
+    plain = Plain().complete(gym_engine, gym_prompts, range(16), settings)
     strategy = BudgetForcing(max_thinking_tokens=40, final_answer=FINAL)
-    forced = strategy.complete(gym_engine, gym_prompts, range(32), settings)
+    forced = strategy.complete(gym_engine, gym_prompts, range(16), settings)
     end = encode("</think>")[0]
     natural = [completion.token_ids.index(end) for completion in plain]
     assert min(natural) <= 40 < max(natural)
@@ -194,13 +194,13 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
         put_in = encode("</think>" + FINAL) if length > 40 else [end]
         assert after.token_ids[kept : kept + len(put_in)] == put_in
         assert after.token_ids[-1] == gym_engine.tokenizer.eos_token_id
-    assert forced == strategy.complete(gym_engine, gym_prompts, range(32), settings)
+    assert forced == strategy.complete(gym_engine, gym_prompts, range(16), settings)
 
 
 def test_the_gym_model_thinks_on_when_its_end_is_ignored(gym_engine, gym_prompts, encode):
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=400)
     strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait="Wait, recheck. ")
-    for completion in strategy.complete(gym_engine, gym_prompts, range(32), settings):
+    for completion in strategy.complete(gym_engine, gym_prompts[:8], range(8), settings):
         text = gym_engine.tokenizer.decode(completion.token_ids)
         assert "Wait, recheck. " in text.partition("</think>")[0]
         assert completion.num_generated_tokens > len(completion.token_ids)

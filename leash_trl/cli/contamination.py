@@ -38,18 +38,18 @@ def main(argv: list[str]) -> None:
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
     from leash_trl.data.references import parse_reference
-    from leash_trl.data.sources import load_problems, load_with_report
+    from leash_trl.data.sources import load_problems
 
     with user_errors():
         if arguments.output is not None:
             _check_output(arguments.output, [arguments.dataset_name, *arguments.benchmarks])
-        training, report = load_with_report(arguments.dataset_name, split=arguments.dataset_split)
+        training = load_problems(arguments.dataset_name, split=arguments.dataset_split)
         names = [parse_reference(text).name for text in arguments.benchmarks]
         if len(set(names)) < len(names):
             raise ValueError(f"two benchmarks have the same name among {', '.join(names)}; rename a file")
         benchmarks = {name: load_problems(text) for name, text in zip(names, arguments.benchmarks, strict=True)}
         overlaps = find_overlaps(training, benchmarks, ngram=arguments.ngram, threshold=arguments.threshold)
-    print(report)
+    print(f"{arguments.dataset_name}: {len(training):,} problems")
     print(_table(count_overlaps(overlaps, benchmarks), arguments.threshold))
     print(_examples(overlaps, training, benchmarks))
     if arguments.output:

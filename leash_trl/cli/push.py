@@ -98,7 +98,7 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
             f"leash eval --model_name_or_path {folder}"
         )
     baseline = None if arguments.baseline is None else load_results(arguments.baseline)
-    table = summary_markdown([results] if baseline is None else [baseline, results], baseline)
-    if not (on_hub := hub_benchmarks(results)):
+    table = summary_markdown(results, baseline)
+    if not hub_benchmarks(results):
         return Evaluation(table)
-    return Evaluation(table, model_card_results(results, on_hub), hub_eval_results(results, on_hub))
+    return Evaluation(table, model_card_results(results), hub_eval_results(results))

@@ -213,7 +213,9 @@ def load_training_data(
     """
     from leash_trl import gym
     from leash_trl.data.references import parse_reference
-    from leash_trl.data.sources import load_problems, load_splits, named_files, training_rows
+    from leash_trl.data.sources import load_problems
+    from leash_trl.data.splits import load_splits, named_files
+    from leash_trl.data.training_rows import training_rows
 
     suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
     name, train_split = script_args.dataset_name, script_args.dataset_train_split

@@ -83,7 +83,7 @@ def words(text: str) -> Words:
 
 
 def ngrams(text_words: Words, n: int) -> frozenset[Words]:
-    """Distinct runs of n words; of a shorter text, the whole of it; nothing of no words.
+    """Distinct runs of n words; of a shorter text, all of it; nothing of no words.
 
     Example:
         >>> sorted(ngrams(("a", "b", "c"), 2))
@@ -95,72 +95,19 @@ def ngrams(text_words: Words, n: int) -> frozenset[Words]:
     return frozenset(text_words[start : start + n] for start in starts)
 
 
-@dataclass(frozen=True)
-class _BenchmarkProblem:
-    benchmark: str
-    id: str
-    num_ngrams: int
-
-
 def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
     """Ids and bare questions: what the last message says without the templates of known sources."""
     for row in problems.select_columns(["id", "prompt"]):
         yield row["id"], bare_question(row["prompt"][-1]["content"])
 
 
-class BenchmarkIndex:
-    """The n-grams of benchmarks, and which of their problems each occurs in.
-
-    A benchmark problem with fewer than n words is found only where the whole training problem says the same, operators
-    and brackets included: of short problems, many differ in nothing else.
-
-    Args:
-        benchmarks (`Mapping[str, Dataset]`):
-            Benchmarks by name, with columns `id` and `prompt`.
-        ngram (`int`, *optional*, defaults to `10`):
-            Words and operators in a run.
-
-    Raises:
-        `ValueError`: If `ngram` is less than 1.
-    """
-
-    def __init__(self, benchmarks: Mapping[str, Dataset], ngram: int = NGRAM) -> None:
-        if ngram < 1:
-            raise ValueError(f"ngram is {ngram}, must be 1 or more")
-        self.ngram = ngram
-        self._problems: list[_BenchmarkProblem] = []
-        self._places: defaultdict[Words, list[int]] = defaultdict(list)
-        self._same_text: defaultdict[str, list[int]] = defaultdict(list)
-        for name, problems in benchmarks.items():
-            for problem_id, question in _questions(problems):
-                self._add(name, problem_id, question)
-
-    def _add(self, name: str, problem_id: str, question: str) -> None:
-        text_words, place = words(question), len(self._problems)
-        runs = ngrams(text_words, self.ngram) if len(text_words) >= self.ngram else frozenset()
-        for run in runs:
-            self._places[run].append(place)
-        if text := normalized(question):
-            self._same_text[text].append(place)
-        self._problems.append(_BenchmarkProblem(name, problem_id, len(runs)))
-
-    def overlaps(self, train_index: int, train_id: str, question: str, threshold: float) -> list[Overlap]:
-        """Problems of the benchmarks that one training problem says again; see `find_overlaps`."""
-        shared = Counter(place for run in ngrams(words(question), self.ngram) for place in self._places.get(run, ()))
-        exact = self._same_text.get(normalized(question), [])
-        found = []
-        for place in sorted({*shared, *exact}):
-            problem = self._problems[place]
-            share = shared[place] / problem.num_ngrams if problem.num_ngrams else 1.0
-            if share > threshold or place in exact:
-                found.append(Overlap(train_index, train_id, problem.benchmark, problem.id, share, place in exact))
-        return found
-
-
 def find_overlaps(
     training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = NGRAM, threshold: float = THRESHOLD
 ) -> list[Overlap]:
     """Training problems that a benchmark holds too, word for word or nearly.
+
+    A benchmark problem with fewer than n words is found only where the complete training problem says the same,
+    operators and brackets included: of short problems, many differ in nothing else.
 
     Args:
         training (`Dataset`):
@@ -179,14 +126,32 @@ def find_overlaps(
     Raises:
         `ValueError`: If `ngram` or `threshold` is out of range.
     """
+    if ngram < 1:
+        raise ValueError(f"ngram is {ngram}, must be 1 or more")
     if not 0 <= threshold < 1:
         raise ValueError(f"threshold is {threshold}, must be in [0, 1)")
-    index = BenchmarkIndex(benchmarks, ngram)
-    return [
-        overlap
-        for train_index, (train_id, question) in enumerate(_questions(training))
-        for overlap in index.overlaps(train_index, train_id, question, threshold)
-    ]
+    known: list[tuple[str, str, int]] = []  # benchmark, id and number of n-grams of each of its problems
+    with_run: defaultdict[Words, list[int]] = defaultdict(list)
+    with_text: defaultdict[str, list[int]] = defaultdict(list)
+    for name, problems in benchmarks.items():
+        for problem_id, question in _questions(problems):
+            question_words = words(question)
+            runs = ngrams(question_words, ngram) if len(question_words) >= ngram else frozenset()
+            for run in runs:
+                with_run[run].append(len(known))
+            if text := normalized(question):
+                with_text[text].append(len(known))
+            known.append((name, problem_id, len(runs)))
+    overlaps = []
+    for index, (train_id, question) in enumerate(_questions(training)):
+        shared = Counter(place for run in ngrams(words(question), ngram) for place in with_run.get(run, ()))
+        exact = with_text.get(normalized(question), [])
+        for place in sorted({*shared, *exact}):
+            name, problem_id, num_ngrams = known[place]
+            share = shared[place] / num_ngrams if num_ngrams else 1.0
+            if share > threshold or place in exact:
+                overlaps.append(Overlap(index, train_id, name, problem_id, share, place in exact))
+    return overlaps
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ class Source:
     Args:
         name (`str`):
             Name on command lines and in reports.
-        about (`str`):
-            What it holds.
         kind (`"train"` or `"benchmark"`):
             Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
         hub_id (`str`, *optional*):
@@ -36,7 +34,6 @@ class Source:
     """
 
     name: str
-    about: str
     kind: Kind
     hub_id: str | None = None
     config: str | None = None
@@ -49,49 +46,21 @@ class Source:
 SOURCES = {
     source.name: source
     for source in (
-        Source(
-            "dapo_math_17k",
-            "DAPO-Math-17k as released: about 17 thousand problems, each 100 times",
-            "train",
-            "BytedTsinghua-SIA/DAPO-Math-17k",
-            num_rows=1_791_700,
-        ),
-        Source(
-            "dapo_math_17k_processed",
-            "DAPO-Math-17k without repeats and template, English part",
-            "train",
-            "open-r1/DAPO-Math-17k-Processed",
-            config="en",
-            num_rows=14_116,
-        ),
-        Source(
-            "deepmath_103k",
-            "DeepMath-103K, of which the LEASH authors' released training file is a part",
-            "train",
-            "zwhe99/DeepMath-103K",
-        ),
-        Source("aime24", "AIME 2024, I and II", "benchmark", "HuggingFaceH4/aime_2024", num_rows=30),
-        Source("aime25", "AIME 2025, I and II", "benchmark", "math-ai/aime25", split="test", num_rows=30),
-        Source("hmmt_feb25", "HMMT February 2025", "benchmark", "MathArena/hmmt_feb_2025", num_rows=30),
-        Source("amc23", "AMC 12 2023", "benchmark", "math-ai/amc23", split="test", num_rows=40),
-        Source(
-            "amc",
-            "AMC 12 2022 and 2023, which the LEASH release calls AMC",
-            "benchmark",
-            "AI-MO/aimo-validation-amc",
-            num_rows=83,
-        ),
-        Source(
-            "math500",
-            "500 problems of the MATH test set",
-            "benchmark",
-            "HuggingFaceH4/MATH-500",
-            split="test",
-            num_rows=500,
-        ),
+        # about 17 thousand problems, each 100 times
+        Source("dapo_math_17k", "train", "BytedTsinghua-SIA/DAPO-Math-17k", num_rows=1_791_700),
+        # the same without repeats and template, in English
+        Source("dapo_math_17k_processed", "train", "open-r1/DAPO-Math-17k-Processed", config="en", num_rows=14_116),
+        # the LEASH authors' released training file is a part of it
+        Source("deepmath_103k", "train", "zwhe99/DeepMath-103K"),
+        Source("aime24", "benchmark", "HuggingFaceH4/aime_2024", num_rows=30),
+        Source("aime25", "benchmark", "math-ai/aime25", split="test", num_rows=30),
+        Source("hmmt_feb25", "benchmark", "MathArena/hmmt_feb_2025", num_rows=30),
+        Source("amc23", "benchmark", "math-ai/amc23", split="test", num_rows=40),
+        # AMC 12 of 2022 and 2023, which the LEASH release calls AMC
+        Source("amc", "benchmark", "AI-MO/aimo-validation-amc", num_rows=83),
+        Source("math500", "benchmark", "HuggingFaceH4/MATH-500", split="test", num_rows=500),
         Source(
             "gpqa_diamond",
-            "GPQA diamond, multiple choice of 4",
             "benchmark",
             "Idavidrein/gpqa",
             config="gpqa_diamond",
@@ -99,20 +68,11 @@ SOURCES = {
             is_gated=True,
             task_id="diamond",
         ),
-        Source(
-            "mmlu_pro",
-            "MMLU-Pro, multiple choice of 3 to 10",
-            "benchmark",
-            "TIGER-Lab/MMLU-Pro",
-            split="test",
-            num_rows=12_032,
-            task_id="mmlu_pro",
-        ),
-        Source("gsm8k", "GSM8K test set", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
-        Source("gym", "running sums, training split of the embedded gym", "train", num_rows=8192),
-        Source(
-            "gym_test", "running sums, held-out split of the embedded gym", "benchmark", split="test", num_rows=512
-        ),
+        Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
+        Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
+        # running sums, embedded
+        Source("gym", "train", num_rows=8192),
+        Source("gym_test", "benchmark", split="test", num_rows=512),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Which rows say the same as another, told by short digests, so that 1.8 million rows need no list of their texts."""
+"""Which rows say the same as another, by short digests, so that 1.8 million rows need no list of their texts."""
 
 import hashlib
 import json

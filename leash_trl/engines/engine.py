@@ -30,7 +30,7 @@ class SamplingSettings:
         top_k (`int`, *optional*, defaults to `0`):
             Number of likeliest tokens that are sampled from; 0 means all.
         max_new_tokens (`int`, *optional*, defaults to `32768`):
-            Limit of a whole completion in tokens. What an engine obeys is each request's own limit.
+            Limit of a completion in tokens. What an engine obeys is each request's own limit.
 
     Raises:
         `ValueError`: If a value is out of its range.
@@ -139,7 +139,7 @@ class Engine(Protocol):
             settings (`SamplingSettings`):
                 Temperature, top-p and top-k.
             greedy (`bool`, *optional*, defaults to `False`):
-                Whether to take the likeliest token, whatever the settings say.
+                Whether to take the likeliest token, no matter what the settings say.
             with_probabilities (`bool`, *optional*, defaults to `False`):
                 Whether to say how probable each token was.
             is_continuation (`bool`, *optional*, defaults to `False`):

@@ -1,6 +1,6 @@
 """Sampling with plain transformers that drops completions from the batch as they end.
 
-`generate` computes every row until the longest ends and copies the whole KV cache for every token. With the skewed
+`generate` computes every row until the longest ends and copies the complete KV cache for every token. With the skewed
 lengths of reasoning models most of that is wasted. Here the batch shrinks, and the cache grows in place.
 """
 
@@ -192,7 +192,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
 
 
 def check_samples_plainly(trainer: Any) -> None:
-    """Sees to it that [`shrinking_rollout`] leaves out no setting of a trainer's.
+    """Checks that [`shrinking_rollout`] leaves out no setting of a trainer's.
 
     Raises:
         `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses

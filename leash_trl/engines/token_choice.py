@@ -1,7 +1,7 @@
 """How the next token is chosen from a model's logits: by whose randomness, or by none."""
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -10,26 +10,12 @@ import torch
 BLOCK_SIZE = 256  # draws made at once; a completion of 32768 tokens would need a quarter of a megabyte
 
 
-class TokenChoice(Protocol):
-    """Chooses one token for each of R rows of a batch of N completions."""
-
-    def __call__(self, logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
-        """Chosen tokens.
-
-        Args:
-            logits (`torch.Tensor` of shape `(R, V)`):
-                The model's own logits.
-            scores (`torch.Tensor` of shape `(R, V)`):
-                The logits after temperature, top-p and top-k.
-            rows (`torch.Tensor` of shape `(R,)`):
-                Which of the N completions the rows are.
-            position (`int`):
-                Place of the token in its completion, from 0.
-
-        Returns:
-            `torch.Tensor` of shape `(R,)`: Token ids.
-        """
-        ...
+# Chooses tokens, `(R,)`, for R rows of a batch of N completions, from
+# - the model's own logits, `(R, V)`,
+# - the logits after temperature, top-p and top-k, `(R, V)`,
+# - which of the N completions the rows are, `(R,)`,
+# - the place of the token in its completion, from 0.
+TokenChoice: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], torch.Tensor]
 
 
 def global_draw(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, position: int) -> torch.Tensor:
@@ -43,7 +29,7 @@ def likeliest(logits: torch.Tensor, scores: torch.Tensor, rows: torch.Tensor, po
 
 
 def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Tokens at which the cumulated probability first exceeds a share of the whole.
+    """Tokens at which the cumulated probability first exceeds a share of the total.
 
     Source: inverse transform sampling. A token without probability is never chosen.
 

@@ -70,10 +70,9 @@ class TransformersEngine:
         path: str,
         revision: str | None = None,
         dtype: str = "auto",
-        device: str | None = None,
         batch_size: int = 128,
     ) -> "TransformersEngine":
-        """Engine of a checkpoint.
+        """Engine of a checkpoint, on the first GPU, or the CPU where there is none.
 
         Args:
             path (`str`):
@@ -82,8 +81,6 @@ class TransformersEngine:
                 Branch, tag or commit on the Hub.
             dtype (`str`, *optional*, defaults to `"auto"`):
                 Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own.
-            device (`str`, *optional*):
-                Such as `"cuda:1"`; defaults to the first GPU, or the CPU where there is none.
             batch_size (`int`, *optional*, defaults to `128`):
                 Completions generated at once.
 
@@ -97,7 +94,7 @@ class TransformersEngine:
         except OSError as error:
             # only here, for a folder may be named as an owner on the Hub is
             raise ValueError(missing_folder(path) or f"the model {path!r} cannot be loaded: {error}") from error
-        return cls(model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")), tokenizer, batch_size)
+        return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, batch_size)
 
     def generate(
         self,

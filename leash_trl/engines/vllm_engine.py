@@ -125,7 +125,7 @@ class VllmEngine:
         try:
             if find_adapter_config_file(path, revision=revision) is not None:
                 raise ValueError(
-                    f"the model {path!r} is an adapter, which this engine does not take: leash merge makes a whole "
+                    f"the model {path!r} is an adapter, which this engine does not take: leash merge makes a complete "
                     'model of it, or use the engine "transformers"'
                 )
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)

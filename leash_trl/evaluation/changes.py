@@ -1,4 +1,4 @@
-"""How a run differs from a baseline on the same problems, with intervals of the differences problem by problem."""
+"""A run against its baseline: differences on the same problems, with intervals that go problem by problem."""
 
 import math
 from collections.abc import Sequence

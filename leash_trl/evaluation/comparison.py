@@ -1,4 +1,4 @@
-"""Several methods on the same problems: one row of numbers per method, with intervals over seeds."""
+"""Numbers of `leash compare`: one row per method from its seeds on the same problems, with intervals over seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class SeedResult:
         seed (`int`):
             Seed of training and sampling.
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion was right.
+            Whether each completion was correct.
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens.
         target_length (`float`, *optional*):

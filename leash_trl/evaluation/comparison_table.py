@@ -1,4 +1,4 @@
-"""Rows of a comparison as Markdown to read and as CSV to compute with."""
+"""The table of `leash compare`, as Markdown to read and as CSV to compute with."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -17,7 +17,7 @@ class GradedSamples:
 
     Args:
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion was right.
+            Whether each completion was correct.
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens.
         is_truncated (`np.ndarray` of shape `(P, k)`):
@@ -35,7 +35,7 @@ class Summary:
 
     Args:
         accuracy (`float`):
-            avg@k: share of right completions, averaged over problems, in [0, 1].
+            avg@k: share of correct completions, averaged over problems, in [0, 1].
         accuracy_interval (`tuple[float, float]`):
             95 % interval of the accuracy over problems, not over completions.
         mean_tokens (`float`), p95_tokens (`float`):

@@ -1,4 +1,4 @@
-"""Results of runs as tables: Markdown to read, CSV and JSON to compute with. The Hub's forms are `hub_results`'s."""
+"""Results of a run as files: Markdown to read, CSV and JSON to compute with. The Hub's forms are `hub_results`'s."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from leash_trl.evaluation.results import OVERALL, BenchmarkResult, RunResults, h
 
 
 LEGEND = (
-    "Avg@k: share of right completions, mean over problems. Accuracies and rates in %, differences in points. "
+    "Avg@k: share of correct completions, mean over problems. Accuracies and rates in %, differences in points. "
     "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems."
 )
 DIFFERENCE_LEGEND = "Those of differences are over the differences problem by problem."

@@ -8,19 +8,18 @@ from leash_trl.evaluation.intervals import few_problems
 from leash_trl.evaluation.results import BenchmarkResult, RunResults
 
 
-def hub_benchmarks(run: RunResults) -> dict[str, str]:
-    """Data sets on the Hub by the names of a run's benchmarks.
+def hub_benchmarks(run: RunResults) -> list[tuple[BenchmarkResult, str, str]]:
+    """The benchmarks of a run that live on the Hub, each with the id of its data set and the name of its task there.
 
-    Only named sources have one, and only those of which the run has all problems: a part of a benchmark is not
-    published.
+    Only named sources have a place there, and only a complete benchmark is published, not a part of it.
     """
-    return {
-        row.name: source.hub_id
+    return [
+        (row, source.hub_id, source.task_id)
         for row in run.benchmarks
         if (source := SOURCES.get(row.name)) is not None
         and source.hub_id is not None
         and source.num_rows in (None, row.num_problems)
-    }
+    ]
 
 
 def hub_eval_results(run: RunResults) -> str:
@@ -33,16 +32,9 @@ def hub_eval_results(run: RunResults) -> str:
         run (`RunResults`):
             A run with something of [`hub_benchmarks`].
     """
-    hub_ids = hub_benchmarks(run)
     entries = [
-        EvalResultEntry(
-            dataset_id=hub_ids[row.name],
-            task_id=SOURCES[row.name].task_id,
-            value=_percent(row),
-            notes=_notes(run, row, hub_ids[row.name]),
-        )
-        for row in run.benchmarks
-        if row.name in hub_ids
+        EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=_percent(row), notes=_notes(run, row, hub_id))
+        for row, hub_id, task_id in hub_benchmarks(run)
     ]
     return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True)
 
@@ -52,20 +44,18 @@ def model_card_results(run: RunResults) -> list[EvalResult]:
 
     Args:
         run (`RunResults`):
-            A run; empty if nothing of it is in [`hub_benchmarks`].
+            A run; the list is empty if it has nothing of [`hub_benchmarks`].
     """
-    hub_ids = hub_benchmarks(run)
     return [
         EvalResult(
             task_type="text-generation",
-            dataset_type=hub_ids[row.name],
+            dataset_type=hub_id,
             dataset_name=row.name,
             metric_type=metric_type,
             metric_name=metric_name,
             metric_value=value,
         )
-        for row in run.benchmarks
-        if row.name in hub_ids
+        for row, hub_id, _ in hub_benchmarks(run)
         for metric_type, metric_name, value in (
             ("accuracy", f"Avg@{row.num_samples} (%)", _percent(row)),
             ("mean_tokens", "mean tokens per completion", round(row.tokens.value, 1)),

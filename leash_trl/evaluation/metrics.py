@@ -15,16 +15,16 @@ import numpy as np
 RIGHT: Literal[True] = True
 MAX_BUDGETS = 6
 
-# what a completion votes for: right answers are one class, wrong ones are told apart by their text, None is no vote
+# what a completion votes for: correct answers are one class, wrong ones differ by their text, None is no vote
 Vote = Literal[True] | str | None
 
 
 def avg_at_k(is_correct: np.ndarray) -> np.ndarray:
-    """Share of right completions of each problem, in [0, 1]; its mean is avg@k.
+    """Share of correct completions of each problem, in [0, 1]; its mean is avg@k.
 
     Args:
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion is right.
+            Whether each completion is correct.
 
     Returns:
         `np.ndarray` of shape `(P,)`: One share per problem.
@@ -37,19 +37,19 @@ def avg_at_k(is_correct: np.ndarray) -> np.ndarray:
 
 
 def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
-    r"""Probability that k completions, drawn from the n of a problem without replacement, hold a right one, in [0, 1].
+    r"""Probability that k of a problem's n completions, drawn without replacement, hold a correct one, in [0, 1].
 
     $$ 1 - \binom{n-c}{k} \Big/ \binom{n}{k} $$
 
-    with c right completions among n graded ones: unbiased where `1 - (1 - c/n)^k` is not; n below k draws all.
+    with c correct completions among n graded ones: unbiased where `1 - (1 - c/n)^k` is not; n below k draws all.
 
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 
     Args:
         is_correct (`np.ndarray` of shape `(P, n)`):
-            Whether each completion is right.
+            Whether each completion is correct.
         k (`int`):
-            Completions drawn. From 1 (avg@n) to n (1 for a problem with any right completion).
+            Completions drawn. From 1 (avg@n) to n (1 for a problem with any correct completion).
 
     Returns:
         `np.ndarray` of shape `(P,)`: One probability per problem.
@@ -77,14 +77,14 @@ def _check_at_most(value: int, num_samples: int, name: str) -> None:
 def votes(answers: Sequence[str | None], is_correct: Sequence[bool] | np.ndarray) -> list[Vote]:
     """What each completion of one problem votes for.
 
-    Right answers are all equivalent to the gold and so one class. Wrong ones are told apart by their text without
+    Correct answers are all equivalent to the gold and so one class. Wrong ones differ by their text without
     blanks and dollars; equal values in other words (1/2, 0.5) stay apart, which splits their votes.
 
     Args:
         answers (`Sequence` of `str` or `None`, of length k):
             Extracted answers; `None` does not vote.
         is_correct (`Sequence[bool]` of length k):
-            Whether each is right.
+            Whether each is correct.
 
     Example:
         >>> votes(["1/2", "0.5", "$ 3$", "3", None], [True, True, False, False, False])
@@ -118,7 +118,7 @@ def majority_at_k(answers: Sequence[Sequence[str | None]], is_correct: np.ndarra
         answers (`Sequence` of P sequences of k, each `str` or `None`):
             Extracted answers.
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each is right.
+            Whether each is correct.
 
     Returns:
         `np.ndarray` of shape `(P,)`: One probability per problem.
@@ -184,7 +184,7 @@ def shortest_m_at_k(
         answers (`Sequence` of P sequences of k, each `str` or `None`):
             Extracted answers.
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each is right.
+            Whether each is correct.
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens.
         m (`int`):
@@ -231,11 +231,11 @@ def token_budgets(limit: int) -> tuple[int, ...]:
 def accuracy_within_budgets(is_correct: np.ndarray, lengths: np.ndarray, budgets: Sequence[int]) -> np.ndarray:
     """Share of completions of each problem that are right and fit each budget, in [0, 1].
 
-    It never falls as the budget grows, and is avg@k where every right completion fits.
+    It never falls as the budget grows, and is avg@k where every correct completion fits.
 
     Args:
         is_correct (`np.ndarray` of shape `(P, k)`):
-            Whether each completion is right.
+            Whether each completion is correct.
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens; one that is as long as the budget fits it.
         budgets (`Sequence[int]` of length B):
@@ -256,13 +256,13 @@ def accuracy_within_budgets(is_correct: np.ndarray, lengths: np.ndarray, budgets
 def mean_tokens_where(lengths: np.ndarray, mask: np.ndarray) -> float | None:
     """Mean length of the chosen completions in tokens, all problems together; `None` if none is chosen.
 
-    Problems with more chosen completions weigh more, so the right completions' mean leans to the easy problems.
+    Problems with more chosen completions weigh more, so the correct completions' mean leans to the easy problems.
 
     Args:
         lengths (`np.ndarray` of shape `(P, k)`):
             Lengths in tokens.
         mask (`np.ndarray` of shape `(P, k)`):
-            Which are chosen, such as the right ones.
+            Which are chosen, such as the correct ones.
 
     Example:
         >>> mean_tokens_where(np.array([[10, 20, 90]]), np.array([[True, True, False]]))

@@ -10,7 +10,7 @@ from leash_trl.evaluation.samples import ProblemSamples
 
 
 def correct_lengths(problem: ProblemSamples) -> list[int]:
-    """Lengths of a problem's right completions in tokens, in the order of the completions."""
+    """Lengths of a problem's correct completions in tokens, in the order of the completions."""
     return [completion.num_tokens for completion in problem.completions if completion.is_correct]
 
 
@@ -20,10 +20,10 @@ def num_ungraded(problem: ProblemSamples) -> int:
 
 
 def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quantile: float | None = None) -> None:
-    """Sees to it that a filter keeps something, before anything is sampled.
+    """Checks that a filter keeps something, before anything is sampled.
 
     Raises:
-        `ValueError`: If no number of right completions lies within the bounds, the quantile is out of [0, 1], or it
+        `ValueError`: If no number of correct completions lies within the bounds, the quantile is out of [0, 1], or it
             would be taken of no lengths.
     """
     if not 0 <= min_passes <= max_passes <= num_samples:
@@ -34,7 +34,7 @@ def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quan
     if target_quantile is not None and not 0 <= target_quantile <= 1:
         raise ValueError(f"target_quantile is {target_quantile}, but must lie in [0, 1]")
     if target_quantile is not None and min_passes < 1:
-        raise ValueError("target_quantile needs a right completion of every problem; set min_passes to 1 or more")
+        raise ValueError("target_quantile needs a correct completion of every problem; set min_passes to 1 or more")
 
 
 def filtered_rows(
@@ -44,7 +44,7 @@ def filtered_rows(
     max_passes: int,
     target_quantile: float | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of the problems whose number of right completions lies within bounds.
+    """Rows of the problems whose number of correct completions lies within bounds.
 
     The paper keeps what is neither always nor never solved: 0 < passes < k, with k = 4. Completions that could not be
     graded count as neither: a problem is kept if it would be whatever they are.
@@ -57,10 +57,10 @@ def filtered_rows(
         samples (`Sequence[ProblemSamples]`):
             k graded completions per problem.
         min_passes (`int`), max_passes (`int`):
-            Bounds of the number of right completions, both included; see [`check_bounds`].
+            Bounds of the number of correct completions, both included; see [`check_bounds`].
         target_quantile (`float`, *optional*):
-            Adds a column `target_length`: this quantile of the problem's right lengths, in [0, 1]; between two lengths
-            the longer. 0 is the shortest right completion, 0.5 the median.
+            Adds a column `target_length`: this quantile of the problem's correct lengths, in [0, 1]; between two
+            lengths the longer. 0 is the shortest correct completion, 0.5 the median.
 
     Yields:
         `dict`: The problem's columns, and `pass_rate` in [0, 1] and `num_samples` of graded completions,

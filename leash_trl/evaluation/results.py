@@ -49,7 +49,7 @@ class BenchmarkResult:
             `short_m_total_tokens`.
         statistics (`dict[str, float | None]`):
             Numbers of all completions together, in tokens: `median_tokens`, `p95_tokens`, `right_tokens` and
-            `wrong_tokens` (mean lengths of right and of wrong completions, `None` where there are none).
+            `wrong_tokens` (mean lengths of correct and of wrong completions, `None` where there are none).
     """
 
     name: str
@@ -89,8 +89,8 @@ class RunResults:
             Unweighted means over benchmarks, as in the paper's tables: 30 problems of AIME weigh as much as 83 of AMC.
             Each number is such a mean, medians and percentiles too, and `None` where one benchmark has none.
         problems (`dict[str, dict[str, tuple[float, float] | None]]`):
-            By benchmark and id of the problem: its share of right completions in [0, 1] and its mean length in tokens;
-            `None` where no completion could be graded.
+            By benchmark and id of the problem: its share of correct completions in [0, 1] and its mean length in
+            tokens; `None` where no completion could be graded.
     """
 
     run: dict[str, Any]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 
@@ -57,42 +57,22 @@ def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
     write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
 
-class _Stored(NamedTuple):
-    """What a file of samples holds.
-
-    Args:
-        rows (`dict[int, bytes]`):
-            Lines of the data set's problems by their index.
-        damaged (`dict[int, tuple[str, bytes]]`):
-            By number of the line: why it is none of those, and the line.
-        num_bytes (`int`):
-            Size of the file.
-        is_foreign (`bool`):
-            Whether the file has samples, and none is of the data set.
-    """
-
-    rows: dict[int, bytes]
-    damaged: dict[int, tuple[str, bytes]]
-    num_bytes: int
-    is_foreign: bool
-
-
-def _stored(path: Path, problems: Dataset, num_samples: int) -> _Stored:
-    if not path.is_file():
-        return _Stored({}, {}, 0, is_foreign=False)
-    ids, has_samples = list(problems["id"]), False
+def _stored(path: Path, problems: Dataset, num_samples: int) -> tuple[dict[int, bytes], dict[int, tuple[str, bytes]]]:
+    """Lines of a data set's problems by index, and of what else is in the file by number, with the reason."""
     rows: dict[int, bytes] = {}
     damaged: dict[int, tuple[str, bytes]] = {}
+    if not path.is_file():
+        return rows, damaged
+    ids = list(problems["id"])
     with open(path, "rb") as file:
         for number, line in complete_lines(file):
             try:
                 problem = parse_line(line)
-                has_samples = True
                 _check_row(problem, ids, num_samples, rows)
                 rows[problem.index] = line
             except ValueError as error:
                 damaged[number] = (str(error), line)
-    return _Stored(rows, damaged, path.stat().st_size, is_foreign=has_samples and not rows)
+    return rows, damaged
 
 
 def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, rows: Container[int]) -> None:
@@ -106,7 +86,8 @@ def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, ro
 
 def num_done(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> int:
     """Problems of a data set whose samples are in a run's folder; nothing in it changes."""
-    return len(_stored(samples_path(folder, name), problems, plan.num_samples).rows)
+    rows, _ = _stored(samples_path(folder, name), problems, plan.num_samples)
+    return len(rows)
 
 
 def mend_samples(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> set[int]:
@@ -123,17 +104,25 @@ def mend_samples(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan
         `ValueError`: If the file is that of other problems.
     """
     path = samples_path(folder, name)
-    stored = _stored(path, problems, plan.num_samples)
-    if stored.is_foreign:
+    rows, damaged = _stored(path, problems, plan.num_samples)
+    if not rows and any(_is_sample(line) for _, line in damaged.values()):
         raise ValueError(
             f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
         )
-    if stored.damaged:
-        _set_aside(path, stored.damaged)
-    in_order = sorted(stored.rows)
-    if list(stored.rows) != in_order or stored.num_bytes != sum(map(len, stored.rows.values())):
-        write_whole(path, b"".join(stored.rows[index] for index in in_order))
-    return set(in_order)
+    if damaged:
+        _set_aside(path, damaged)
+    in_order = sorted(rows)
+    if path.is_file() and (list(rows) != in_order or path.stat().st_size != sum(map(len, rows.values()))):
+        write_whole(path, b"".join(rows[index] for index in in_order))
+    return set(rows)
+
+
+def _is_sample(line: bytes) -> bool:
+    try:
+        parse_line(line)
+    except ValueError:
+        return False
+    return True
 
 
 def _set_aside(path: Path, damaged: dict[int, tuple[str, bytes]]) -> None:

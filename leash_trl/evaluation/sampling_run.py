@@ -84,7 +84,7 @@ def package_versions() -> dict[str, str]:
 
 
 def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
-    """Sees to it, before anything is sampled, that every prompt leaves room for its completion.
+    """Checks, before anything is sampled, that every prompt leaves room for its completion.
 
     Raises:
         `ValueError`: If one does not, or is messages and the tokenizer has no chat template.
@@ -113,8 +113,8 @@ def sample_problems(
 ) -> Iterator[list[ProblemSamples]]:
     """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
 
-    A unit that is done in part is sampled as a whole, so that its completions are those of an uninterrupted run, and
-    only what is missing is written.
+    A unit that is done in part is sampled again completely, so that its completions are those of an uninterrupted run,
+    and only what is missing is written.
 
     Args:
         engine ([`~leash_trl.engines.engine.Engine`]):

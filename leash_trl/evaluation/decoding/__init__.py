@@ -1,1 +1,1 @@
-"""Decoding strategies: how an engine is asked until a completion is whole."""
+"""Decoding strategies: what an engine is asked, step by step, for one completion."""

@@ -54,7 +54,7 @@ class BudgetForcing(DecodingStrategy):
 
     Differs: the words put in do not count towards the budget, nor does the token that ends thinking (the README counts
     that token). With `counts_wait` the words do, which is s1's evaluation harness: there each continuation gets the
-    full budget and the whole is cut afterwards, which gives the same tokens. The harness starts a new line before
+    full budget and all of it is cut afterwards, which gives the same tokens. The harness starts a new line before
     `end_thinking` where thinking is cut.
 
     Args:

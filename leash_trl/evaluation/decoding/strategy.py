@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A whole completion.
+    """One completion as a strategy made it.
 
     Args:
         token_ids (`list[int]`):
@@ -80,7 +80,7 @@ class DecodingStrategy:
         raise NotImplementedError
 
     def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
-        """Sees to it, before anything is sampled, that the strategy can be followed; cheap.
+        """Checks, before anything is sampled, that the strategy can be followed; cheap.
 
         Args:
             tokenizer (`PreTrainedTokenizerBase`), max_new_tokens (`int`):
@@ -102,7 +102,7 @@ class DecodingStrategy:
         seeds: Sequence[int],
         settings: SamplingSettings,
     ) -> list[Decoded]:
-        """One whole completion per prompt, the same again for the same call.
+        """One completion per prompt, the same again for the same call.
 
         Args:
             engine (`Engine`):
