@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trl
+from packaging.requirements import Requirement
 from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
@@ -19,6 +20,7 @@ from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRP
 
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
+MAKEFILE = PYPROJECT.with_name("Makefile")
 
 
 def parameters(method) -> list[str]:
@@ -31,14 +33,13 @@ def parameters(method) -> list[str]:
         ("_generate", ["self", "prompts"]),
         ("_calculate_rewards", ["self", "inputs", "prompts", "completions", "completion_ids_list"]),
         ("_generate_and_score_completions", ["self", "inputs"]),
-        ("_get_train_sampler", ["self", "dataset"]),
         ("save_model", ["self", "output_dir", "_internal_call"]),
-        ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
         ("_save_rng_state", ["self", "output_dir"]),
         ("set_initial_training_values", ["self", "args", "dataloader"]),
         ("_load_best_model", ["self"]),
-        ("_log_completion_extra", ["self", "column", "values"]),
+        ("_load_from_checkpoint", ["self", "resume_from_checkpoint", "model"]),
+        ("_tokenize_prompts", ["self", "prompts"]),
         ("_prepare_inputs", ["self", "generation_batch"]),
         ("compute_loss", ["self", "model", "inputs", "return_outputs", "num_items_in_batch"]),
     ],
@@ -72,15 +73,64 @@ def test_every_loss_is_known():
     assert {*types} == loss_weights.LOSS_TYPES
 
 
-@pytest.mark.parametrize("name", ["_generate_single_turn", "prediction_step"])
-def test_hook_we_only_pass_through_exists(name):
-    assert callable(getattr(GRPOTrainer, name))
-
-
 def test_what_we_read_in_the_sampler_exists():
     sampler = RepeatSampler(["a", "b"], mini_repeat_count=1, seed=0)
     assert (sampler.shuffle, sampler.seed, sampler.num_samples) == (True, 0, 2)
     assert sampler.generator is not None
+
+
+PRIVATE_MEMBERS = {
+    "_prepare_inputs": "overridden: splits a generation batch into micro-batches, every steps_per_generation steps",
+    "_buffered_inputs": "replaced: the micro-batches, read by _prepare_inputs",
+    "_step": "read and restored: micro-steps so far, which say when to generate",
+    "_get_per_token_logps_and_entropies": "overridden: computes parts of like length; gives values, entropies, loss",
+    "_metrics": "written: values that the next log row averages",
+    "_generate_and_score_completions": "overridden: one generation batch, whose advantages are swapped",
+    "_generate": "overridden: returns completion ids second and the tool mask third",
+    "_calculate_rewards": "overridden: a column of rewards of all processes for each function",
+    "_logs": "written: columns of the completions table",
+    "_tokenize_prompts": "called: ids of prompts as TRL's own generation has them, first in a tuple",
+    "_save_rng_state": "overridden: comes last before the trainer's state marks a checkpoint as complete",
+    "_last_world_entropy": "saved: state of the adaptive entropy bonus",
+    "_load_from_checkpoint": "called: weights of a model folder, adapters too",
+    "_load_best_model": "overridden: weights at the end of training",
+    "_push_from_checkpoint": "overridden without super: is called once for each saved checkpoint",
+    "_tag_names": "set: tags of the model card",
+}
+"""Every private member of TRL and transformers that the package leans on, and what for."""
+
+REPLACED = {"_push_from_checkpoint", "push_to_hub"}  # they make several commits where ours make one
+
+
+def private_members_of_trl() -> set[str]:
+    source = "".join(
+        inspect.getsource(parent)
+        for parent in GRPOTrainer.__mro__
+        if parent.__module__.startswith(("trl.", "transformers."))
+    )
+    names = {*dir(GRPOTrainer), *re.findall(r"self\.(_\w+)\s*(?::[^=\n]+)?=", source)}
+    return {name for name in names if re.match("_[a-z]", name)}
+
+
+def used_members(path: Path) -> set[str]:
+    """What a file's trainers define or take of themselves, and what it takes of a `trainer`."""
+    names = set()
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value).endswith("trainer"):
+            names.add(node.attr)
+    for trainer in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "GRPOTrainer" in node.name):
+        for node in ast.walk(trainer):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "super()"):
+                names.add(node.attr)
+            elif isinstance(node, ast.FunctionDef | ast.Name):
+                names.add(node.name if isinstance(node, ast.FunctionDef) else node.id)
+    return names
+
+
+def test_the_private_members_we_lean_on_are_these():
+    used = set().union(*(used_members(path) for path in Path(leash_trl.__file__).parent.rglob("*.py")))
+    assert used & private_members_of_trl() == PRIVATE_MEMBERS.keys()
 
 
 @pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, LengthGroupedGRPOTrainer])
@@ -89,8 +139,19 @@ def test_every_override_calls_super(trainer_class):
     calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     methods = {name for name, method in vars(trainer_class).items() if inspect.isfunction(method)}
     overridden = {name for name in methods if hasattr(GRPOTrainer, name)}
-    assert {f"super().{name}" for name in overridden} <= calls
+    assert {f"super().{name}" for name in overridden - REPLACED} <= calls
     assert len(overridden) > 3
+
+
+def test_there_are_two_trainer_classes():
+    found = {
+        node.name
+        for path in Path(leash_trl.__file__).parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef) and any("Trainer" in ast.unparse(base) for base in node.bases)
+        if not any("Callback" in ast.unparse(base) for base in node.bases)
+    }
+    assert found == {"LeashGRPOTrainer", "LengthGroupedGRPOTrainer"}
 
 
 def test_lengths_agree_with_trls_own_metric(make_trainer):
@@ -102,9 +163,14 @@ def test_lengths_agree_with_trls_own_metric(make_trainer):
         assert row["leash/task_reward"] == pytest.approx(row["reward"], abs=1e-6)
 
 
-def test_the_installed_trl_is_one_we_claim():
-    from packaging.requirements import Requirement
-
+def test_what_is_claimed_is_what_is_tested():
     (requirement,) = re.findall(r'"(trl[^"\[]+)"', PYPROJECT.read_text())[:1]
-    assert Requirement(requirement).specifier.contains(trl.__version__, prereleases=True)
-    assert leash_trl.__version__ == "0.1.0"
+    claimed = Requirement(requirement).specifier
+    oldest, newest = (
+        re.search(rf"^{name} \?= trl==(\d+\.\d+)\.\d+$", MAKEFILE.read_text(), re.MULTILINE)[1]
+        for name in ("OLDEST_TRL", "TRL")
+    )
+    assert (oldest, newest) == (length_grouped_grpo_trainer.FIRST_TRL, length_grouped_grpo_trainer.LAST_TRL)
+    next_minor = "1." + str(int(newest.removeprefix("1.")) + 1)
+    assert [claimed.contains(version) for version in (f"{oldest}.0", f"{newest}.9", next_minor)] == [True, True, False]
+    assert claimed.contains(trl.__version__, prereleases=True)

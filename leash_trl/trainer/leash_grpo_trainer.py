@@ -17,7 +17,6 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.publishing import Publishing, write_access
 from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
-from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.rollouts import ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import rows_with_targets
@@ -87,8 +86,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     """
 
     _tag_names = ["trl", "leash"]
-    _name = "LEASH"
-    _paper = Leash.paper()
 
     args: LeashGRPOConfig
     max_completion_length: Any
@@ -108,8 +105,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.length_control = args.make_length_control()
-        if (paper := self.length_control.paper()).get("id") != self._paper["id"]:  # for the model card
-            self._name, self._paper = self.length_control.name, paper
         self.publishing = Publishing(args, unwrapped)
         self.model_settings = model_settings(unwrapped)
         self.generated_tokens = 0
