@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from leash_trl.rewards.closed_form import (
+from leash_trl.rewards.formula import (
     Formula,
     Unreadable,
     formulas_equal,
@@ -442,15 +442,23 @@ def _any(verdicts: Sequence[bool | None]) -> bool | None:
     return True if True in verdicts else None if None in verdicts else False
 
 
+def _fraction(reading: Reading) -> Fraction | None:
+    """The value of a bare number, `None` where it is something else."""
+    formula = reading.formula
+    if formula is None or formula.names or reading.unit or reading.equation:
+        return None
+    value = formula.at(0)
+    return value if isinstance(value, Fraction) else None
+
+
 def _same_members(a: Sequence[Reading], b: Sequence[Reading]) -> bool | None:
-    keys, other_keys = (
-        {item.formula.exact_value if item.formula and not (item.unit or item.equation) else None for item in items}
-        for items in (a, b)
-    )
+    keys, other_keys = ({_fraction(item) for item in items} for items in (a, b))
     if None not in keys | other_keys:
         return keys == other_keys
     if len(a) * len(b) > 1_000:
         return None
+    if not a or not b:
+        return False  # only one of them: both have a key otherwise
     table = [[_equal(one, other) for other in b] for one in a]
     return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
 
@@ -530,7 +538,7 @@ def _same_ratio(one: Reading, gold: Reading) -> bool | None:
     if len(ratios[0]) != len(ratios[1]):
         return False
     (first, *rest), (gold_first, *gold_rest) = ratios
-    return _all([formulas_equal(first.by(b), a.by(gold_first)) for a, b in zip(rest, gold_rest, strict=True)])
+    return _all([formulas_equal(first.times(b), a.times(gold_first)) for a, b in zip(rest, gold_rest, strict=True)])
 
 
 def _same_collection(one: Reading, gold: Reading) -> bool | None:
