@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from leash_trl.rewards.answer import stated_answer
-from leash_trl.rewards.formula import Unreadable, formulas_equal, read_formula, value_of
 from leash_trl.rewards.comparison import comparison
+from leash_trl.rewards.formula import Unreadable, formulas_equal, read_formula, value_of
 from leash_trl.rewards.grading import quick_verdict
 from leash_trl.rewards.typography import latex
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
 from leash_trl.rewards.commitment import commitment, words_verdict
-from leash_trl.rewards.comparison import comparison, read
+from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
 from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
+from leash_trl.rewards.reading import read
 
 
 MAX_LENGTH = 5_000  # characters; longer ones are left to the workers and their clock
