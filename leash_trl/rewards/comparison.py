@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from leash_trl.rewards.formula import formulas_equal, proportional, read_formula, value_of
 from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Cut, Reading, points, read
-from leash_trl.rewards.units import unit_of
+from leash_trl.rewards.units import quantities_equal, unit_of
 
 
 ROUNDED = re.compile(r"-?\d*\.\d{6,}")  # a gold with as many decimals may be rounded
@@ -180,15 +180,4 @@ def _same_quantity(one: Reading, gold: Reading) -> bool | None:
         return False if is_gold_solved else None
     if one.formula is None or gold.formula is None or (not is_gold_solved and not one.name):
         return None
-    (kind, factor), (gold_kind, gold_factor) = (reading.unit or ("", Fraction(1)) for reading in (one, gold))
-    if kind and gold_kind:
-        same = formulas_equal(one.formula.times(factor), gold.formula.times(gold_factor))
-        return same if kind == gold_kind else False
-    verdict = formulas_equal(one.formula, gold.formula)
-    if kind == "percent":
-        share = formulas_equal(one.formula.times(Fraction(1, 100)), gold.formula)
-        value = value_of(gold.formula)
-        return share if value is not None and abs(value) < 1 else _any([verdict, share])  # 0.07 is 7 %, not 0.07 %
-    if gold_kind == "percent":
-        return _any([verdict, formulas_equal(one.formula, gold.formula.times(Fraction(1, 100)))])
-    return verdict
+    return quantities_equal(one.formula, one.unit, gold.formula, gold.unit)

@@ -157,11 +157,11 @@ def _binomial(top: Value, bottom: Value) -> Value:
 @functools.lru_cache(maxsize=4096)
 def _letter(name: str, point: int) -> Fraction:
     """What a letter stands for at a point: the same for the same letter, whichever formula it stands in."""
-    draw = random.Random(f"{name} {point}").randint(500, 1500)
+    draw = random.Random(f"{name} {point}").randint(500_000, 1_500_000)
     sign = -1 if point >= len(SCALES) and draw % 4 else 1
     if name in INTEGERS:
         return Fraction(sign * (2 + 3 * (point % len(SCALES)) + draw % 3))
-    return sign * Fraction(draw, 1000) * SCALES[point % len(SCALES)]
+    return sign * Fraction(draw, 10**6) * SCALES[point % len(SCALES)]
 
 
 @dataclass(frozen=True)

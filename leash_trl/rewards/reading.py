@@ -6,12 +6,11 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any
 
-from leash_trl.rewards.formula import Formula, Unreadable, formulas_equal, read_formula, value_of
+from leash_trl.rewards.formula import Formula, Unreadable, read_formula, value_of
 from leash_trl.rewards.typography import plain
-from leash_trl.rewards.units import UNITS, read_unit, unit_of
+from leash_trl.rewards.units import UNITS, Unit, quantities_equal, read_unit, unit_of
 
 
 Cut = tuple[float, int]
@@ -68,7 +67,7 @@ class Reading:
             The members of a list, set, tuple or ratio.
         formula (`Formula`, *optional*):
             Of a value.
-        unit (`tuple[str, Fraction]`, *optional*):
+        unit (`Unit`, *optional*):
             Of a value, as [`~leash_trl.rewards.units.read_unit`] gives it.
         name (`str`):
             Of a value: what it is said to be the value of. Of a tuple or set: its brackets.
@@ -82,7 +81,7 @@ class Reading:
     kind: str
     items: tuple["Reading", ...] = ()
     formula: Formula | None = None
-    unit: tuple[str, Fraction] | None = None
+    unit: Unit | None = None
     name: str = ""
     equation: Formula | None = None
     key: tuple[Any, ...] = ()
@@ -225,8 +224,8 @@ def _item(text: str, depth: int) -> Reading:
 
 def _contradict(sides: list[Reading]) -> bool:
     """Whether the sides of an equation of numbers certainly differ."""
-    formulas = [side.formula for side in sides if side.formula and not side.unit]
-    return any(formulas_equal(formulas[0], other) is False for other in formulas[1:])
+    quantities = [(side.formula, side.unit) for side in sides if side.formula]
+    return any(quantities_equal(*quantities[0], *other) is False for other in quantities[1:])
 
 
 def _difference(one: Reading | None, other: Reading | None) -> Formula | None:

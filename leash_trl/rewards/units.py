@@ -1,11 +1,15 @@
-"""Units that answers carry: their names, what they measure, and how large they are."""
+"""Units that answers carry: their names, what they measure, how large they are; whether two quantities are equal."""
 
 import re
 from fractions import Fraction
 
+from leash_trl.rewards.formula import Formula, formulas_equal, value_of
 
-# name -> what it measures, and how many of the first unit of its kind it is
-UNITS: dict[str, tuple[str, Fraction]] = {
+
+Unit = tuple[str, Fraction]  # what it measures, and how many of the first unit of its kind it is
+
+
+UNITS: dict[str, Unit] = {
     name: (dimension, Fraction(factor))
     for dimension, units in {
         "length": {"mm millimeter millimetre": "0.001", "cm centimeter centimetre": "0.01", "m meter metre": "1"}
@@ -30,6 +34,7 @@ UNITS: dict[str, tuple[str, Fraction]] = {
     for names, factor in units.items()
     for name in names.split()
 }
+ONE_PERCENT = Fraction(1, 100)
 
 
 def unit_of(name: str) -> str:
@@ -38,7 +43,7 @@ def unit_of(name: str) -> str:
     return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
 
 
-def read_unit(text: str) -> tuple[str, Fraction] | None:
+def read_unit(text: str) -> Unit | None:
     r"""What a unit measures, and how large it is; `None` where it is not known.
 
     Example:
@@ -54,3 +59,18 @@ def read_unit(text: str) -> tuple[str, Fraction] | None:
         return None
     dimension, factor = UNITS[name]
     return (dimension, factor) if power == "1" else (f"{dimension} {power}", factor ** int(power))
+
+
+def quantities_equal(one: Formula, unit: Unit | None, gold: Formula, gold_unit: Unit | None) -> bool | None:
+    """Whether two quantities are equal; a unit that only one side names does not matter, and 7 % is 7 or 0.07."""
+    (kind, factor), (gold_kind, gold_factor) = unit or ("", Fraction(1)), gold_unit or ("", Fraction(1))
+    if kind and gold_kind:
+        return kind == gold_kind and formulas_equal(one.times(factor), gold.times(gold_factor))
+    verdict = formulas_equal(one, gold)
+    if "percent" not in (kind, gold_kind):
+        return verdict
+    share = formulas_equal(one.times(ONE_PERCENT), gold) if kind else formulas_equal(one, gold.times(ONE_PERCENT))
+    value = value_of(gold)
+    if kind and value is not None and abs(value) < 1:
+        return share  # 0.07 is 7 %, not 0.07 %
+    return True if True in (verdict, share) else None if None in (verdict, share) else False
