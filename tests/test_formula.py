@@ -58,23 +58,8 @@ def test_values_by_hand(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "-",
-            "1 +",
-            "3 4",
-            "1/2x",
-            "x2",
-            "f(x)",
-            "1,5",
-            "1..2",
-            "(1",
-            r"\sqrt12",
-            r"\foo",
-            "9" * 5_000,
-            "1" * 30_000,
-        ),
-        *("(" * 100 + "1" + ")" * 100, r"\frac{1}", "x_{1", "1e99999", "=", r"\log 3"),
+        *("", "-", "1 +", "3 4", "1/2x", "x2", "f(x)", "1,5", "1..2", "(1", r"\sqrt12", r"\foo", "=", r"\log 3"),
+        *("9" * 5_000, "1" * 30_000, "(" * 100 + "1" + ")" * 100, r"\frac{1}", "x_{1", "1e99999"),
     ],
 )
 def test_what_has_no_clear_value_is_not_read(text):
@@ -108,6 +93,8 @@ def test_what_has_no_clear_value_is_not_read(text):
         (r"\sqrt{x-5}\sqrt{x-6}", r"\sqrt{(x-5)(x-6)}", None),
         (r"\sqrt{-x}", r"\sqrt{-2x}", False),
         (r"\frac{1}{0}", "1", None),
+        ("2^{1000000}", "2^{1000000}+1", None),
+        (r"10^{60}+\pi", "10^{60}+e", None),
         ("9^{9^{9^9}}", "9^{9^{9^8}}", None),
         (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3", True),
         (r"\sqrt[3]{2}", "2^{1/3}", True),
@@ -226,40 +213,18 @@ UNITS = [
         r"\text{",
         "a ",
         "is 5 ",
-        "A. ",
     ),
-    *(
-        "not ",
-        "(or ",
-        "=",
-        "≤",
-        "x=1,",
-        "½",
-        "²",
-        "√",
-        r"\cup",
-        "<",
-        "{,}",
-        '"',
-        "_",
-        "0.(3",
-        "5 cm",
-        r"\pm",
-        "x(",
-        "e",
-        "B or ",
-    ),
+    *("A. ", "not ", "(or ", "=", "≤", "x=1,", "½", "²", "√", r"\cup", "<", "{,}", '"', "_", "0.(3", "5 cm", r"\pm"),
+    *("x(", "e", "B or "),
 ]
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_nonsense_does_not_take_long(unit):
     start = time.perf_counter()
-    for size in (4_900, 100_000):
-        run = unit * (size // len(unit))
-        for text in (run, f"({run}x", rf"\frac{{{run}x", f"5 {run}"):
-            answer = stated_answer(text)
-            if answer:
-                quick_verdict(answer, stated_answer("12"))
-                quick_verdict(stated_answer("B"), answer)
+    run = unit * (4_900 // len(unit))
+    for text in (unit * (100_000 // len(unit)), run, f"({run}x", rf"\frac{{{run}x", f"5 {run}"):
+        if answer := stated_answer(text):
+            quick_verdict(answer, stated_answer("12"))
+            quick_verdict(stated_answer("B"), answer)
     assert time.perf_counter() - start < 8

@@ -29,7 +29,7 @@ def comparison(answer: str, gold: str) -> bool | None:
 
     Args:
         answer (`str`), gold (`str`):
-            What [`~leash_trl.rewards.commitment.commitment`] makes of them.
+            What [`~leash_trl.rewards.wording.commitment`] makes of them.
 
     Example:
         >>> comparison("1 234", "1{,}234"), comparison(r"-2 \le x < 7", "[-2, 7)"), comparison("2+3=12", "12")

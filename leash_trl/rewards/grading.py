@@ -4,7 +4,7 @@ Where the answer stands is the rule of [`~leash_trl.rewards.answer`]. Then, the 
 
 1. Texts that are equal, once written in one way, are right.
 2. A gold that is a choice's letter: right is an answer that names this letter and no other one.
-3. What the answer commits to ([`~leash_trl.rewards.commitment`]): an answer that hedges is wrong, words are compared
+3. What the answer commits to ([`~leash_trl.rewards.wording`]): an answer that hedges is wrong, words are compared
    as words.
 4. Where both sides can be read ([`~leash_trl.rewards.comparison`]), their values decide, exactly: 6.63e-34 is not
    6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
-from leash_trl.rewards.commitment import commitment, words_verdict
 from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
 from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
 from leash_trl.rewards.reading import read
+from leash_trl.rewards.wording import commitment, words_verdict
 
 
 MAX_LENGTH = 5_000  # characters; longer ones are left to the workers and their clock
