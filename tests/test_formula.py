@@ -1,6 +1,7 @@
 """Numbers and formulas, as they are read: against Fraction, by hand, and against evaluation."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -107,6 +108,15 @@ def test_what_has_no_clear_value_is_not_read(text):
 def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
     assert equal(one, other) is expected
     assert equal(other, one) is expected
+
+
+def test_threads_do_not_disturb_each_other():
+    def verdicts(number):
+        texts = (rf"\sin({number}x)", rf"e^{{{number}x}}\ln({number}+x^2)", rf"\sqrt{{{number}}}^x\pi")
+        return [equal(text, text.replace("x", "(x+1-1)")) for text in texts for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(all(found) for found in threads.map(verdicts, range(2, 22)))
 
 
 whole = st.integers(0, 10**12)

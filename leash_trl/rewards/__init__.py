@@ -1,7 +1,7 @@
 """Task rewards with TRL's signature, and the grader behind them.
 
-The way of an answer: `answer` finds it in the completion, `grading` decides in steps which of these tells: `typography`
-gives its signs one spelling, `wording` looks at the words around it, `multiple_choice` at letters of a choice,
+The way of an answer: `answer` finds it in the completion; `grading` asks these in turn: `typography` gives its signs
+one spelling, `wording` looks at the words around it, `multiple_choice` at letters of a choice,
 `reading` takes it apart (with `formula` for values and `units` for units), `comparison` compares it with the gold.
 What they leave open goes through `grader_pool` to math-verify, which runs in processes of `grader_worker`.
 """

@@ -33,7 +33,9 @@ DIGITS, EQUAL, DIFFERENT, NOISE = 100, 1e-50, 1e-30, 1e-40
 # here, further than they are ever needed, because growing them later would not be safe in threads.
 MP = mpmath.MPContext()
 MP.dps = DIGITS
-mpmath.libmp.pi_fixed(4_000), mpmath.libmp.ln2_fixed(4_000)
+mpmath.libmp.pi_fixed(4_000)
+mpmath.libmp.ln2_fixed(4_000)
+PI, E, IMAGINARY = +MP.pi, +MP.e, MP.mpc(0, 1)
 
 Value = Any  # `Fraction`, or a real or complex number of `MP`; `NO_VALUE` where there is none
 NO_VALUE = MP.nan
@@ -323,13 +325,13 @@ class _Parser:
                 self.expect("}")
             sign = f"{sign}_{index}"
         if sign in ("i", "e"):
-            return MP.mpc(0, 1) if sign == "i" else MP.e
+            return IMAGINARY if sign == "i" else E
         self.names.add(sign)
         return _letter(sign, self.point)
 
     def macro(self, name: str) -> Value:
         if name == "pi":
-            return +MP.pi
+            return PI
         if name == "frac":
             return _multiply(self.argument(), _inverse(self.argument()))
         if name == "binom":
@@ -361,7 +363,7 @@ class _Parser:
             if self.next()[1] in ("-", "{") and self.next(1)[1] == "-":
                 raise Unreadable  # an inverse function
             power = self.argument()
-        outside, self.degree = self.degree, MP.pi / 180
+        outside, self.degree = self.degree, PI / 180
         called = _call(name, self.operand())
         self.degree = outside
         if base is not None:
