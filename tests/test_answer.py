@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.rewards.answer import boxed_answer, final_answer, find_answer, gold_answer, stated_answer, visible_text
+from leash_trl.rewards.answer import boxed_answer, find_answer, gold_answer, stated_answer, visible_text
+
+
+def final_answer(completion: str, lenient: bool = False) -> str | None:
+    answer = find_answer(completion, lenient)
+    return answer and answer.text
 
 
 BOX = r"\boxed{"  # what math-verify is given where all of an answer is the formula

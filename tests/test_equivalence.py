@@ -3,7 +3,7 @@
 import pytest
 from math_verify import parse, verify
 
-from leash_trl.rewards.equivalence import are_equivalent, is_readable
+from leash_trl.rewards.grader_worker import are_equivalent, is_readable
 
 
 @pytest.mark.parametrize(

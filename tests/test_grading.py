@@ -60,6 +60,7 @@ def test_quick_verdicts(answer, gold, expected):
         ("5, ...", "5", False),
         (r"5\to 6", "5", False),
         (r"\{3,-4\}", "(3,-4)", False),
+        *((r"\emptyset", gold, False) for gold in (r"\ln 2", "x+1", "3.5 hours", "x=1, y=2")),
         # letters
         ("3A+2B", "3a+2b", False),
         ("X", "x", False),

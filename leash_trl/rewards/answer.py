@@ -159,13 +159,17 @@ def _tagged(text: str) -> str | None:
 
 
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
-    """The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
+    r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
 
     Args:
         completion (`str`):
             What the model said.
         lenient (`bool`, *optional*, defaults to `False`):
             Whether a completion without box and answer line may give its answer in an `<answer>` tag or anywhere else.
+
+    Example:
+        >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
+        '34'
     """
     text = visible_text(completion)
     if (answer := boxed_answer(text)) is not None:
@@ -176,17 +180,6 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
         return None
     tagged = _tagged(text)
     return Answer(_bare(text), text, is_found=False) if tagged is None else stated_answer(tagged)
-
-
-def final_answer(completion: str, lenient: bool = False) -> str | None:
-    r"""The text of the answer that a completion commits to, without box and dollar signs; `None` if it gives none.
-
-    Example:
-        >>> final_answer("<think>hm</think>So it is\nAnswer: $34$")
-        '34'
-    """
-    answer = find_answer(completion, lenient)
-    return None if answer is None else answer.text
 
 
 def gold_answer(solution: str) -> Answer | None:

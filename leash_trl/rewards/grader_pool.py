@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from queue import LifoQueue
 from typing import IO, cast
 
-from leash_trl.rewards.grader_worker import OUT_OF_TIME, READY
-
 
 logger = logging.getLogger(__name__)
 
 Case = tuple[str | None, str]
+
+READY = "ready"  # what a worker says once it can compare
+OUT_OF_TIME = "ran out of time"
 
 STARTUP_SECONDS = 120.0  # importing math-verify on a busy machine
 START_ATTEMPTS = 3
@@ -133,19 +134,14 @@ class _Worker:
     def ask(self, case: Case, seconds: float, max_wait_seconds: float) -> Verdict | None:
         """The verdict; `None` if there is none, and then the worker is of no use any more."""
         request = json.dumps({"answer": case[0], "gold": case[1], "seconds": seconds})
-        line = self._next_line(max_wait_seconds, request + "\n")
         try:
-            said = json.loads(line)
-            return Verdict(said["is_equal"], said["failure"])
-        except (ValueError, TypeError, KeyError):  # cut short, or another's words
+            return Verdict(**json.loads(self._next_line(max_wait_seconds, request + "\n")))
+        except (ValueError, TypeError):  # cut short, or another's words
             return None
 
     def end(self) -> None:
         """Ends the process and the one that it forked, whatever they are doing; from any thread."""
         if self._process.returncode is not None:
-            return
-        if not hasattr(os, "killpg"):
-            self._process.kill()
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # they have ended; macOS says it the second way
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -207,7 +203,7 @@ class GraderPool:
             Number of worker processes, started when first needed; defaults to [`default_size`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
             Limit of processor time for one comparison, in seconds: math-verify's own for reading and comparing
-            together. Windows has no such limit; there only the next one holds.
+            together.
         max_wait_seconds (`float`, *optional*, defaults to `60.0`):
             Time on the clock after which a comparison counts as starved, and the rest of its turn with it. Other ranks
             wait ten minutes for this one before they end the run.

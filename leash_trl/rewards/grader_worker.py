@@ -1,28 +1,92 @@
-"""A process that compares answers, one JSON line in, one out, within a limit of memory and of processor time.
+"""math-verify's verdicts, given by a process that can be killed: one JSON line in, one out, within time and memory.
 
 Run as `python -m leash_trl.rewards.grader_worker`; started by `grader_pool`, of no use by hand.
 """
 
 import contextlib
+import functools
 import json
+import logging
 import os
+import resource
 import signal
 import sys
 from typing import IO
 
+import sympy
+from math_verify import parse, verify
 
-READY = "ready"
-OUT_OF_TIME = "ran out of time"
+from leash_trl.rewards.grader_pool import OUT_OF_TIME, READY
+
+
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+
 WORN = 3  # exit code
 MEMORY_LIMIT_BYTES = 1_000_000_000
 WORN_BYTES = MEMORY_LIMIT_BYTES // 2
+TYPICAL = (
+    r"-\frac{3}{2}",
+    r"2\sqrt{3} + 1",
+    r"\left( 3, \frac{\pi}{2} \right)",
+    r"(-\infty, 2) \cup [3, \infty)",
+    "x^2 + 3x - 6",
+    r"\begin{pmatrix} 1 \\ -2 \end{pmatrix}",
+    r"x \in [-2, 7]",
+    r"\{1 \pm \sqrt{5}, -2\}",
+    "y = 2x + 3",
+    r"\text{even}",
+    r"\sin x",
+    "1 - 12i",
+)
+
+
+@functools.lru_cache(maxsize=512)
+def _values(expression: str) -> tuple[object, ...]:
+    # Without math-verify's own time limits, which need the main thread's signals and do not fire on every input.
+    return tuple(parse(expression, parsing_timeout=None))
+
+
+def _gold_values(expression: str) -> tuple[object, ...]:
+    """In a box where nothing else is found: math-verify then takes words, such as "no solution", for an expression."""
+    return _values(expression) or _values(f"\\boxed{{{expression}}}")
+
+
+def _is_undefined(values: tuple[object, ...]) -> bool:
+    """Whether a value divides by zero: to math-verify 12:00 is such a value, and so equal to 3:00."""
+    return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
+
+
+def is_readable(expression: str) -> bool:
+    """Whether math-verify finds anything in a gold answer."""
+    return bool(_gold_values(expression))
+
+
+def are_equivalent(answer: str, gold: str) -> bool | None:
+    r"""math-verify's verdict with its default settings.
+
+    Args:
+        answer (`str`), gold (`str`):
+            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
+
+    Returns:
+        `bool` or `None`: `None` where math-verify finds nothing in the gold. Values that are not defined, such as
+        `\frac{1}{0}`, equal nothing.
+    """
+    gold_values, answer_values = _gold_values(gold), _values(answer)
+    if not gold_values:
+        return None
+    if _is_undefined(gold_values) or _is_undefined(answer_values):
+        return False
+    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
+
+
+def _warm_up() -> None:
+    """Compares a few expressions of every kind: the parser is several times slower the first time it meets one."""
+    for expression in TYPICAL:
+        are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
 
 
 def _limit_memory() -> None:
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = MEMORY_LIMIT_BYTES if hard == resource.RLIM_INFINITY else min(MEMORY_LIMIT_BYTES, hard)
     with contextlib.suppress(ValueError, OSError):  # macOS may refuse; the clock still limits the case
@@ -39,31 +103,23 @@ def _is_worn() -> bool:
     return pages * os.sysconf("SC_PAGE_SIZE") > WORN_BYTES
 
 
-def _limit_time(seconds: float) -> None:
-    """Has the system end this process once it has used so much more processor time; 0 takes the limit away."""
-    if hasattr(signal, "setitimer"):  # Windows has no such limit
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
 def _say(answers: IO[str], is_equal: bool | None, failure: str | None) -> None:
     print(json.dumps({"is_equal": is_equal, "failure": failure}), file=answers, flush=True)
 
 
 def _serve(answers: IO[str]) -> int:
     """Answers requests until there are no more, or this process is worn; its exit code."""
-    from leash_trl.rewards.equivalence import are_equivalent, is_readable
-
     for line in sys.stdin:
         request = json.loads(line)
         answer, gold = request["answer"], request["gold"]
-        is_equal: bool | None = False
-        failure = None
-        _limit_time(request["seconds"])
+        is_equal, failure = None, None
+        # The system ends this process once it has used so much more processor time.
+        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
         try:
             is_equal = is_readable(gold) if answer is None else are_equivalent(answer, gold)
         except (RecursionError, MemoryError) as error:
-            failure = f"raised {type(error).__name__}"
-        _limit_time(0)
+            is_equal, failure = False, f"raised {type(error).__name__}"
+        signal.setitimer(signal.ITIMER_PROF, 0)
         _say(answers, is_equal, failure)
         if _is_worn():
             return WORN
@@ -91,13 +147,9 @@ def main() -> None:
     # What a library prints must not be read as an answer.
     answers, sys.stdout = sys.stdout, sys.stderr
     parent = os.getppid()
-    from leash_trl.rewards.equivalence import warm_up
-
     _limit_memory()
-    warm_up()
+    _warm_up()
     print(READY, file=answers, flush=True)
-    if not hasattr(os, "fork"):
-        sys.exit(_serve(answers))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may have blocked the two alarms
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     _end_with(parent)

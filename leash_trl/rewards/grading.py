@@ -4,7 +4,7 @@ Where the answer stands is the rule of [`~leash_trl.rewards.answer`]. Then, the 
 
 1. Texts that are equal, once written in one way, are right.
 2. A gold that is a choice's letter: right is an answer that names this letter and no other one.
-3. What the answer commits to ([`~leash_trl.rewards.commitment`]): an answer that hedges is wrong, words are compared
+3. What the answer commits to ([`~leash_trl.rewards.wording`]): an answer that hedges is wrong, words are compared
    as words.
 4. Where both sides can be read ([`~leash_trl.rewards.comparison`]), their values decide, exactly: 6.63e-34 is not
    6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leash_trl.rewards.answer import THINK_START, Answer, find_answer, gold_answer
-from leash_trl.rewards.commitment import commitment, words_verdict
-from leash_trl.rewards.comparison import comparison, read
-from leash_trl.rewards.grader_pool import GraderPool, Verdict
+from leash_trl.rewards.comparison import comparison
+from leash_trl.rewards.grader_pool import GraderPool
 from leash_trl.rewards.multiple_choice import choice_letters, choice_verdict
+from leash_trl.rewards.reading import read
+from leash_trl.rewards.wording import commitment, words_verdict
 
 
 MAX_LENGTH = 5_000  # characters; longer ones are left to the workers and their clock
@@ -106,34 +107,28 @@ def grade(
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
-    verdicts = _verdicts([*zip(answers, map(gold_answer, solutions), strict=True)])
-    return [
-        Grade(answer.text if answer else None, verdict.is_equal, verdict.failure)
-        for answer, verdict in zip(answers, verdicts, strict=True)
-    ]
+    grades: list[Grade] = []
+    hard: dict[int, tuple[str, str]] = {}
+    for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
+        if answer is None:
+            grades.append(Grade(None, False))
+        elif gold is None:
+            grades.append(Grade(answer.text, None))
+        elif (is_equal := quick_verdict(answer, gold)) is not None:
+            grades.append(Grade(answer.text, is_equal))
+        else:
+            hard[index] = (_expression(answer), gold.expression)
+            grades.append(Grade(answer.text, None))
+    verdicts = _pool().verdicts([*hard.values()]) if hard else []
+    for index, verdict in zip(hard, verdicts, strict=True):
+        grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
+    return grades
 
 
 def _expression(answer: Answer) -> str:
     """What math-verify is given: the one formula that words stand around, where there is one."""
     said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
     return answer.expression if said in (None, answer.text) else f"\\boxed{{{said.replace(chr(34), ' ')}}}"
-
-
-def _verdicts(cases: Sequence[tuple[Answer | None, Answer | None]]) -> list[Verdict]:
-    verdicts: dict[int, Verdict] = {}
-    hard: dict[int, tuple[str, str]] = {}
-    for index, (answer, gold) in enumerate(cases):
-        if answer is None:
-            verdicts[index] = Verdict(False)
-        elif gold is None:
-            verdicts[index] = Verdict(None)
-        elif (verdict := quick_verdict(answer, gold)) is not None:
-            verdicts[index] = Verdict(verdict)
-        else:
-            hard[index] = (_expression(answer), gold.expression)
-    if hard:
-        verdicts.update(zip(hard, _pool().verdicts([*hard.values()]), strict=True))
-    return [verdicts[index] for index in range(len(cases))]
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:

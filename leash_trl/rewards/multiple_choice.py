@@ -2,7 +2,7 @@
 
 import re
 
-from leash_trl.rewards.commitment import ANY_LABEL, NEGATION, REASON, REMARK, flat
+from leash_trl.rewards.wording import ANY_LABEL, NEGATION, REASON, REMARK, flat
 
 
 LETTERS = "A-J"  # MMLU-Pro has up to ten options

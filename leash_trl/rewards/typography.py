@@ -2,7 +2,6 @@ r"""One spelling for the signs of mathematics: `2√3`, `x²`, `½` and `sqrt(3)
 
 import re
 import unicodedata
-from fractions import Fraction
 
 
 SIGNS: dict[int, str] = {
@@ -28,32 +27,30 @@ POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
 NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
 LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
 REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
-
-UNITS: dict[str, tuple[str, Fraction]] = {
-    name: (dimension, Fraction(factor))
-    for dimension, units in {
-        "length": {"mm millimeter millimetre": "0.001", "cm centimeter centimetre": "0.01", "m meter metre": "1"}
-        | {"km kilometer kilometre": "1000", "in inch inche": "0.0254", "ft foot feet": "0.3048", "yd yard": "0.9144"}
-        | {"mi mile": "1609.344"},
-        "mass": {
-            "mg milligram": "0.001",
-            "g gram": "1",
-            "kg kilogram": "1000",
-            "lb pound": "453.592",
-            "oz": "28.3495",
-        },
-        "time": {"s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800"},
-        "volume": {"ml milliliter": "0.001", "l liter litre": "1"},
-        "money": {"dollar usd $": "1", "cent ¢": "0.01"},
-        "angle": {"degree deg °": "1"},
-        "radian": {"radian rad": "1"},
-        "prime": {"'": "1"},
-        "percent": {"% percent pct percentage": "1"},
-        "times": {"thousand": "1000", "million": "1000000", "billion": "1000000000", "trillion": "1000000000000"},
+IGNORED = re.compile(
+    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|bf|rm|it|limits|mathstrut)(?![A-Za-z])"
+    r"|\\(?:text)?color\s*\{\w+\}|(?<=\d)\\!|\\!"
+)
+FONT = re.compile(r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}|\\text\s*\{\s*([ie])\s*\}")
+UPRIGHT_UNIT = re.compile(r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})")
+TEXT = re.compile(
+    r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*\{([^{}]*)\}"
+)
+SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+")
+SPELLINGS = [
+    (re.compile(rf"\\(?:{names})(?![A-Za-z])"), sign)
+    for names, sign in {
+        "leqslant|leq|le": "≤", "geqslant|geq|ge": "≥", "neq|ne": "≠", "lt": "<", "gt": ">", "times|cdot|ast": "*",
+        "div": "/", "lor": "or", "land": "and", "langle": "(", "rangle": ")", "colon": ":", "approx": "≈", "to": "=",
+        "mid|vert": "|", "varnothing": r"\\emptyset", "degree": r"^\\circ", "equiv": "=",
     }.items()
-    for names, factor in units.items()
-    for name in names.split()
-}
+]  # fmt: skip
+GROUP_MARK = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
+DECIMAL_MARK = re.compile(r"(?<=\d)\{,\}(?=\d)")
+GERMAN_NUMBER = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
+OVER = re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}")
+TEN_POWER = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)")
+COLON = re.compile(r"\{:\}|\\!:\\!|\s*:\s*")
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -86,7 +83,26 @@ def latex(text: str) -> str:
     return REPEATING.sub(_repeating, BARE_NAME.sub(r"\\\1", text))
 
 
-def unit_of(name: str) -> str:
-    """The key of [`UNITS`] for a unit's name, singular or plural; empty where it is not known."""
-    name = name.lower()
-    return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
+def plain(text: str) -> str:
+    """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
+    text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), GROUP_MARK.sub("'", text))
+    text = IGNORED.sub("", DECIMAL_MARK.sub(".", text)).replace(r"\{", "«").replace(r"\}", "»")
+    text = FONT.sub(r"\1\2", UPRIGHT_UNIT.sub(r'\1 "\2" ', text).replace(r"\%", "%").replace(r"\$", "$"))
+    text = TEXT.sub(
+        lambda match: f' "{match[1].strip()}" ' if re.search(r"[^\W\d_]", match[1]) else f" {match[1]} ", text
+    )
+    text = re.sub(r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 ", text)
+    text = SPACE.sub(" ", OVER.sub(r"\\frac{\1}{\2}", text))
+    for pattern, sign in SPELLINGS:
+        text = pattern.sub(sign, text)
+    text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace(":=", "=").replace("==", "=")
+    text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
+    text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
+    text = re.sub(r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}", text)
+    return (
+        re.sub(" +", " ", COLON.sub(":", text))
+        .replace(" ^", "^")
+        .replace(r"^{\circ}", r"^\circ")
+        .rstrip(" .,;")
+        .lstrip()
+    )

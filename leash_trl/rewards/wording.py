@@ -9,7 +9,7 @@ r"""What an answer commits to, where words stand around it: one number, one list
 
 import re
 
-from leash_trl.rewards.typography import unit_of
+from leash_trl.rewards.units import unit_of
 
 
 WRAPPER = re.compile(

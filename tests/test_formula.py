@@ -1,6 +1,7 @@
 """Numbers and formulas, as they are read: against Fraction, by hand, and against evaluation."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from leash_trl.rewards.answer import stated_answer
-from leash_trl.rewards.closed_form import Unreadable, formulas_equal, read_formula, value_of
 from leash_trl.rewards.comparison import comparison
+from leash_trl.rewards.formula import Unreadable, formulas_equal, read_formula, value_of
 from leash_trl.rewards.grading import quick_verdict
 from leash_trl.rewards.typography import latex
 
@@ -58,23 +59,8 @@ def test_values_by_hand(text, value):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "-",
-            "1 +",
-            "3 4",
-            "1/2x",
-            "x2",
-            "f(x)",
-            "1,5",
-            "1..2",
-            "(1",
-            r"\sqrt12",
-            r"\foo",
-            "9" * 5_000,
-            "1" * 30_000,
-        ),
-        *("(" * 100 + "1" + ")" * 100, r"\frac{1}", "x_{1", "1e99999", "=", r"\log 3"),
+        *("", "-", "1 +", "3 4", "1/2x", "x2", "f(x)", "1,5", "1..2", "(1", r"\sqrt12", r"\foo", "=", r"\log 3"),
+        *("9" * 5_000, "1" * 30_000, "(" * 100 + "1" + ")" * 100, r"\frac{1}", "x_{1", "1e99999"),
     ],
 )
 def test_what_has_no_clear_value_is_not_read(text):
@@ -106,17 +92,31 @@ def test_what_has_no_clear_value_is_not_read(text):
         (r"\ln x^2", r"2\ln x", None),
         ("|x - 5|", "x - 5", None),
         (r"\sqrt{x-5}\sqrt{x-6}", r"\sqrt{(x-5)(x-6)}", None),
-        (r"\sqrt{-x}", r"\sqrt{-2x}", None),
+        (r"\sqrt{-x}", r"\sqrt{-2x}", False),
         (r"\frac{1}{0}", "1", None),
+        ("2^{1000000}", "2^{1000000}+1", None),
+        (r"10^{60}+\pi", "10^{60}+e", None),
         ("9^{9^{9^9}}", "9^{9^{9^8}}", None),
         (r"\sqrt{5+2\sqrt6}", r"\sqrt2+\sqrt3", True),
         (r"\sqrt[3]{2}", "2^{1/3}", True),
-        (r"\sqrt[3]{2}", "1.259921049894873", None),
+        (r"\sqrt[3]{2}", "1.259921049894873", False),
+        (r"\sqrt{x}\sqrt{y}", r"\sqrt{xy}", None),
+        (r"|x|\cdot|y|", "|xy|", True),
+        ("|x-1000|", "1000-x", None),
     ],
 )
 def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
     assert equal(one, other) is expected
     assert equal(other, one) is expected
+
+
+def test_threads_do_not_disturb_each_other():
+    def verdicts(number):
+        texts = (rf"\sin({number}x)", rf"e^{{{number}x}}\ln({number}+x^2)", rf"\sqrt{{{number}}}^x\pi")
+        return [equal(text, text.replace("x", "(x+1-1)")) for text in texts for _ in range(5)]
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(all(found) for found in threads.map(verdicts, range(2, 22)))
 
 
 whole = st.integers(0, 10**12)
@@ -223,40 +223,18 @@ UNITS = [
         r"\text{",
         "a ",
         "is 5 ",
-        "A. ",
     ),
-    *(
-        "not ",
-        "(or ",
-        "=",
-        "≤",
-        "x=1,",
-        "½",
-        "²",
-        "√",
-        r"\cup",
-        "<",
-        "{,}",
-        '"',
-        "_",
-        "0.(3",
-        "5 cm",
-        r"\pm",
-        "x(",
-        "e",
-        "B or ",
-    ),
+    *("A. ", "not ", "(or ", "=", "≤", "x=1,", "½", "²", "√", r"\cup", "<", "{,}", '"', "_", "0.(3", "5 cm", r"\pm"),
+    *("x(", "e", "B or "),
 ]
 
 
 @pytest.mark.parametrize("unit", UNITS)
 def test_long_nonsense_does_not_take_long(unit):
     start = time.perf_counter()
-    for size in (4_900, 100_000):
-        run = unit * (size // len(unit))
-        for text in (run, f"({run}x", rf"\frac{{{run}x", f"5 {run}"):
-            answer = stated_answer(text)
-            if answer:
-                quick_verdict(answer, stated_answer("12"))
-                quick_verdict(stated_answer("B"), answer)
+    run = unit * (4_900 // len(unit))
+    for text in (unit * (100_000 // len(unit)), run, f"({run}x", rf"\frac{{{run}x", f"5 {run}"):
+        if answer := stated_answer(text):
+            quick_verdict(answer, stated_answer("12"))
+            quick_verdict(stated_answer("B"), answer)
     assert time.perf_counter() - start < 8
