@@ -255,7 +255,7 @@ def test_evaluation_moves_nothing(make_probe, problems):
     trainer = make_probe(eval_dataset=problems.select(range(8)), eval_strategy="steps")
     trainer.evaluate()
     assert not trainer.length_control.seen
-    assert trainer._generated_tokens == 0
+    assert trainer.generated_tokens == 0
     assert not trainer.length_control.calls
     assert not [key for key, values in trainer._metrics["train"].items() if values]
 
@@ -332,7 +332,7 @@ def test_the_state_of_any_method_is_in_its_checkpoints(make_probe, tmp_path):
     resumed = make_probe(max_steps=2, output_dir=str(tmp_path / "resumed"))
     resumed.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-1"))
     assert resumed.length_control.steps == 2
-    assert resumed._generated_tokens == trainer._generated_tokens
+    assert resumed.generated_tokens == trainer.generated_tokens
 
 
 def test_a_checkpoint_of_another_method_is_an_error(make_trainer, make_probe, tmp_path):

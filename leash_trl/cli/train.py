@@ -45,7 +45,7 @@ from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.checked_rewards import RewardError
-from leash_trl.trainer.checks import check_vllm
+from leash_trl.trainer.checks import check_size, check_vllm
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -275,6 +275,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     check_splits(dataset, script_args, training_args)
     train_dataset = dataset[script_args.dataset_train_split]
     check_solutions(train_dataset, reward_funcs)
+    check_size(train_dataset, training_args)
     model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,

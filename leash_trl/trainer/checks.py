@@ -248,7 +248,7 @@ def prompt_problems(trainer: Any) -> list[str | None]:
         `ValueError`: If there is no chat template for messages, or a prompt leaves colocated vLLM no token.
     """
     dataset, tokenizer = trainer.train_dataset, trainer.processing_class
-    if not isinstance(dataset, Dataset) or "prompt" not in known_columns(dataset):
+    if not isinstance(dataset, Dataset) or "prompt" not in known_columns(dataset) or len(dataset) == 0:
         return []
     rows, prompts = longest_prompts(dataset, trainer.args)
     are_messages = is_conversational({"prompt": prompts[0]})
