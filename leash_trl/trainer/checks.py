@@ -229,7 +229,7 @@ def strings_problem(dataset: Any, tokenizer: PreTrainedTokenizerBase) -> str | N
     """
     if tokenizer.chat_template is None or "prompt" not in known_columns(dataset):
         return None
-    first = dataset[0]["prompt"] if isinstance(dataset, Dataset) else ""
+    first = dataset[0]["prompt"] if isinstance(dataset, Dataset) and len(dataset) > 0 else ""
     is_text = isinstance(dataset.features["prompt"], Value)
     if not is_text or any(token in first for token in tokenizer.get_added_vocab()):
         return None
