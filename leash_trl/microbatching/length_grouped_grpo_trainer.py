@@ -46,8 +46,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     and evaluation, are computed in the same way.
 
     Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds where TRL
-    itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded. Every generation batch logs
-    `leash/padding_share`, of the positions that are computed, and `leash/skipped_share`, of the completions.
+    itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded. Every generation batch
+    logs `leash/padding_share`, of the positions that are computed, and `leash/skipped_share`, of the completions.
 
     Args:
         args ([`~trl.GRPOConfig`], *optional*):
