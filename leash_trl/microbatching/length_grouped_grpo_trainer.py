@@ -276,7 +276,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         given = {name for name, value in options.items() if value is not None and value is not False}
         if torch.is_grad_enabled() or not self._trims or not given <= {"compute_entropy"}:
             return super()._get_per_token_logps_and_entropies(
-                model, input_ids, attention_mask, logits_to_keep, batch_size, **options
+                model, input_ids, attention_mask, logits_to_keep, batch_size=batch_size, **options
             )
         num_parts = -(-len(input_ids) // (batch_size or self.args.per_device_train_batch_size))
         prompt_width = input_ids.shape[1] - logits_to_keep
