@@ -190,7 +190,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
-        if self._mode == "eval":
+        if self._mode == "eval":  # nothing is observed, so lambda stays
             output = self._score(inputs)
             self._log_length_control(self._batch.scored)
             return output
