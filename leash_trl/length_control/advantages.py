@@ -9,7 +9,7 @@ Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, a
 
 
 def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
-    """Standard deviation over the last axis without NaN, divided by n - `correction`; 0 if there are too few values."""
+    """Standard deviation over the last axis without NaN, divided by n - `correction`; 0 for too few values."""
     counts = (~torch.isnan(values)).sum(dim=-1, keepdim=True)
     means = values.nansum(dim=-1, keepdim=True) / counts.clamp(min=1)
     squares = ((values - means) ** 2).nansum(dim=-1, keepdim=True)
