@@ -29,7 +29,7 @@ class LengthGroupedGRPOConfig(GRPOConfig):
     length_grouped_microbatches: bool = field(
         default=True,
         metadata={
-            "help": "Whether to fill micro-batches with completions of like length and to trim each to its longest."
+            "help": "Whether to fill micro-batches with completions of similar length and to trim each to its longest."
         },
     )
     skip_zero_signal: bool = field(

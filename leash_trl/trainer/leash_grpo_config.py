@@ -121,13 +121,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     length_control: str = field(
         default="leash",
         metadata={
-            "help": "Method that shapes the rewards, a name that `leash methods` lists or an import path.",
+            "help": "Method that shapes the rewards: a name that `leash methods` lists, or an import path.",
         },
     )
     length_control_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value."
+            "help": "Hyper-parameters of the method, as a mapping or its text; those left out have the paper's values."
         },
     )
     target_length: int | None = field(
@@ -173,8 +173,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     update_batch_size: int | None = field(
         default=None,
         metadata={
-            "help": "Completions over all processes that a policy update is meant to have; where it has another "
-            "number, a warning says what to set."
+            "help": "Completions, over all processes, that a policy update should have; if it has another number, a "
+            "warning says what to set."
         },
     )
 
