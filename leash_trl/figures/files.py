@@ -12,10 +12,10 @@ from leash_trl.figures.drawing import show_text_as_it_is
 from leash_trl.files import write_whole
 
 
-# what each format would write of the clock otherwise
+# without these, each format would write the time
 METADATA = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
-# an SVG file brings its own paper and ink, so that it can be read on any page; what knows no CSS shows it as light
+# an SVG file sets its own background and ink, so that it is readable on any page; without CSS it is light
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
 svg { fill: #e6edf3 }
 [style*="fill: #000000"] { fill: #e6edf3 !important }
