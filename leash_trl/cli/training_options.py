@@ -43,7 +43,7 @@ OWN_HELP = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
     "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym, the embedded task.",
     "output_dir": "Folder for checkpoints, logs and the trained model.",
-    "resume_from_checkpoint": "`true` for the last whole checkpoint in `output_dir`, or a folder, or hf://owner/name.",
+    "resume_from_checkpoint": "`true` for the last complete checkpoint in `output_dir`, or a folder, or hf://owner/name.",
 }
 """Help for options where the text of TRL and transformers leaves out what `leash train` does."""
 
