@@ -1,17 +1,17 @@
-"""Files that are whole, old or new, whenever the process is killed."""
+"""Writes a file atomically: after a crash it holds the complete old content or the complete new one."""
 
 import os
 from pathlib import Path
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file at once, over one that is there; folders above it are made.
+    """Writes a file atomically, over an existing one; makes missing parent folders.
 
     Args:
         path (`str` or `Path`):
             The file.
         content (`str` or `bytes`):
-            What it holds; text is written as UTF-8.
+            Its content; text is written as UTF-8.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""Analysis: logs in, curves and figures out."""
+"""Reads the folders of finished runs and builds the report: curves, behaviour, tables, figures."""

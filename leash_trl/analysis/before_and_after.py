@@ -1,4 +1,4 @@
-"""The part of a report that shows completions of the baseline and of another run side by side."""
+"""Builds the part of a report that shows completions of the baseline and of another run side by side."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Pair:
 
     @property
     def verdicts(self) -> tuple[bool | None, bool | None]:
-        """Whether the first and the second run were right; `None` if that is not graded."""
+        """Whether the first and the second run were correct; `None` if not graded."""
         return self.before.is_correct, self.after.is_correct
 
 
@@ -92,7 +92,7 @@ def sample_pairs(
 
 
 def chosen(pairs: Sequence[Pair]) -> list[tuple[str, Pair]]:
-    """The pairs to show, each with the reason: by rule, so that nobody picks what looks good.
+    """The pairs to show, each with the reason: a rule chooses them, so that nobody picks the good ones.
 
     The median change in tokens (the lower one of two); the largest saving, if any was shorter; the first that became
     wrong, if any did. A pair that is several of these comes once.

@@ -1,4 +1,4 @@
-"""How often completions summarise, rethink and plan, by the paper's keywords: counts, their means, their tables."""
+"""Counts how often completions summarise, rethink and plan, by the paper's keywords, with means and tables."""
 
 import re
 from collections import Counter
@@ -109,7 +109,7 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> KeywordCounts:
 
 
 def keyword_groups(case_sensitive: bool = False) -> dict[str, tuple[str, ...]]:
-    """The keywords that are counted, by group: spellings that differ by case are one unless case decides.
+    """The counted keywords by group; spellings that differ only by case are one keyword unless case matters.
 
     Example:
         >>> keyword_groups()["plan"]
@@ -135,7 +135,7 @@ def _spelling(found: str, case_sensitive: bool) -> str:
 
 @dataclass(frozen=True)
 class Behavior:
-    """What the completions of one checkpoint do. Means over benchmarks, as the overall row of its results.
+    """The behaviour of one checkpoint's completions. Means over benchmarks, as the overall row of its results.
 
     Args:
         label (`str`):
@@ -164,7 +164,7 @@ class Behavior:
     warning: str = ""
 
     def per_1000_tokens(self, group: str) -> float:
-        """Occurrences of a group per 1,000 tokens: what is left of its change when length is taken out."""
+        """Occurrences of a group per 1,000 tokens, so that a change does not come from length alone."""
         return 1000 * self.groups[group].value / self.tokens.value
 
 
@@ -233,7 +233,7 @@ def _problem_values(problem: ProblemSamples, case_sensitive: bool) -> np.ndarray
 
 
 def over_training(checkpoints: Sequence[Behavior]) -> list[Behavior]:
-    """Checkpoints in the order of their training steps; as they were given if these do not tell them apart."""
+    """Checkpoints in the order of their training steps; in the given order if steps are equal or missing."""
     steps = training_steps(checkpoints)
     if steps is None:
         return [*checkpoints]
@@ -241,7 +241,7 @@ def over_training(checkpoints: Sequence[Behavior]) -> list[Behavior]:
 
 
 def training_steps(checkpoints: Sequence[Behavior]) -> list[int] | None:
-    """Step of each checkpoint; `None` if there are no steps, or these do not tell the checkpoints apart.
+    """Step of each checkpoint; `None` if steps are equal or missing.
 
     One checkpoint without a step is the model that training began with, at step 0, where all others have one.
     """
@@ -290,7 +290,7 @@ def _csv_row(point: Behavior) -> dict[str, Any]:
 
 
 def draw_behavior(checkpoints: Sequence[Behavior], columns: int = 2) -> Figure:
-    """The paper's figure of behaviour; over training where the checkpoints' steps tell them apart."""
+    """The paper's figure of behaviour; over training if the checkpoints have different steps."""
     return behavior_figure(
         [point.label for point in checkpoints],
         training_steps(checkpoints),

@@ -1,4 +1,4 @@
-"""What `leash compare` left in a folder: the rows of its figure, and the part of a report that it fills."""
+"""Reads the result of `leash compare` from its folder, for the figure and for a part of a report."""
 
 import csv
 from collections.abc import Mapping, Sequence

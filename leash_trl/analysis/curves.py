@@ -1,4 +1,4 @@
-"""Training curves read from what a run left on disk: trainer states, TensorBoard's event files, the authors' logs."""
+"""Reads training curves from disk: trainer states, TensorBoard's event files, the authors' published logs."""
 
 import csv
 import json
@@ -109,7 +109,7 @@ def _curves_from_csv(path: Path) -> Curves:
 
 @dataclass
 class EventLog:
-    """What was logged to event files.
+    """The content of event files.
 
     Args:
         scalars (`dict[int, dict[str, float]]`):
@@ -141,13 +141,12 @@ def event_files(path: Path) -> list[Path]:
 def read_event_files(files: list[Path]) -> EventLog:
     """One log of all files of one run.
 
-    A resumed run begins a new file and repeats the steps after its checkpoint. From the first step of a later file on,
-    what earlier files hold is of a past that was abandoned, and is dropped.
+    A resumed run begins a new file and repeats the steps after its checkpoint. So values of earlier files from the
+    first step of a later file on are dropped.
 
     Args:
         files (`list[Path]`):
-            Files in any order; they are put into that of their first events. A last event that a kill cut short is
-            left out.
+            Files in any order; they are sorted by their first events. A last event that a kill cut short is left out.
     """
     log = EventLog()
     for part in sorted(map(_read_file, files), key=lambda part: part.start):

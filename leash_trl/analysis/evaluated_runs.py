@@ -1,4 +1,4 @@
-"""Several evaluated runs side by side: results by label, what figures draw of them, and their changes in words."""
+"""Puts several evaluated runs side by side: results by label, rows for figures, and their changes in words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,14 +18,14 @@ Changes = Mapping[str, Mapping[str, Change]]
 
 
 def load_evaluated_runs(folders: Sequence[str | Path]) -> dict[str, RunResults]:
-    """Results of runs by their labels of [`run_labels`], which the results bear too.
+    """Results of runs by their labels of [`run_labels`]; the results have the same labels.
 
     Args:
         folders (`Sequence[str | Path]`):
             Folders that `leash eval` wrote.
 
     Raises:
-        `ValueError`: If one is no such folder, or is not finished.
+        `ValueError`: If a folder holds no evaluated run, or the run is not finished.
     """
     results = {}
     for folder, label in run_labels(folders).items():
@@ -77,9 +77,9 @@ def changes_from_first(results: Mapping[str, RunResults]) -> tuple[Changes, list
 
 
 def headline(results: Mapping[str, RunResults], changes: Changes) -> list[str]:
-    """The sentences a report begins with: what each run changed against the first, and whether that is clear.
+    """The first sentences of a report: the change of each run against the first, and whether it is clear.
 
-    One sentence for each run that is compared with the first; on the first alone if there is no other.
+    There is one sentence for each run that is compared with the first; if there is no other, one on the first.
 
     Args:
         results (`Mapping[str, RunResults]`):
@@ -122,7 +122,7 @@ def _interval(number: Estimate, shown: Callable[[float], str]) -> str:
 
 
 def _doubt(change: Estimate) -> str:
-    """What to add to a change whose interval does not exclude zero."""
+    """Words to add to a change whose interval does not exclude zero."""
     if change.high < 0 or change.low > 0:
         return ""
     return f", {NO_CLEAR_CHANGE if change.has_interval else NO_INTERVAL}"

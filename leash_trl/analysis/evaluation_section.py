@@ -1,4 +1,4 @@
-"""The part of a report that evaluated runs fill: the paper's table, each benchmark, budgets, behaviour."""
+"""Builds the part of a report on evaluated runs: the paper's table, each benchmark, budgets, behaviour."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ def evaluation_section(folders: Sequence[Path]) -> Section:
             Folders that `leash eval` wrote; the first is the baseline.
 
     Raises:
-        `ValueError`: If one is no such folder, or is not finished.
+        `ValueError`: If a folder holds no evaluated run, or the run is not finished.
     """
     results = load_evaluated_runs(folders)
     changes, notes = changes_from_first(results)
@@ -182,7 +182,7 @@ def _settings_table(results: Mapping[str, RunResults]) -> Table:
 def _settings(run: Mapping[str, Any]) -> dict[str, str]:
     values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
     if weights := values.get("weights"):
-        values["weights"] = weights[:8]  # the whole hash would not fit a phone
+        values["weights"] = weights[:8]  # the complete hash would not fit a phone
     values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
     values |= run["sampling"]
     values |= {f"version of {name}": version for name, version in run["versions"].items()}

@@ -1,4 +1,4 @@
-"""A page of tables and figures, and how it becomes HTML or Markdown. What stands on it is not known here."""
+"""A page of tables and figures, written as HTML or Markdown, whatever its content."""
 
 import re
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class Table:
 
     Args:
         caption (`str`):
-            What it shows.
+            Text below the table.
         head (`Sequence[str]`):
             Headings of its columns.
         rows (`Sequence[Sequence[str]]`):
@@ -50,9 +50,9 @@ class Picture:
         name (`str`):
             Name of its file, unique on the page: letters, digits and hyphens.
         caption (`str`):
-            What stands below it.
+            Text below the figure.
         description (`str`):
-            What it shows, for those who do not see it.
+            Text for those who cannot see it.
         figure (`Figure`):
             The figure.
     """
@@ -65,12 +65,12 @@ class Picture:
 
     @property
     def is_wide(self) -> bool:
-        """Whether its words are too small to read where it is scaled to a phone, so that it scrolls instead."""
+        """Whether its words would be too small when scaled to a phone, so that it scrolls instead."""
         return bool(self.figure.get_figwidth() > NARROW)
 
     @property
     def svg(self) -> Markup:
-        """The figure as part of a page; matplotlib has escaped what it writes of labels."""
+        """The figure as part of a page; matplotlib has escaped the labels in it."""
         return Markup(inline_svg(self.figure, self.name, self.description))
 
 
@@ -84,13 +84,13 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Completion:
-    """What a model said.
+    """A completion to show.
 
     Args:
         head (`str`):
-            Who said it, and what became of it.
+            Its run and its grade.
         text (`str`):
-            The words themselves.
+            Its text.
     """
 
     head: str
@@ -98,17 +98,17 @@ class Completion:
 
     @property
     def is_long(self) -> bool:
-        """Whether it is folded, so that a page of it is not in the way."""
+        """Whether to fold it, because it is long."""
         return len(self.text) > LONG_TEXT
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """Completions to compare: beside each other where there is room, else below each other.
+    """Completions to compare: beside each other if there is room, else below each other.
 
     Args:
         title (`str`):
-            What they have in common.
+            Common title.
         completions (`Sequence[Completion]`):
             The completions.
     """
@@ -126,7 +126,7 @@ class Section:
         title (`str`):
             Its heading.
         blocks (`Sequence[Table | Picture | Paragraph | SideBySide]`):
-            What stands in it, in order.
+            Its content, in order.
         headline (`Sequence[str]`, *optional*):
             Sentences for the top of the page.
     """
@@ -152,7 +152,7 @@ class Page:
 
     @property
     def headline(self) -> list[str]:
-        """What its sections say at its top."""
+        """The headlines of its sections, for the top of the page."""
         return [sentence for section in self.sections for sentence in section.headline]
 
     @property
@@ -162,7 +162,7 @@ class Page:
 
 
 def to_html(page: Page) -> str:
-    """The page as one file that needs nothing else: style and figures are inside, scripts are not needed."""
+    """The page as one HTML file that contains style and figures and needs no scripts."""
     return _environment(autoescape=True).get_template("report.html.j2").render(page=page, version=__version__)
 
 
@@ -203,7 +203,7 @@ def breakable(name: str) -> Markup:
 
 
 def whole_interval(text: str) -> str:
-    r"""A cell whose interval stays on one line where the cell is broken into two.
+    r"""A cell whose interval stays on one line if the cell breaks into two.
 
     Example:
         >>> whole_interval("-49.8 [-52.2, -47.3]")

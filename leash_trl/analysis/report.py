@@ -1,4 +1,4 @@
-"""A report on whatever folders it is given: training runs, evaluated runs, comparisons."""
+"""Builds a report on any folders of training runs, evaluated runs and comparisons."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +21,7 @@ def build_page(paths: Sequence[Path], title: str, baseline: Path | None = None) 
 
     Args:
         paths (`Sequence[Path]`):
-            What to report on.
+            Folders to report on.
         title (`str`):
             Words for the top of the page.
         baseline (`Path`, *optional*, defaults to the first evaluated run):

@@ -1,4 +1,4 @@
-"""What lies in a folder: a training run, an evaluated run, a comparison, or several of these."""
+"""Finds the training runs, evaluated runs and comparisons in a folder."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from leash_trl.evaluation.samples import RUN_FILE, load_samples
 
 logger = logging.getLogger(__name__)
 
-# in the order of a report, each with what fails where a run cannot be read
+# in the order of a report, each with the reader that fails if a run cannot be read
 READERS: Mapping[str, Callable[[Path], object]] = {
     "comparison": read_comparison,
     "evaluation": load_samples,
@@ -21,9 +21,9 @@ READERS: Mapping[str, Callable[[Path], object]] = {
 
 
 def kinds_of(path: Path) -> list[str]:
-    """What lies at a path, of `"comparison"`, `"evaluation"` and `"training"`; empty if it is nothing of that kind.
+    """The kinds of runs at a path: `"comparison"`, `"evaluation"`, `"training"`; empty if there is none.
 
-    A training run that was evaluated into its own folder is two.
+    A training run that was evaluated into its own folder has two kinds.
     """
     has_state = any(path.glob(TRAINER_STATE_FILE)) or any(path.glob(f"checkpoint-*/{TRAINER_STATE_FILE}"))
     is_log = path.is_file() and path.suffix == ".csv"
@@ -36,9 +36,9 @@ def kinds_of(path: Path) -> list[str]:
 
 
 def find_runs(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Paths by kind; a folder that is nothing itself, as that of `leash demo`, stands for those in it.
+    """Paths by kind; a folder that is no run itself, such as that of `leash demo`, stands for the runs in it.
 
-    What is found in a folder and cannot be read is left out with a warning.
+    Runs in such a folder that cannot be read are left out with a warning.
 
     Raises:
         `ValueError`: If there is nothing to report on at a path.
@@ -58,12 +58,12 @@ def find_runs(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 
 def runs_of_kind(paths: Sequence[Path], kind: str) -> list[Path]:
-    """The paths, where each folder that is no run of that kind stands for those in it, if it holds some."""
+    """The paths of runs of that kind; a folder that is no such run stands for those in it, if it holds some."""
     return [run for path in paths for run in ([] if kind in kinds_of(path) else runs_inside(path, kind)) or [path]]
 
 
 def runs_inside(folder: Path, kind: str) -> list[Path]:
-    """Runs of that kind right in a folder, by name; those that cannot be read are left out with a warning."""
+    """Runs of that kind directly in a folder, by name; those that cannot be read are left out with a warning."""
     runs = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else []:
         # other CSV files, such as the table of an evaluation, have no steps

@@ -1,4 +1,4 @@
-"""What a run is called: the same name in every table, figure, legend and sentence."""
+"""Gives each run one label for every table, figure, legend and sentence."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +10,9 @@ from leash_trl.evaluation.samples import read_run
 def run_labels(evaluations: Sequence[str | Path], trainings: Sequence[str | Path] = ()) -> dict[Path, str]:
     """Label of each run by its path; different runs have different ones.
 
-    An evaluated run has the label that `leash eval` gave it. Evaluated runs with the same one are told apart by
-    training step where that differs, or else by folder. A training run is called like the evaluation of it; without
-    one, like its folder.
+    An evaluated run has the label that `leash eval` gave it. If several have the same label, their training steps are
+    added if these differ, else their folders. A training run has the label of its evaluation, or else the name of its
+    folder.
 
     Args:
         evaluations (`Sequence[str | Path]`):
@@ -47,7 +47,7 @@ def _evaluation_labels(runs: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str
 
 
 def _is_of(run: Mapping[str, Any], training: Path) -> bool:
-    """Whether the evaluated model is what that training run, or a checkpoint of it, saved.
+    """Whether the evaluated model comes from that training run or one of its checkpoints.
 
     The evaluation may have been started in another folder than this report: a relative path counts by its end.
     """
@@ -59,7 +59,7 @@ def _is_of(run: Mapping[str, Any], training: Path) -> bool:
 
 
 def _places(paths: Sequence[Path]) -> dict[Path, str]:
-    """The last parts of each path, as many as tell the paths apart; `.csv` is left out."""
+    """The last parts of each path, as many as make the paths different; `.csv` is left out."""
     parts = {path: _parts(path) for path in paths}
     size = 1
     while len({part[-size:] for part in parts.values()}) < len(set(parts.values())):

@@ -1,4 +1,4 @@
-"""The part of a report that training runs fill: settings, where they ended, figures."""
+"""Builds the part of a report on training runs: settings, last numbers, figures."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -53,7 +53,7 @@ def training_section(paths: Sequence[Path], evaluations: Sequence[Path] = ()) ->
 
     Args:
         paths (`Sequence[Path]`):
-            Whatever [`load_curves`] reads.
+            Paths as for [`load_curves`].
         evaluations (`Sequence[Path]`, *optional*):
             Evaluated runs on the same page, whose labels the training runs share.
 
@@ -68,7 +68,7 @@ def training_section(paths: Sequence[Path], evaluations: Sequence[Path] = ()) ->
 
 
 def run_settings(path: Path) -> dict[str, Any]:
-    """The settings that a run's folder tells: its event files, else its recipe, else its controller's state."""
+    """The settings of a run, from its event files, else its recipe, else its controller's state."""
     log = read_event_files(event_files(path))
     claim, state = _json(path / "claim.json"), _json(path / STATE_FILE)
     known = {
@@ -127,7 +127,7 @@ def _final_row(run: Curves) -> dict[str, str]:
 
 
 def _window(values: np.ndarray) -> int:
-    """Number of values in the first and in the last of two windows that share none, unless there is but one."""
+    """Number of values in each of two windows, first and last, that do not overlap unless there is only one value."""
     return min(LAST_BATCHES, max(1, len(values) // 2))
 
 

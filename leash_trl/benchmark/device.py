@@ -1,4 +1,4 @@
-"""The machine that is measured: its device, clock, memory, and rate of multiplying matrices."""
+"""Reads the machine for a benchmark: its device, clock, peak memory, and rate of multiplying matrices."""
 
 import platform
 import resource
@@ -16,7 +16,7 @@ def benchmark_device() -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device is called, on a CPU with the number of torch's threads."""
+    """The name of the device, on a CPU with the number of torch's threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     described = Path("/proc/cpuinfo")
@@ -27,18 +27,18 @@ def device_name(device: torch.device) -> str:
 
 
 def now(device: torch.device) -> float:
-    """Seconds on a clock, once the device has done what it was given."""
+    """Seconds on a clock, after the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 class PeakMemory:
-    """The most memory that was taken since this object was made.
+    """The peak of memory since this object was made.
 
-    On CUDA it is what tensors took in all, weights included (`torch.cuda.max_memory_allocated`). On a CPU it is how
-    far the process's greatest resident size (`ru_maxrss`) has risen; Linux starts it at the size of the process that
-    started this one, which therefore must be small.
+    On CUDA it is the memory of all tensors, weights included (`torch.cuda.max_memory_allocated`). On a CPU it is the
+    rise of the process's greatest resident size (`ru_maxrss`); Linux starts it at the size of the parent process,
+    which therefore must be small.
 
     Args:
         device (`torch.device`):
@@ -55,7 +55,7 @@ class PeakMemory:
 
     @property
     def kind(self) -> str:
-        """What is measured."""
+        """The kind of memory measured."""
         return "torch.cuda.max_memory_allocated" if self._device.type == "cuda" else "rise of ru_maxrss"
 
     def _highest(self) -> int:

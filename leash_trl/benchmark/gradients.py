@@ -1,4 +1,4 @@
-"""Gradients on disk, and how far two sets of them are apart."""
+"""Writes gradients to disk, and measures the distance between two sets of them."""
 
 import math
 from pathlib import Path
@@ -13,7 +13,7 @@ def save_gradients(model: torch.nn.Module, path: Path) -> None:
 
 
 def gradient_difference(ours: Path, stock: Path) -> dict[str, float]:
-    """How far our gradients are from the stock trainer's, dimensionless; computed in float64.
+    """The distance of our gradients from the stock trainer's, dimensionless; computed in float64.
 
     TRL computes log-probabilities in float32 whatever the model's type, so another split of the same rows moves the
     gradients of a float64 model by some 1e-7 too.

@@ -1,4 +1,4 @@
-"""Completion lengths to benchmark with: the paper's at both ends of training, uniform, or a file's."""
+"""Draws completion lengths for a benchmark: the paper's at both ends of training, uniform, or a file's."""
 
 import csv
 import random

@@ -1,4 +1,4 @@
-"""Models with random weights, by the name of their architecture, and the FLOPs of training them."""
+"""Makes models with random weights by the name of their architecture, and counts the FLOPs of training them."""
 
 import copy
 from collections.abc import Callable, Sequence

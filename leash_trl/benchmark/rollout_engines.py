@@ -1,4 +1,4 @@
-"""One engine of `leash bench rollout`, in a process of its own: python -m leash_trl.benchmark.rollout_engines.
+"""Measures one engine of `leash bench rollout`, in its own process: python -m leash_trl.benchmark.rollout_engines.
 
 The engines are what a recipe can generate with where there is no vLLM: nothing said is transformers' `generate`,
 `rollout_func: leash_trl.engines.shrinking_batch.shrinking_rollout` our shrinking batch, and

@@ -1,4 +1,4 @@
-"""Completions and rewards fixed beforehand, so that both arms of a comparison train on the same."""
+"""Makes fixed completions and rewards, so that both trainers of a benchmark train on the same ones."""
 
 import random
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ REWARD = "scripted_reward"  # the column that carries rewards from the rollout t
 
 
 def scripted_reward(completions: list, **kwargs: Any) -> list[float]:
-    """The rewards that the rollout decided on."""
+    """The rewards that the rollout chose."""
     return kwargs[REWARD]
 
 

@@ -1,4 +1,4 @@
-"""What a benchmark is asked to do: the options of `leash bench`, which its processes hand to each other as JSON."""
+"""The settings of a benchmark: the options of `leash bench`, which its processes exchange as JSON."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ def _option(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True)
 class BenchSettings:
-    """What both benchmarks need to know.
+    """The settings of both benchmarks.
 
     Raises:
         `ValueError`: If a value is out of its range.
@@ -51,7 +51,7 @@ class BenchSettings:
 
 @dataclass(frozen=True)
 class StepSettings(BenchSettings):
-    """What `leash bench step` measures.
+    """The settings of `leash bench step`.
 
     Raises:
         `ValueError`: If a value is out of its range, or the batch does not divide into groups.
@@ -104,7 +104,7 @@ class StepSettings(BenchSettings):
 
 @dataclass(frozen=True)
 class RolloutSettings(BenchSettings):
-    """What `leash bench rollout` measures.
+    """The settings of `leash bench rollout`.
 
     Raises:
         `ValueError`: If a value is out of its range.

@@ -1,4 +1,4 @@
-"""What a trainer does in each optimizer step: seconds by part, and the tokens that go through the model."""
+"""Measures each optimizer step of a trainer: seconds by part, and the tokens that go through the model."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ class StepMeter(TrainerCallback):
             save_gradients(kwargs["model"], self._gradients_path)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Closes the books of one optimizer step."""
+        """Stores the measurements of one optimizer step."""
         rows = [(has_gradient, lengths.tolist()) for has_gradient, _, lengths in self._inputs]
         trained = [length for has_gradient, lengths in rows if has_gradient for length in lengths]
         self.steps.append(

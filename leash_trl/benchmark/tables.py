@@ -1,4 +1,4 @@
-"""What a benchmark found, as a dictionary for JSON and as a page of Markdown."""
+"""Writes the results of a benchmark as a dictionary for JSON and as a page of Markdown."""
 
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -47,7 +47,7 @@ def finished(results: Results) -> Results:
 
 
 def with_utilisation(results: Results) -> Results:
-    """The arms of a step benchmark with model FLOP utilisation: against the best matrix rate that any of them saw."""
+    """The arms of a step benchmark with model FLOP utilisation, relative to the best matrix rate of all arms."""
     done = finished(results)
     best = max((result["matrix_flops_per_second"] for result in done.values()), default=0.0)
     used = {name: {"model_flop_utilisation": result["model_flops_per_second"] / best} for name, result in done.items()}

@@ -1,4 +1,4 @@
-"""One arm of `leash bench step`, in a process of its own: python -m leash_trl.benchmark.training_step."""
+"""Measures one arm of `leash bench step`, in its own process: python -m leash_trl.benchmark.training_step."""
 
 import json
 import statistics
@@ -56,7 +56,7 @@ def _fields(settings: StepSettings, output_dir: str, on_cpu: bool) -> dict[str, 
 
 
 def measure(settings: StepSettings, arm: str, gradients_path: Path) -> dict[str, Any]:
-    """What training one arm costs, as medians over the steps after the first.
+    """The cost of training one arm, as medians over the steps after the first.
 
     Args:
         settings (`StepSettings`):

@@ -1,1 +1,1 @@
-"""What lies in a checkpoint's folder: the state of length control, and whether the files are complete."""
+"""A checkpoint's folder on disk: the state of length control, and whether all files are complete."""

@@ -1,4 +1,4 @@
-"""The folder of a run: used by one run at a time, with checkpoints that are neither torn nor mixed of two saves."""
+"""Checks that a checkpoint is complete and holds files of one save, and locks a run's folder for one run at a time."""
 
 import json
 import logging
@@ -32,23 +32,24 @@ FILES = (
     *(pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns),
     *("*.index.json", "scaler.pt", ENTROPY_FILE, REFERENCE_FILE, "leash_rollouts_*.pt"),
 )
-# written before the mark of wholeness, over what an older save has left
+# written before the mark of completeness, over the files of an older save
 SMALL_FILES = ("config.json", "adapter_config.json")
 
 
 class CannotStartError(ValueError):
-    """Training cannot start as it was asked for; the message says why and what to do."""
+    """Training cannot start as requested; the message says why and what to do."""
 
 
 def fault_of_checkpoint(folder: Path) -> str | None:
-    """What keeps a run from being resumed from a folder, in a few words; `None` if nothing does.
+    """Why a run cannot resume from a folder, in a few words; `None` if it can.
 
-    Files are opened and their tables of contents compared with their sizes; no tensor is read. The state of length
-    control may be absent: without it, resuming is an error with a remedy of its own.
+    It opens files and compares their tables of contents with their sizes; it reads no tensor. The state of length
+    control may be absent: resuming without it is an error with its own remedy.
 
     Args:
         folder (`Path`):
-            A checkpoint. One without optimizer, schedule and random generators was saved with `save_only_model`.
+            A checkpoint. If optimizer, schedule and random generators are all absent, it was saved with
+            `save_only_model`.
     """
     if read_trainer_state(folder) is None:
         return f"{TRAINER_STATE_FILE} is missing or damaged: the run was stopped while saving it"
@@ -65,27 +66,27 @@ def fault_of_checkpoint(folder: Path) -> str | None:
 
 
 def _promised_files(folder: Path) -> list[str]:
-    """Files that the run has saved beside those that every checkpoint has."""
+    """Files that this run saved beyond those of every checkpoint."""
     try:
         names: list[str] = read_state(folder).get("files", [])
-    except ValueError:  # missing or damaged, for whoever reads the rest of it to say
+    except ValueError:  # missing or damaged: whoever reads the state reports it
         return []
     return names
 
 
 def _fault_of_last(checkpoint: Path) -> str | None:
-    """What speaks against going on from a checkpoint where an earlier one may do."""
+    """Why not to resume from a checkpoint while an earlier one may serve."""
     state = checkpoint / STATE_FILE
     return fault_of_checkpoint(checkpoint) or (_fault_of_file(state) if state.is_file() else None)
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a run can be resumed from a folder, so far as [`fault_of_checkpoint`] sees."""
+    """Whether a run can resume from a folder, as far as [`fault_of_checkpoint`] sees."""
     return fault_of_checkpoint(folder) is None
 
 
 def is_bare(folder: Path) -> bool:
-    """Whether a folder holds nothing of a trainer's state, torn or whole."""
+    """Whether a folder holds nothing of a trainer's state, not even damaged files."""
     patterns = (pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns)
     return not _found(folder, (TRAINER_STATE_FILE, *patterns))
 
@@ -97,12 +98,12 @@ def _checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
-    """The whole ones of a run, the newest first."""
+    """The complete checkpoints of a run, the newest first."""
     return (path for path in _checkpoints(output_dir) if _fault_of_last(path) is None)
 
 
 def problem_of_used_folder(output_dir: str | Path) -> str | None:
-    """What is wrong with starting a run afresh in a folder; `None` if it holds nothing to be resumed."""
+    """Why not to start a new run in a folder; `None` if the folder holds nothing to resume."""
     used = next(whole_checkpoints(output_dir), None)
     if used is None:
         return None
@@ -114,7 +115,7 @@ def problem_of_used_folder(output_dir: str | Path) -> str | None:
 
 
 def last_whole_checkpoint(output_dir: str | Path) -> Path:
-    """The newest checkpoint of a run that is whole; what is wrong with newer ones is logged.
+    """The newest complete checkpoint of a run; the faults of newer ones are logged.
 
     Raises:
         `CannotStartError`: If there is none.
@@ -130,7 +131,7 @@ def last_whole_checkpoint(output_dir: str | Path) -> Path:
 
 
 def check_is_there(folder: Path, output_dir: str | Path) -> None:
-    """Raises `CannotStartError` if `resume_from_checkpoint` names no folder, with those that could be meant."""
+    """Raises `CannotStartError` if `resume_from_checkpoint` names no folder; the message lists possible ones."""
     if not folder.is_dir():
         known = ", ".join(path.name for path in whole_checkpoints(output_dir)) or "no checkpoint"
         raise CannotStartError(
@@ -140,7 +141,7 @@ def check_is_there(folder: Path, output_dir: str | Path) -> None:
 
 
 def read_trainer_state(folder: Path) -> dict | None:
-    """What `trainer_state.json` of a folder holds; `None` if it is missing or damaged."""
+    """The content of a folder's `trainer_state.json`; `None` if it is missing or damaged."""
     try:
         state = json.loads((folder / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -170,8 +171,8 @@ def _fault_of_file(path: Path) -> str | None:
 
 
 def _check_safetensors(path: Path) -> None:
-    """Source: [Format](https://huggingface.co/docs/safetensors/index#format): 8 bytes with the length of a header in
-    JSON, which holds where each tensor begins and ends behind it."""
+    """Source: [Format](https://huggingface.co/docs/safetensors/index#format): 8 bytes with the length of a JSON
+    header, which says where each tensor after it begins and ends."""
     with open(path, "rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
         if header_size > path.stat().st_size - 8:
@@ -184,15 +185,15 @@ def _check_safetensors(path: Path) -> None:
 
 def _check_torch_file(path: Path) -> None:
     with open(path, "rb") as file:
-        if file.read(1) == b"\x80":  # a pickle, as torch wrote before it took to zip archives
+        if file.read(1) == b"\x80":  # a pickle, as torch wrote before it used zip archives
             return
         zipfile.ZipFile(file).close()
 
 
 def clear_checkpoint(folder: Path) -> None:
-    """Takes an older checkpoint out of the folder that a new one is saved to, the mark of its wholeness first.
+    """Deletes an older checkpoint from the folder of a new one, the mark of completeness first.
 
-    What a run killed while saving leaves is then never taken for whole, and no part of the old one for the new one's.
+    So what a run leaves if it is killed while saving never counts as complete, and no old file counts as new.
     """
     (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
     for path in _found(folder, FILES):
@@ -204,16 +205,16 @@ def clear_checkpoint(folder: Path) -> None:
 
 @contextmanager
 def only_run_in(output_dir: str | Path) -> Iterator[None]:
-    """Keeps other runs out of a folder until it is left, or the process is killed.
+    """Locks a folder against other runs until this context ends or the process is killed.
 
-    Where the file system cannot lock, the run goes on and a warning says so.
+    If the file system cannot lock, the run continues with a warning.
 
     Args:
         output_dir (`str` or `Path`):
-            Folder of the run; it is made if it is not there.
+            Folder of the run; made if it does not exist.
 
     Raises:
-        `CannotStartError`: If another run is in it.
+        `CannotStartError`: If another run uses it.
     """
     lock = FileLock(Path(output_dir) / LOCK_FILE)
     try:

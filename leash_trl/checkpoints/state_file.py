@@ -21,7 +21,7 @@ STATE_FILE = "leash_state.json"
 
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> None:
-    """Writes `leash_state.json` into `folder` atomically: after a crash the file is whole, old or new."""
+    """Writes `leash_state.json` into `folder` atomically: after a crash the old or the new file is complete."""
     write_whole(Path(folder) / STATE_FILE, json.dumps(state, indent=2))
 
 
@@ -52,7 +52,7 @@ def read_state(folder: str | Path) -> dict[str, Any]:
 
 
 def restore_method(method: "LengthControl", record: dict[str, Any], folder: str | Path) -> None:
-    """Hands the saved state to the method that saved it.
+    """Restores the saved state of a method.
 
     Args:
         method (`LengthControl`):
@@ -60,10 +60,10 @@ def restore_method(method: "LengthControl", record: dict[str, Any], folder: str 
         record (`dict`):
             From [`read_state`].
         folder (`str` or `Path`):
-            Where it was read from.
+            The folder it was read from.
 
     Raises:
-        `ValueError`: If another method saved it, or it is damaged.
+        `ValueError`: If another method saved the state, or it is damaged.
     """
     if (saved_by := record.get("method", method.name)) != method.name:
         raise ValueError(

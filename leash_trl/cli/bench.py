@@ -85,7 +85,7 @@ def main(argv: list[str]) -> int:
 
 
 def _clear(output: Path, benchmark: str, names: Iterable[str]) -> None:
-    """Makes the folder and removes what an earlier run of the same benchmark has left in it."""
+    """Makes the folder and removes the files of an earlier run of the same benchmark."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         for old in (f"{benchmark}.json", f"{benchmark}.md", *(f"{name}.log" for name in names)):

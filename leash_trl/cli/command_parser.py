@@ -10,7 +10,7 @@ from leash_trl.cli.errors import UserError
 
 
 TRL_NAMES = {"model": "model_name_or_path", "dataset": "dataset_name", "output": "output_dir"}
-"""What may be written for TRL's name of an option, on the command line and in recipes."""
+"""Short names for TRL's names of options, on the command line and in recipes."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -20,7 +20,7 @@ class CommandParser(argparse.ArgumentParser):
     help_option = "--help"  # that shows every option
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As `ArgumentParser`'s, but an option that it does not know comes before those that are missing."""
+        """As `ArgumentParser`'s, but it reports an unknown option before missing ones."""
         words = sys.argv[1:] if args is None else list(args)
         known = self.options()
         for name in (word.partition("=")[0] for word in words if word.startswith("--") and " " not in word):
@@ -34,7 +34,7 @@ class CommandParser(argparse.ArgumentParser):
         return arguments
 
     def options(self) -> list[str]:
-        """Every option that it reads, and those of its parts."""
+        """Every option of this parser, and those of its parts."""
         self._add_short_names()
         subparsers = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
         parts = [parser for action in subparsers for parser in action.choices.values()]

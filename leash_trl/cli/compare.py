@@ -19,7 +19,7 @@ from leash_trl.files import write_whole
 
 LOG_FILE = "log.txt"
 RECIPE_FILE = "recipe.yaml"
-# One thread a run: several runs at once fill the cores better than several threads in one.
+# One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
@@ -90,7 +90,7 @@ def _build_parser() -> CommandParser:
 
 
 def _train(config: str, runs: list[Run], at_once: int, environment: Mapping[str, str]) -> dict[Run, int]:
-    """Trains and scores what is not done yet; returns the runs that failed, with their exit codes."""
+    """Trains and scores the runs that are not done; returns those that failed, with their exit codes."""
     pending = [run for run in runs if read_result(run.folder) is None]
     for arm, folder in {run.arm: run.folder.parent for run in pending}.items():
         write_whole(folder / RECIPE_FILE, yaml.safe_dump(arm.recipe, sort_keys=False))
@@ -113,7 +113,7 @@ def child_command(run: Run) -> list[str]:
 
 
 def _check_recipe(config: str, arm: str, folder: Path) -> None:
-    """Finds an arm's mistakes before any run has started."""
+    """Finds an arm's mistakes before any run starts."""
     recipe = str(folder / RECIPE_FILE)
     try:
         parse_recipe(recipe, ["--output_dir", str(folder)])

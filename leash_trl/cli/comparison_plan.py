@@ -1,4 +1,4 @@
-"""What `leash compare` is to run: the arms of a comparison file and their seeds."""
+"""Reads the runs of `leash compare` from a comparison file: its arms and their seeds."""
 
 import itertools
 import re

@@ -1,4 +1,4 @@
-"""What `leash compare` says in the end: tables and figure of the finished runs."""
+"""Writes the result of `leash compare`: tables and figure of the finished runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,7 +41,7 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
 
 
 def _seed_result(run: Run, result: dict[str, Any]) -> SeedResult:
-    # A method without a target is still compared with the one that the others have.
+    # A method without a target is compared with the target of the others.
     target = result["target_length"]
     return SeedResult(
         seed=run.seed,

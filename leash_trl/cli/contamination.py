@@ -1,4 +1,4 @@
-"""`leash contamination`: which training problems a benchmark holds too, and the training set without them."""
+"""`leash contamination`: finds training problems that are also in a benchmark, and writes the data without them."""
 
 import io
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check_output(output: str, references: Iterable[str]) -> None:
-    """Sees to it, before the work, that the output can be written and is none of the files that are read."""
+    """Checks, before the work, that the output can be written and is none of the input files."""
     from leash_trl.data.references import parse_reference
 
     path = Path(output).resolve()
@@ -92,7 +92,7 @@ def _table(counts, threshold: float) -> str:
 
 
 def _examples(overlaps, training, benchmarks) -> str:
-    """The overlaps that are worst without being verbatim, which need no reading."""
+    """The largest overlaps that are not verbatim; verbatim ones need no reading."""
     from leash_trl.data.prompts import bare_question
 
     worst = sorted((o for o in overlaps if not o.is_exact), key=lambda o: -o.share)[:NUM_EXAMPLES]

@@ -16,7 +16,7 @@ TABLE_HEAD = (
 
 
 def main(argv: list[str]) -> None:
-    """Runs `leash demo`; a seed that is already done is not run again, one that was stopped goes on."""
+    """Runs `leash demo`; a finished seed is not run again, and a stopped one continues."""
     parser = CommandParser(
         prog="leash demo",
         description="Train on the embedded gym, then compare the base with the trained model on held-out problems. "
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     )
     arguments, overrides = parser.parse_known_args(argv)
 
-    # the model is too small for more, and results are then those of the recipes; to be set before torch is imported
+    # set before torch is imported: the model is too small for more threads, and one repeats the recipes' results
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     prepare_environment()
 

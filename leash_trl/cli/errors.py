@@ -1,4 +1,4 @@
-"""Mistakes that a user can mend, told apart from bugs; and failures whose remedy is known."""
+"""Turns a user's mistakes, and failures with a known remedy, into one line; bugs keep their traceback."""
 
 import os
 import tempfile
@@ -20,7 +20,7 @@ SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
 class UserError(Exception):
-    """A mistake in what the user asked for; its message is all they need to see."""
+    """A mistake in the user's request; its message is all they need."""
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def _remedy(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """What an error says, in one line: of those about files the first, of others all that fits."""
+    """An error's message in one line: the first line for errors about files, else as much as fits."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, OSError):
         place = f": {error.filename}" if error.filename else ""
@@ -108,7 +108,7 @@ def only_command_in(folder: str | Path) -> Iterator[None]:
 
 
 def failure_line(error: BaseException) -> str | None:
-    """A failure and what to do about it in one line; `None` if nothing is known to do."""
+    """A failure and its remedy in one line; `None` if no remedy is known."""
     text = advice_in(error)
     if text is None:
         return None

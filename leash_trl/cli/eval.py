@@ -83,7 +83,7 @@ def _check_same_problems(problems: dict, baseline: dict, folder: str) -> None:
 
 
 def write_results(folder: Path, results: "RunResults", baseline: "RunResults | None") -> None:
-    """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`."""
+    """Writes `results.md`, `.csv` and `.json` and, for complete benchmarks of the Hub, `hub_eval_results.yaml`."""
     from leash_trl.evaluation.export import to_csv, to_json, to_markdown
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
     from leash_trl.files import write_whole

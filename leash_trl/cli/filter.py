@@ -1,4 +1,4 @@
-"""`leash filter`: keeps the training problems that a model sometimes solves, with pass rates and right lengths."""
+"""`leash filter`: keeps the training problems that a model sometimes solves, with pass rates and correct lengths."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> None:
 
 
 def _summary(samples: list, num_samples: int, num_kept: int) -> str:
-    """How many problems were solved how often, and what was kept."""
+    """A summary: how often the problems were solved, and how many were kept."""
     from leash_trl.evaluation.pass_rate_filter import correct_lengths, num_ungraded
 
     passes = [len(correct_lengths(problem)) for problem in samples]

@@ -24,7 +24,7 @@ RESULT_FILE = "result.json"
 
 
 def main(argv: list[str]) -> int:
-    """Runs one seed and returns the exit code: 2 for a mistake of the user's, which is one line."""
+    """Runs one seed and returns the exit code: 2 for a user's mistake, which prints one line."""
     parser = CommandParser(prog="leash_trl.cli.gym_run", description="Train and evaluate one gym run.")
     parser.add_argument("--config", required=True, help="gym recipe")
     parser.add_argument("--seed", type=int, required=True)
@@ -40,13 +40,13 @@ def main(argv: list[str]) -> int:
 
 
 def prepare_environment() -> None:
-    """No network and no deprecation notes among the progress bars. To be called before torch is imported."""
+    """Turns off the network and deprecation notes among the progress bars. Call it before torch is imported."""
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     warnings.filterwarnings("ignore", category=FutureWarning)
 
 
 def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
-    """The result of one seed. What is already done is not run again, what was stopped goes on.
+    """The result of one seed. Finished work is not repeated, and stopped work continues.
 
     Raises:
         `UserError`: If the folder holds another run, or the recipe has a mistake.
@@ -64,7 +64,7 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 
 
 def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[str, Any]:
-    """What a folder is marked with: what makes one run differ from another, as JSON gives it back.
+    """The mark of a folder: the settings that distinguish runs, as JSON returns them.
 
     The method's defaults are part of it, because a recipe does not name them and they may change.
 
@@ -83,7 +83,7 @@ def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[s
 
 
 def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
-    """Sees to it that no run goes on with, or is taken for, another.
+    """Prevents that a run continues another run or is mistaken for it.
 
     Raises:
         `UserError`: If the folder holds another run.
@@ -132,7 +132,7 @@ def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: 
     resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
     argv = [*overrides, "--output_dir", str(run_dir), "--seed", str(seed), *resume]
     script_args, training_args, model_args, dataset_args = parse_recipe(config, argv)
-    if not is_whole(run_dir):  # the final model is not there yet
+    if not is_whole(run_dir):  # the final model does not exist yet
         recipe = given_fields(["--config", config, *argv])
         run_training(script_args, training_args, model_args, dataset_args, recipe)
     samples = measure(str(run_dir), seed, _prompt_suffix(training_args, run_dir))
@@ -147,14 +147,14 @@ def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: 
 
 
 def _prompt_suffix(training_args, model_dir: Path) -> str:
-    """What the method appended to the prompts at the end of training, so that the model is asked as it was taught."""
+    """The method's prompt suffix at the end of training, so that evaluation prompts equal training prompts."""
     method = training_args.make_length_control()
     method.load_state_dict(read_state(model_dir)["controller"])
     return str(method.prompt_suffix(training_args.target_length))
 
 
 def _training_record(run_dir: Path) -> dict[str, Any]:
-    """What the training log says that the trained model does not; `None` for what the log does not hold."""
+    """Numbers of the training log for the result; `None` for those that the log does not hold."""
     import numpy as np
 
     from leash_trl.analysis.curves import load_curves

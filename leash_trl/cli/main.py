@@ -29,7 +29,7 @@ COMMANDS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Parser of the command's name; what follows it belongs to the command."""
+    """Parser of the command's name; all later words belong to the command."""
     parser = argparse.ArgumentParser(
         prog="leash",
         description="Teach reasoning models to think shorter.",
@@ -44,7 +44,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code; the user's mistakes are one line, all else keeps its traceback.
+    """Runs one command and returns its exit code; a user's mistake prints one line, other errors a traceback.
 
     A command that returns nothing has succeeded.
     """

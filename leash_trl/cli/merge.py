@@ -1,4 +1,4 @@
-"""`leash merge`: an adapter and its base model as one model, for vLLM, `leash eval` and the Hub."""
+"""`leash merge`: merges an adapter and its base model into one model, for vLLM, `leash eval` and the Hub."""
 
 import warnings
 from pathlib import Path
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     folder, output_dir = Path(arguments.run), Path(arguments.output_dir)
 
-    warnings.filterwarnings("ignore", category=FutureWarning)  # transformers to itself, while saving
+    warnings.filterwarnings("ignore", category=FutureWarning)  # from transformers' own code, while saving
     from leash_trl.hub.merging import check_output, merged_model, write_model
 
     with user_errors():

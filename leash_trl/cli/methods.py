@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
 
 
 def table() -> str:
-    """One line per method: its name, what it needs and does beyond shaping rewards, and what it is."""
+    """One line per method: its name, its needs and effects beyond shaping rewards, and its description."""
     from leash_trl.length_control.description import first_line, traits
     from leash_trl.length_control.methods import METHODS
 

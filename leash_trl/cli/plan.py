@@ -1,4 +1,4 @@
-"""`leash plan`: memory per GPU and tokens per step of a recipe, before any GPU is asked for."""
+"""`leash plan`: memory per GPU and tokens per step of a recipe, without any GPU."""
 
 import argparse
 import warnings
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
 
     check_recipe(arguments.config)
     types = [PlannedConfig if kind is LeashGRPOConfig else kind for kind in DATACLASS_TYPES]
-    # planning happens where there are no GPUs, of which bf16 would ask
+    # planning runs on machines without GPUs, which bf16 would require
     parser = RecipeParser(types, prog="leash plan")
     argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
     with warnings.catch_warnings():
@@ -114,7 +114,7 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
 
 
 def make_settings(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> Settings:
-    """What the plan depends on, out of options and recipe.
+    """The settings of the plan, from options and recipe.
 
     Raises:
         `ValueError`: If the recipe has something whose memory is not known here.
@@ -202,7 +202,7 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
 
 
 def verdict_lines(settings: Settings) -> list[str]:
-    """Whether the run fits, and if so how tightly; if not, why, and what each change would make of it."""
+    """Whether the run fits, and how tightly; if not, why, and the result of each possible change."""
     if reason := memory.refusal(settings):
         lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
         for options, changed in memory.changes(settings).items():
@@ -217,7 +217,7 @@ def verdict_lines(settings: Settings) -> list[str]:
 
 
 def precision(settings: Settings, dtype: str) -> str:
-    """In what weights are loaded and matrices multiplied; the engines that shard cast without autocast."""
+    """The dtypes of weights and of matrix products; the engines that shard cast without autocast."""
     if not settings.bf16:
         return f"{dtype} weights, no autocast"
     return f"{dtype} weights, {'bfloat16 autocast' if settings.sharding == 'none' else 'computed in bfloat16'}"

@@ -1,4 +1,4 @@
-"""`leash plot`: the paper's figures, and those that an evaluation adds to them."""
+"""`leash plot`: draws the paper's figures, and those of evaluations."""
 
 import logging
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> None:
 
 
 def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
-    """The figure of that name.
+    """The figure with that name.
 
     Raises:
         `ValueError`: If a run is not what the figure needs.

@@ -1,4 +1,4 @@
-"""Runs commands as processes of their own, a few at a time, with their output in files."""
+"""Runs commands as separate processes, a few at a time, with their output in files."""
 
 import signal
 import subprocess
@@ -41,7 +41,7 @@ def run_jobs(
     describe: Callable[[Job, int, float], str],
     num_done: int = 0,
 ) -> dict[Job, int]:
-    """Exit codes of all jobs, which start in their order. One that fails does not stop the others.
+    """Exit codes of all jobs, which start in order. A failed job does not stop the others.
 
     Whatever ends this function early, such as Ctrl-C or SIGTERM, ends the processes too.
 
@@ -88,7 +88,7 @@ def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:
 
 
 def _stop(processes: Iterable[subprocess.Popen]) -> None:
-    """Asks all to end, and kills those that have not after `STOP_SECONDS`."""
+    """Asks all to end, and kills those that still run after `STOP_SECONDS`."""
     processes = list(processes)
     for process in processes:
         process.terminate()

@@ -1,4 +1,4 @@
-"""`leash push`: a run, with its model card, evaluation and checkpoints, on the Hub."""
+"""`leash push`: pushes a run on disk to the Hub, with its model card, evaluation and checkpoints, in one commit."""
 
 import argparse
 import sys
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> None:
 
 
 def _evaluation(arguments: argparse.Namespace, folder: Path):
-    """The evaluation as the Hub shows it; one of another model would put its numbers on this one's card."""
+    """The evaluation in the Hub's form; it must be of this model, since its numbers go on this model's card."""
     from leash_trl.evaluation.export import summary_markdown
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
     from leash_trl.evaluation.results import load_results

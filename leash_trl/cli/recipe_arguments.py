@@ -1,4 +1,4 @@
-"""YAML recipes: where they are, what may stand in them, and command lines that take values from one."""
+"""Finds and reads YAML recipes, and parses command lines that take values from one."""
 
 import argparse
 import json
@@ -15,13 +15,13 @@ from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, did_you_mean
 MERGE_TAG = "tag:yaml.org,2002:merge"
 STRATEGIES = ("eval_strategy", "logging_strategy", "save_strategy")
 PACKAGE = Path(leash_trl.__file__).parent
-# pip puts recipes/ into the package; in a clone, and so in an editable install, they lie beside it
+# pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML whose mappings name each key once; PyYAML would take the last and say nothing."""
+    """Reads YAML and refuses a key that a mapping names twice; PyYAML would silently take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: dict[Any, int] = {}
@@ -45,7 +45,7 @@ def recipe_path(name: str) -> Path:
     if (own := recipes.get(name.removeprefix("recipes/"))) is not None:
         return own
     known = [*map(str, Path(name).parent.glob("*.y*ml")), *recipes]
-    # two names are a little alike by their endings alone
+    # similar endings alone do not make two names similar
     hint = did_you_mean(name, known, f"nor a recipe of the package, such as {DEFAULT_RECIPE}", likeness=0.75)
     raise FileNotFoundError(f"--config {name}: no such file{hint}")
 

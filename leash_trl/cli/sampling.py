@@ -1,4 +1,4 @@
-"""What `leash eval` and `leash filter` share: the options of model, engine and sampling, and the loop with its bar."""
+"""The shared part of `leash eval` and `leash filter`: options of model, engine and sampling, and the sampling loop."""
 
 import argparse
 import hashlib
@@ -124,7 +124,7 @@ def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
 
 
 def resolve_engine(name: str) -> str:
-    """The engine that `auto` stands for."""
+    """The engine that `auto` means."""
     if name != "auto":
         return name
     import torch
@@ -187,7 +187,7 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
 def describe_run(
     arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"], references: dict[str, str]
 ) -> dict[str, Any]:
-    """What goes into `run.json`: all that decides what the samples are."""
+    """The content of `run.json`: all settings that decide the samples."""
     from leash_trl.data.sources import fingerprint
     from leash_trl.evaluation.sampling_run import package_versions
 
@@ -274,7 +274,7 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
 
 
 def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> int:
-    """Context in tokens that the task needs; the model's own may be many times longer, and its KV cache with it."""
+    """Context in tokens that the task needs; the model's own, and its KV cache, may be many times longer."""
     from transformers import AutoTokenizer
 
     from leash_trl.engines.chat_template import check_chat_template
@@ -299,7 +299,7 @@ def sample_all(
     references: dict[str, str],
     folder: Path,
 ) -> None:
-    """Samples what is not done yet into a run's folder, which must hold the same run or none.
+    """Samples the remaining problems into a run's folder, which must hold the same run or none.
 
     Problems and what the user called them go by the short names of their data sets.
 

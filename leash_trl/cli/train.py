@@ -61,7 +61,7 @@ REWARD_FUNCS = {
 
 @dataclass
 class LeashScriptArguments(ScriptArguments):
-    """Script arguments of `leash train`; each field says itself what it is."""
+    """Script arguments of `leash train`; the help of each field describes it."""
 
     reward_model_name_or_path: str | None = field(
         default=None, metadata={"help": "Reward model, as a Hub id or a local folder."}
@@ -118,7 +118,7 @@ class RecipeParser(CommandParser, TrlParser):
         environment = recipe.pop("env", {})
         if not isinstance(environment, dict):
             raise ValueError(f"{path}: env is {environment!r}, but must be a mapping of names to values")
-        self.parse_args(words)  # names what is misspelt before the configuration misses what it meant
+        self.parse_args(words)  # reports misspelt options before the configuration misses the intended ones
         os.environ.update({name: str(value) for name, value in environment.items()})
         self.set_defaults_with_config(**recipe)
         try:
@@ -145,7 +145,7 @@ def check_recipe(path: str) -> None:
 
 
 def given_fields(argv: list[str]) -> dict[str, Any]:
-    """What a command line and its recipe say, by field name: the recipe that repeats the run.
+    """The values of a command line and its recipe, by field name: the recipe that repeats the run.
 
     Args:
         argv (`list[str]`):
@@ -162,7 +162,7 @@ def given_fields(argv: list[str]) -> dict[str, Any]:
 
 
 def _check_given(fields: dict[str, Any]) -> None:
-    """Raises `ValueError` without a model or data; to be called before the configuration asks for a GPU."""
+    """Raises `ValueError` without a model or data; call it before the configuration asks for a GPU."""
     missing = [] if fields.get("model_name_or_path") else ["no --model_name_or_path"]
     if not fields.get("dataset_name") and not fields.get("datasets"):
         missing.append("no --dataset_name")
@@ -186,7 +186,7 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
 
 
 def _imported(field_name: str, path: str, known: Iterable[str] = ()):
-    """What a dotted import path leads to, from the working directory too."""
+    """The object at a dotted import path, also from the working directory."""
     module_path, _, attribute = path.rpartition(".")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -206,7 +206,7 @@ def load_training_data(
     evaluates: bool = False,
     has_template: bool = True,
 ):
-    """Splits of what a recipe names: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id.
+    """Splits of a recipe's data: a mixture, `gym`, a source of `leash_trl.data`, a file, a folder, a Hub id.
 
     Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
     [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not. Other splits are as they come.
@@ -258,7 +258,7 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
         checkpoint = Path(local_checkpoint(requested))
     check_is_there(checkpoint, output_dir)
     restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
-    # which one that is, also on the Hub, the processes of a run agree on in the trainer
+    # the processes of a run agree in the trainer on which one that is, also on the Hub
     return is_last or requested
 
 
@@ -299,7 +299,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
 
 
 def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
-    """Where the chat template opens `<think>` in the prompt, a completion without `</think>` gives no answer."""
+    """If the chat template opens `<think>` in the prompt, a completion without `</think>` gives no answer."""
     tokenizer = trainer.processing_class
     if getattr(tokenizer, "chat_template", None) is None:
         return
@@ -308,7 +308,7 @@ def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
         prompt = tokenizer.apply_chat_template(
             question, tokenize=False, add_generation_prompt=True, **trainer.chat_template_kwargs
         )
-    except TEMPLATE_FAULTS:  # some want a system message, or lists for contents
+    except TEMPLATE_FAULTS:  # some need a system message, or lists as contents
         return
     if opens_thinking(prompt):
         strict = {
@@ -321,7 +321,7 @@ def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
 def run_training(
     script_args, training_args: LeashGRPOConfig, model_args, dataset_args, recipe: dict[str, Any] | None = None
 ) -> LeashGRPOTrainer:
-    """Trains as the arguments say, saves the model, the state and its card, and pushes to the Hub if asked.
+    """Trains with these arguments, saves model, state and card, and pushes to the Hub on request.
 
     `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
     """
@@ -368,7 +368,7 @@ def _warning_line(message, *args, **kwargs) -> str:
 
 def main(argv: list[str]) -> int:
     """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
-    # what upstream will rename, and that a rollout function of the recipe's is an experiment
+    # future renames of upstream, and that a rollout function in a recipe is experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -379,7 +379,7 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = parse(argv)
     try:
-        with advise(arguments[1]):  # what is saved at the end, too
+        with advise(arguments[1]):  # covers the final save too
             trainer = run_training(*arguments, recipe=recipe)
     except Exception as error:
         is_debugging = arguments[1].log_level == "debug"

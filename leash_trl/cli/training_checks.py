@@ -1,4 +1,4 @@
-"""What `leash train` looks at before it loads a model, beside what the trainer does: splits and golds of the data."""
+"""Checks of `leash train` before it loads a model, besides those of the trainer: splits and golds of the data."""
 
 from datasets import IterableDataset
 from trl import ScriptArguments

@@ -1,4 +1,4 @@
-"""The help of `leash train` in two sizes."""
+"""Prints the help of `leash train`: the short form with the usual options, or all of them."""
 
 import argparse
 from collections.abc import Collection
@@ -43,9 +43,9 @@ OWN_HELP = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
     "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym, the embedded task.",
     "output_dir": "Folder for checkpoints, logs and the trained model.",
-    "resume_from_checkpoint": "`true` for the last whole checkpoint in `output_dir`, or a folder, or hf://owner/name.",
+    "resume_from_checkpoint": "`true` for the last complete checkpoint in `output_dir`, or a folder, or hf://owner/name.",
 }
-"""Where the help of TRL and transformers leaves out what `leash train` does."""
+"""Help for options where the text of TRL and transformers leaves out what `leash train` does."""
 
 
 def print_help(parser: argparse.ArgumentParser, our_fields: Collection[str], shows_all: bool) -> NoReturn:

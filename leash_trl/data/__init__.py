@@ -1,4 +1,4 @@
-"""Data: source schemas in, `prompt` and `solution` out."""
+"""Reads problems from published data sets, files and the Hub into the columns `prompt` and `solution`."""
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
 

@@ -1,4 +1,4 @@
-"""Prompts that ask nothing. The data's readers and the trainer look for them alike."""
+"""Finds prompts that ask nothing, for the readers of data and for the trainer."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def is_blank(row: Mapping[str, Any]) -> bool:
     """Whether a row's prompt asks nothing: it is missing, empty or blank, or its last message is.
 
-    Messages with pictures beside them, and a last message that calls tools, ask something without text.
+    Messages with images, and a last message that calls tools, ask something without text.
 
     Args:
         row (`Mapping`):
@@ -33,11 +33,11 @@ def check_not_blank(dataset: "Dataset") -> None:
     """Raises `ValueError` if a prompt is neither text nor messages, or asks nothing; it names the first such row."""
     for row, prompt in enumerate(dataset["prompt"]):
         is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
-        # pictures take long to read
+        # images take long to read
         if not (is_messages or isinstance(prompt, str)) or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
             raise ValueError(f"row {row} (counted from 0) of the data set: {blank_problem(prompt)}")
 
 
 def blank_problem(prompt: Any) -> str:
-    """What is wrong with a blank prompt, and what to do about it."""
+    """The error text for a blank prompt, with its remedy."""
     return f"prompt is {prompt!r}, but must be text or messages with something in it; fill it or drop the row"

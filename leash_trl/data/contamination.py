@@ -1,4 +1,4 @@
-"""Which training problems are also in a benchmark, by shared runs of words."""
+"""Finds training problems that are also in a benchmark, by shared runs of words."""
 
 import re
 from collections import Counter, defaultdict
@@ -16,12 +16,12 @@ THRESHOLD = 0.6
 LATEX_SPACING = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b)|~")
 FRACTION = re.compile(r"\\[dtc]frac\b")
 OPERATORS = r"+\-*/=<>^\u00d7\u00f7\u2264\u2265\u2260\u00b1"
-# an operator is a word, for it alone may tell two problems apart; so is a character of Chinese or Japanese, because no
-# blanks part the words
+# an operator is a word, because it may be the only difference of two problems; so is a character of Chinese or
+# Japanese, because no blanks separate the words
 WORD = re.compile(rf"[{OPERATORS}\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
 
 MATH_DELIMITER = re.compile(r"\\[()\[\]]")
-# what may change without changing the problem; the point of a decimal may not
+# these may change without changing the problem; the point of a decimal may not
 UNSEEN = re.compile(rf"[^\w{OPERATORS}!().]|_|\.(?!\d)")
 
 Words = tuple[str, ...]
@@ -29,7 +29,7 @@ Words = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Overlap:
-    r"""A training problem and a problem of a benchmark that say the same or nearly so.
+    r"""A training problem and a benchmark problem that are the same or nearly the same.
 
     Args:
         train_index (`int`):
@@ -44,8 +44,8 @@ class Overlap:
             Share of the benchmark problem's n-grams that occur in the training problem, in [0, 1]; 1 for a problem of
             fewer than n words, which only overlaps with its equal.
         is_exact (`bool`):
-            Whether letters, numbers, operators and brackets of the two are the same in the same order. Such an overlap
-            counts whatever its share, which blanks can lower: `\frac12` is one word and `\frac 12` two.
+            Whether letters, numbers, operators and brackets of both are the same in the same order. Such an overlap
+            counts whatever its share, which blanks can lower: `\frac12` is one word, `\frac 12` is two.
     """
 
     train_index: int
@@ -83,7 +83,7 @@ def words(text: str) -> Words:
 
 
 def ngrams(text_words: Words, n: int) -> frozenset[Words]:
-    """Distinct runs of n words; of a shorter text, all of it; nothing of no words.
+    """Distinct runs of n words; a shorter text is one run; a text without words has none.
 
     Example:
         >>> sorted(ngrams(("a", "b", "c"), 2))
@@ -96,7 +96,7 @@ def ngrams(text_words: Words, n: int) -> frozenset[Words]:
 
 
 def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
-    """Ids and bare questions: what the last message says without the templates of known sources."""
+    """Ids and bare questions: the last messages without the templates of known sources."""
     for row in problems.select_columns(["id", "prompt"]):
         yield row["id"], bare_question(row["prompt"][-1]["content"])
 
@@ -104,14 +104,14 @@ def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
 def find_overlaps(
     training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = NGRAM, threshold: float = THRESHOLD
 ) -> list[Overlap]:
-    """Training problems that a benchmark holds too, word for word or nearly.
+    """Training problems that are also in a benchmark, word for word or nearly.
 
-    A benchmark problem with fewer than n words is found only where the complete training problem says the same,
-    operators and brackets included: of short problems, many differ in nothing else.
+    A benchmark problem with fewer than n words only matches a training problem that equals it completely, operators
+    and brackets included: many short problems differ in nothing else.
 
     Args:
         training (`Dataset`):
-            Training problems with columns `id` and `prompt`, as `load_problems` gives them.
+            Training problems with columns `id` and `prompt`, as `load_problems` returns them.
         benchmarks (`Mapping[str, Dataset]`):
             Benchmarks by name, in the same columns.
         ngram (`int`, *optional*, defaults to `10`):

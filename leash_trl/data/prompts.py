@@ -1,4 +1,4 @@
-"""Prompts as conversations, so that the model's chat template, and with it the thinking block, applies."""
+"""Turns prompts into conversations, so that the model's chat template, and with it the thinking block, applies."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,20 +29,20 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
     2. A string becomes one user message, so that the chat template applies: the string without blanks around it, then
        the suffix, unless the string ends with it. For a base model, whose tokenizer has no chat template, it stays a
        string, with the same suffix.
-    3. Of published data (`leash_trl.data.schemas`), the question is the string; of those that write a template of
-       their own around it (verl, slime), it is the question inside. Training reads column `prompt` wherever there is
-       one; filtering and evaluation read it unless the data has question and answer, but no gold beside the prompt.
+    3. In published data (`leash_trl.data.schemas`), the question is the string. If the data has its own template
+       around the question (verl, slime), the string is the question inside it. Training reads column `prompt` if there
+       is one; so do filtering and evaluation, unless the data has question and answer, but no gold for the prompt.
 
-    `leash train`, `leash filter` and `leash eval` read all data by it, with the option `prompt_suffix` for the suffix;
-    all three refuse messages where the tokenizer has no chat template. `LeashGRPOTrainer` takes a data set as it
-    comes, as TRL does: a string goes to the model without chat template and suffix, which it warns about where the
-    tokenizer has a template. Data for it goes through `Dataset.map(as_conversation)`.
+    `leash train`, `leash filter` and `leash eval` read all data by this rule, with the suffix of the option
+    `prompt_suffix`; all three refuse messages if the tokenizer has no chat template. `LeashGRPOTrainer` takes a data
+    set as it is, like TRL: a string goes to the model without chat template and suffix, with a warning if the
+    tokenizer has a template. Prepare data for it with `Dataset.map(as_conversation)`.
 
     Args:
         row (`dict`):
             Row with messages or a string in column `prompt`.
         suffix (`str`, *optional*):
-            Appended to strings, defaults to the instruction of the LEASH authors' release.
+            Text to append to strings; defaults to the instruction of the LEASH authors' release.
         has_chat_template (`bool`, *optional*, defaults to `True`):
             Whether the model's tokenizer has one.
 
@@ -67,10 +67,10 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
 
 
 def bare_question(text: str) -> str:
-    """A question without what a source wrote around it: DAPO's template, or the suffix of the LEASH release.
+    """A question without the text of its source around it: DAPO's template, or the suffix of the LEASH release.
 
     Source: the templates of DAPO-Math-17k, of its copies for slime and miles, and of the LEASH authors' files. Text
-    without them comes back stripped of blanks only.
+    without them only loses the blanks around it.
 
     Example:
         >>> bare_question("What is 2 + 2? Please reason step by step, and put your final answer within \\\\boxed{}.")
@@ -85,7 +85,7 @@ def bare_question(text: str) -> str:
 def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
     r"""A question with its choices, one lettered line each, and the request for a letter.
 
-    Differs: in the release the request is the first half of a sentence that is not known in full; this is its spirit.
+    Differs: only the first half of the release's sentence is known; this request has the same meaning.
 
     Raises:
         `ValueError`: If there are fewer than 2 choices or more than letters.

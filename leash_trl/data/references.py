@@ -1,4 +1,4 @@
-"""What a name on a command line stands for: a published data set of the table, a path, or a Hub id."""
+"""Resolves the name of a data set on a command line: a published data set of the table, a path, or a Hub id."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ class Source:
         kind (`"train"` or `"benchmark"`):
             Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
         hub_id (`str`, *optional*):
-            Id on the Hub; `None` for what is embedded here.
+            Id on the Hub; `None` for embedded data.
         config (`str`, *optional*):
             Configuration on the Hub.
         split (`str`, *optional*, defaults to `"train"`):
-            Split that is read unless another is asked for.
+            Split to read unless another one is requested.
         num_rows (`int`, *optional*):
-            Rows that the split is known to have.
+            Known number of rows of the split.
         is_gated (`bool`, *optional*, defaults to `False`):
             Whether its terms must be accepted on the Hub first.
         task_id (`str`, *optional*, defaults to `"default"`):
@@ -79,7 +79,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """What a user named: a source, a path, a Hub data set, or a source whose rows lie at a path.
+    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path.
 
     Args:
         name (`str`):
@@ -105,7 +105,7 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """What a name on a command line means.
+    """The data set for a name on a command line.
 
     Args:
         text (`str`):

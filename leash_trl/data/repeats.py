@@ -1,4 +1,4 @@
-"""Which rows say the same as another, by short digests, so that 1.8 million rows need no list of their texts."""
+"""Finds repeated and contradictory rows by short digests, so that 1.8 million rows need no list of their texts."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ def _digest(values: dict[str, Any]) -> bytes:
 
 
 def digests(dataset: Dataset, columns: Sequence[str]) -> Iterator[bytes]:
-    """One digest per row of what some columns say, in the order of the rows.
+    """One digest of some columns per row, in the order of the rows.
 
     Args:
         dataset (`Dataset`):
@@ -30,7 +30,7 @@ def digests(dataset: Dataset, columns: Sequence[str]) -> Iterator[bytes]:
 
 
 def first_of_each(row_digests: Iterable[bytes]) -> list[int]:
-    """Indices of the rows that say what no row before them says.
+    """Indices of the rows that repeat no row before them.
 
     Example:
         >>> first_of_each([b"a", b"b", b"a", b"c"])

@@ -1,6 +1,6 @@
-"""What the columns of published data sets mean: one row in, its question and gold answer out.
+"""Reads the rows of published data sets by their columns: one row in, its question and gold answer out.
 
-Pure functions of one row. Where the rows come from, and what happens to repeated ones, is `leash_trl.data.sources`.
+All functions are pure. `leash_trl.data.sources` loads the rows and treats repeated ones.
 """
 
 import random
@@ -20,10 +20,10 @@ PLACEHOLDER_CHOICE = "N/A"
 GSM8K_MARK = "####"
 INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
 
-# In this order: where a row has several, the first that holds something.
+# In this order: if a row has several, the first that is not empty counts.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
-# Small columns that are kept, by their name here. MMLU-Pro, DeepMath and GPQA call the subject otherwise.
+# Small columns to keep, by their name here. MMLU-Pro, DeepMath and GPQA have other names for the subject.
 KEPT_COLUMNS = {
     "target_length": "target_length",
     "level": "level",
@@ -46,9 +46,9 @@ class Schema:
         columns (`tuple[str, ...]`):
             Columns that a data set must have to be read this way; it may have more.
         read (`Callable`):
-            Row to question (bare text, or messages that are to stay as they are) and gold answer.
+            Row to question (bare text, or messages that must stay as they are) and gold answer.
         repeat_columns (`tuple[str, ...]`, *optional*):
-            Columns that are equal in two rows only if one is a copy of the other. Empty: no such columns.
+            Columns that are equal in two rows only if one is a copy of the other; empty if there are none.
     """
 
     name: str
@@ -58,11 +58,11 @@ class Schema:
 
 
 def read_text(row: Row, column: str) -> str:
-    """What a column says, without blanks around it; numbers as text, integral floats as integers."""
+    """The text of a column, without blanks around it; numbers as text, integral floats as integers."""
     value = row[column]
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    # bool is an int to Python, but no gold answer
+    # a bool is an int in Python, but not a gold answer
     if value is None or isinstance(value, bool) or not isinstance(value, str | int | float) or value != value:
         raise ValueError(f"column {column!r} is {value!r}, must be text or a number; mend or drop the row")
     if not (text := str(value).strip()):
@@ -78,7 +78,7 @@ def _messages(row: Row) -> Messages:
 
 
 def _question_of_messages(row: Row) -> str | Messages:
-    """The bare question where the user's is the only message, so that another template can be put around it."""
+    """The bare question if the user's message is the only one, so that another template can go around it."""
     if isinstance(row["prompt"], str):
         return bare_question(read_text(row, "prompt"))
     messages = _messages(row)
@@ -111,7 +111,7 @@ def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
-    """GSM8K's answer is a worked solution with the gold after its mark; elsewhere it is the gold."""
+    """The gold in column `answer`; GSM8K has a worked solution there, with the gold after its mark."""
     gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
     if not gold:
         raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
@@ -132,10 +132,10 @@ def cleaned_choice(text: str) -> str:
 
 
 def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
-    """Choices in an order drawn from a generator of the row's own, seeded with 42 and the question.
+    """Choices in a random order from the row's own generator, seeded with 42 and the question.
 
-    So it is the same wherever the row stands and whatever is left out. NeMo-Skills starts `random.seed(42)` anew for
-    each row, which puts the right choice at C in every one.
+    So the order is the same wherever the row is and whatever is left out. NeMo-Skills starts `random.seed(42)` anew
+    for each row, which puts the correct choice at C every time.
     """
     question = read_text(row, "Question")
     columns = ["Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer"]
@@ -145,7 +145,7 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
-    """Placeholders among the choices are left out, so the letter of the answer may move up."""
+    """Leaves out placeholders among the choices, so the letter of the answer may move up."""
     right = row["answer_index"]
     if not isinstance(right, int) or not 0 <= right < len(row["options"]):
         raise ValueError(f"column 'answer_index' is {right!r}, must be 0 to {len(row['options']) - 1}")
@@ -204,7 +204,7 @@ def detect_schema(columns: Iterable[str]) -> Schema:
 
 
 def columns_to_read(schema: Schema, columns: Iterable[str]) -> list[str]:
-    """Those of a data set's columns that matter, so that worked solutions of many pages are never decoded."""
+    """The columns of a data set to read, so that worked solutions of many pages are never decoded."""
     known = {*schema.columns, *KEPT_COLUMNS, *ID_COLUMNS, "extra_info"}
     return [column for column in columns if column in known]
 
@@ -216,10 +216,10 @@ def _row_id(row: Row) -> str | None:
 
 
 def read_target(value: Any) -> Any:
-    """A target in tokens, which CSV has as text; `None` for none.
+    """A target in tokens, which CSV has as text; `None` for no target.
 
     Raises:
-        `ValueError`: If it is text that is no whole number.
+        `ValueError`: If it is text, but not a whole number.
 
     Example:
         >>> read_target("512"), read_target(" "), read_target(512)
@@ -243,11 +243,11 @@ def read_row(schema: Schema, row: Row) -> dict[str, Any]:
             The row as the source has it.
 
     Returns:
-        `dict`: `id` (`str` or `None` where the source has none), `prompt` (bare text, or messages that are to stay as
-        they are), `solution` (`str`), and those of `KEPT_COLUMNS` that the source has.
+        `dict`: `id` (`str`, or `None` if the source has none), `prompt` (bare text, or messages that must stay as they
+        are), `solution` (`str`), and those of `KEPT_COLUMNS` that the source has.
 
     Raises:
-        `ValueError`: If question or answer is missing or not of its kind.
+        `ValueError`: If question or answer is missing or has a wrong type.
 
     Example:
         >>> read_row(detect_schema(["problem", "answer"]), {"problem": "What is 2 + 2?", "answer": 4})

@@ -1,4 +1,4 @@
-"""Problems in TRL's columns from named sources, files, folders and the Hub, without repeats and contradictions."""
+"""Loads problems from named sources, files, folders and the Hub in TRL's columns; drops repeats and contradictions."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 def _chosen_split(splits: Mapping[str, Dataset], wanted: str | None, reference: Reference) -> Dataset:
-    """The split that was asked for, else the source's own, else the only one."""
+    """The requested split, else the source's own, else the only one."""
     usual = reference.source.split if reference.source else None
     for name in (wanted,) if wanted is not None else (usual, *(splits if len(splits) == 1 else ())):
         if name in splits:
@@ -28,7 +28,7 @@ def _chosen_split(splits: Mapping[str, Dataset], wanted: str | None, reference: 
 
 
 def _distinct_rows(raw: Dataset, schema: Schema) -> Sequence[int]:
-    """Indices of the rows without copies; all rows where no columns tell."""
+    """Indices of the rows without copies; all rows if no columns show copies."""
     if not schema.repeat_columns or not set(schema.repeat_columns) <= set(raw.column_names):
         return range(len(raw))
     return first_of_each(digests(raw, schema.repeat_columns))
@@ -91,7 +91,7 @@ def _read_rows(
 
 
 def _with_unique_ids(problems: Dataset, rows: Sequence[int], name: str) -> Dataset:
-    """The ids of the source where they tell its problems apart, else `NAME-ROW` for all."""
+    """The ids of the source if they are unique, else `NAME-ROW` for all."""
     if len(set(problems["id"])) == len(problems):
         return problems
     logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
@@ -109,7 +109,7 @@ def _check_size(num_rows: int, named: Reference) -> None:
 
 
 def read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has_chat_template: bool) -> Dataset:
-    """Problems of one split's rows as [`load_problems`] gives them; what was found of repeats is logged.
+    """Problems of one split's rows as [`load_problems`] returns them; the numbers of repeats are logged.
 
     Args:
         raw (`Dataset`):
@@ -119,7 +119,7 @@ def read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has_
         suffix (`str`), has_chat_template (`bool`):
             As for [`load_problems`].
         is_benchmark (`bool`):
-            Whether every row is kept, repeated or not.
+            Whether to keep every row, repeated or not.
     """
     schema = detect_schema(raw.column_names)
     rows = range(len(raw)) if is_benchmark else _distinct_rows(raw, schema)
@@ -154,27 +154,27 @@ def load_problems(
     """Problems in TRL's columns.
 
     Rows of training data that copy or repeat another are left out. A prompt that occurs with two different answers is
-    left out with all its rows, because at most one is right and nothing says which. Benchmarks keep every row, so
-    that their figures compare with those of others. All is counted, and logged as a warning where there is any.
+    left out with all its rows, because at most one answer is correct and nothing says which. Benchmarks keep every
+    row, so that their numbers compare with those of others. A warning states how many rows are concerned.
 
     Args:
         reference (`str`):
-            What `leash_trl.data.references.parse_reference` takes: a named source, `NAME=PATH`, a path or a Hub id.
+            A named source, `NAME=PATH`, a path or a Hub id, as for `leash_trl.data.references.parse_reference`.
         split (`str`, *optional*):
-            Split to read, defaults to the source's own, else to the only one. A file has the split `train` alone.
+            Split to read; defaults to the source's own, else to the only one. A file only has the split `train`.
         suffix (`str`, *optional*):
-            Appended to questions, defaults to the instruction of the LEASH authors' release; `""` leaves them bare.
-            Questions that end with it already, and prompts that are messages in TRL's form, stay as they are.
+            Text to append to questions; defaults to the instruction of the LEASH authors' release; `""` leaves them
+            bare. Questions that already end with it, and prompts that are messages in TRL's form, stay as they are.
         limit (`int`, *optional*):
-            Number of problems to keep, the first ones.
+            Number of problems to keep, from the first on.
         kind (`str`, *optional*):
-            `"train"` or `"benchmark"`, defaults to the named source's, and to `"train"` for files and Hub ids.
+            `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and Hub ids.
         has_chat_template (`bool`, *optional*, defaults to `True`):
             As for `as_conversation`.
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and
-        `target_length`, `level`, `subject`, `difficulty`, `data_source` where the source has them.
+        `target_length`, `level`, `subject`, `difficulty`, `data_source` if the source has them.
 
     Raises:
         `ValueError`: If the data set, split or schema is not known, cannot be reached, or a row lacks what it needs.
@@ -194,7 +194,7 @@ def fingerprint(problems: Dataset) -> str:
 
     Args:
         problems (`Dataset`):
-            Problems as `load_problems` gives them; other columns do not count.
+            Problems as `load_problems` returns them; other columns do not count.
 
     Returns:
         `str`: Start of the SHA-256 of ids, prompts and solutions.

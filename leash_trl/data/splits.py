@@ -1,4 +1,4 @@
-"""Rows as they lie in a file, a folder, on the Hub or in the gym, by split."""
+"""Loads the unchanged rows of a file, a folder, a Hub data set or the gym, by split."""
 
 import csv
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def _hub_splits(reference: Reference, **options: Any) -> Mapping[str, Rows]:
 
 @contextmanager
 def named_files(name: object) -> Iterator[None]:
-    """Names what `datasets` cannot read, where its own errors do not: `ValueError` for broken and empty files."""
+    """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` leave out."""
     try:
         yield
     except (DatasetGenerationError, ArrowInvalid) as error:
@@ -73,7 +73,7 @@ def load_splits(reference: Reference, **options: Any) -> Mapping[str, Rows]:
             Further arguments of `datasets.load_dataset`, such as `streaming=True`.
 
     Raises:
-        `ValueError`: If it cannot be reached or read.
+        `ValueError`: If the data set cannot be reached or read.
     """
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:

@@ -1,4 +1,4 @@
-"""One split of training data with its prompts by the one rule; all its rows and columns stay."""
+"""Prepares one split of training data: prompts follow the rule of `as_conversation`, all rows and columns stay."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,12 +12,12 @@ from leash_trl.data.splits import Rows
 
 
 def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX, has_chat_template: bool = True) -> Rows:
-    """One split of training data, its prompts by the rule of [`~leash_trl.data.as_conversation`].
+    """One split of training data, with prompts by the rule of [`~leash_trl.data.as_conversation`].
 
-    Rows with a prompt keep all their columns, which reward functions may want, and none is left out, whatever other
-    schemas they fit. Where the gold has another name (verl, slime), `solution` is added; it is `None` where what
-    stands there is no gold, as a label for a reward function may be. Rows without a prompt become problems, as
-    `load_problems` makes them.
+    Rows with a prompt keep all their columns, which reward functions may need, and none is left out, whatever other
+    schemas they fit. If the gold has another name (verl, slime), `solution` is added; it is `None` if that value is
+    not a gold, but a label for a reward function, say. Rows without a prompt become problems, as `load_problems` makes
+    them.
 
     Args:
         raw (`Dataset` or `IterableDataset`):
@@ -30,7 +30,7 @@ def training_rows(raw: Rows, name: str, suffix: str = BOXED_SUFFIX, has_chat_tem
             As for `as_conversation`.
 
     Raises:
-        `ValueError`: If there are no rows, no known schema, or a row asks nothing.
+        `ValueError`: If there are no rows, the schema is not known, or a row asks nothing.
     """
     columns = raw.column_names or ["prompt"]  # some streams do not say
     keeps_rows = "prompt" in columns
@@ -77,7 +77,7 @@ def _has_gold_elsewhere(columns: Iterable[str]) -> bool:
 
 
 def _question_and_gold(row: dict[str, Any]) -> tuple[str | None, str | None]:
-    """What a row of verl or slime asks, if it is text, and its gold; neither if the row only has such columns."""
+    """The question of a verl or slime row, if it is text, and its gold; neither if the row only has such columns."""
     try:
         question, gold = detect_schema(row).read(row)
     except (ValueError, AttributeError):  # a label that is no gold, a reward_model that is no mapping
@@ -86,8 +86,8 @@ def _question_and_gold(row: dict[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _training_features(raw: Rows, has_chat_template: bool) -> Features | None:
-    """Types of the columns once prompts follow the rule, and golds and targets are what they are in problems; `None`
-    where a stream does not say."""
+    """Types of the columns when prompts follow the rule and golds and targets have their final types; `None` if a
+    stream does not say."""
     if raw.features is None:
         return None
     text = Value("string")

@@ -1,1 +1,1 @@
-"""Engines: prompts in, sampled completions out."""
+"""Engines that sample completions for prompts: one interface for vLLM and transformers."""

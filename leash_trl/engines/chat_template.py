@@ -1,4 +1,4 @@
-"""The chat template, which writes messages as the model's text: where it is missing, fails, or ends an answer."""
+"""Looks at the tokenizer's chat template: whether it is there, what it raises, and which token ends an answer."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 
-# what chat templates raise: refusals, syntax and undefined names, and Python's own errors from expressions
+# exceptions of chat templates: refusals, syntax errors, undefined names, and Python's own errors from expressions
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
@@ -25,7 +25,7 @@ def check_chat_template(chat_template: Any) -> None:
 
 
 def turn_end(tokenizer: "PreTrainedTokenizerBase", **options: Any) -> Mapping[str, int]:
-    """The token that the chat template puts behind an answer, with its id; empty if that cannot be seen.
+    """The token that the chat template puts after an answer, with its id; empty if it is not known.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
@@ -37,7 +37,7 @@ def turn_end(tokenizer: "PreTrainedTokenizerBase", **options: Any) -> Mapping[st
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": answer}]
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, **options)
-    except TEMPLATE_FAULTS:  # there is none, or it wants a system message, or lists for contents
+    except TEMPLATE_FAULTS:  # there is none, or it needs a system message, or lists as contents
         return {}
     _, found, behind = text.rpartition(answer)
     ids = tokenizer.encode(behind, add_special_tokens=False) if found and behind else []

@@ -1,4 +1,4 @@
-"""Where a checkpoint is: the gym's by its name, and names that were meant as folders but are none."""
+"""Finds a model by the name that a user gives, and reports names of folders that do not exist."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from leash_trl import gym
 
 
 def checkpoint_path(name: str) -> str:
-    """Folder or Hub id of a model by the name that people give it: `gym` is the embedded model, others are themselves.
+    """Folder or Hub id for the name of a model: `gym` is the embedded model, every other name stays as it is.
 
     Example:
         >>> checkpoint_path("owner/name")
@@ -16,7 +16,7 @@ def checkpoint_path(name: str) -> str:
 
 
 def missing_folder(path: str) -> str | None:
-    """What is wrong with a checkpoint's name that looks like a folder which does not exist; else `None`.
+    """An error text for a checkpoint's name that looks like a folder but does not exist; else `None`.
 
     Args:
         path (`str`):
@@ -38,7 +38,7 @@ def missing_folder(path: str) -> str | None:
 
 
 def has_chat_template(name: str, revision: str | None = None) -> bool:
-    """Whether a model's tokenizer has a chat template; `True` where it cannot be read, which loading the model says.
+    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, since loading the model says so.
 
     Args:
         name (`str`):

@@ -1,6 +1,6 @@
-"""What an engine is: requests in, generations out, the same whenever they are asked for again.
+"""The interface of all engines: requests in, generations out; the same requests give the same generations.
 
-Evaluation and filtering know this file only; `transformers_engine` and `vllm_engine` do the work.
+Evaluation and filtering use only this file; `transformers_engine` and `vllm_engine` do the work.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 FinishReason = Literal["eos", "stop", "length"]
-MAX_SEED = 2**63 - 1  # what every library behind an engine takes
+MAX_SEED = 2**63 - 1  # the largest seed that every library behind an engine takes
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class SamplingSettings:
         temperature (`float`, *optional*, defaults to `0.6`):
             Temperature, dimensionless; at 0 the likeliest token is taken.
         top_p (`float`, *optional*, defaults to `0.95`):
-            Probability mass that is sampled from, in (0, 1].
+            Probability mass to sample from, in (0, 1].
         top_k (`int`, *optional*, defaults to `0`):
-            Number of likeliest tokens that are sampled from; 0 means all.
+            Number of likeliest tokens to sample from; 0 means all.
         max_new_tokens (`int`, *optional*, defaults to `32768`):
-            Limit of a completion in tokens. What an engine obeys is each request's own limit.
+            Limit of a completion in tokens. An engine obeys each request's own limit.
 
     Raises:
         `ValueError`: If a value is out of its range.
@@ -64,7 +64,7 @@ class Request:
         max_new_tokens (`int`):
             Limit in tokens, at least 1.
         stop_token_ids (`frozenset[int]`, *optional*):
-            Tokens that end the completion beside the model's end tokens.
+            Tokens that end the completion, besides the model's end tokens.
 
     Raises:
         `ValueError`: If a value is out of its range.
@@ -90,7 +90,7 @@ class Generation:
 
     Args:
         token_ids (`list[int]`):
-            Its tokens, the end or stop token that ended it included.
+            Its tokens, the final end or stop token included.
         finish_reason (`str`):
             `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the limit.
         probabilities (`list[float]`, *optional*):
@@ -131,7 +131,7 @@ class Engine(Protocol):
         is_continuation: bool = False,
         description: str = "sampling",
     ) -> list[Generation]:
-        """One generation per request, in their order; the same again for the same call.
+        """One generation per request, in their order; the same call gives the same generations.
 
         Args:
             requests (`Sequence[Request]`):
@@ -139,12 +139,12 @@ class Engine(Protocol):
             settings (`SamplingSettings`):
                 Temperature, top-p and top-k.
             greedy (`bool`, *optional*, defaults to `False`):
-                Whether to take the likeliest token, no matter what the settings say.
+                Whether to take the likeliest token, whatever the settings.
             with_probabilities (`bool`, *optional*, defaults to `False`):
-                Whether to say how probable each token was.
+                Whether to return the probability of each token.
             is_continuation (`bool`, *optional*, defaults to `False`):
-                Whether the prompts go on from calls just before, whose states an engine may then use again. Such a
-                call repeats only together with those before it.
+                Whether the prompts continue the calls just before, so that an engine may reuse their states. Such a
+                call gives the same generations only together with those before it.
             description (`str`, *optional*):
                 Label of the progress bar.
 
@@ -155,7 +155,7 @@ class Engine(Protocol):
 
 
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
-    """Raises `ValueError` where a prompt, alone or with its limit, is more than the model's context holds."""
+    """Raises `ValueError` if a prompt, alone or with its limit, exceeds the model's context."""
     if max_length is None:
         return
     for request in requests:
@@ -176,7 +176,7 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
 def finish_reason(
     token_ids: Sequence[int], eos_token_ids: Collection[int], stop_token_ids: Collection[int]
 ) -> FinishReason:
-    """Why a completion ended, from its last token; a token that is an end and a stop token is an end token.
+    """Why a completion ended, from its last token; a token that is both counts as an end token.
 
     Example:
         >>> finish_reason([7, 1], [1], [2]), finish_reason([7, 2], [1], [2]), finish_reason([1, 7], [1], [2])

@@ -1,4 +1,4 @@
-"""Which tokens end a completion."""
+"""Finds the tokens that end a completion."""
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 

@@ -1,7 +1,7 @@
-"""Sampling with plain transformers that drops completions from the batch as they end.
+"""Samples with plain transformers and drops completions from the batch as they end.
 
 `generate` computes every row until the longest ends and copies the complete KV cache for every token. With the skewed
-lengths of reasoning models most of that is wasted. Here the batch shrinks, and the cache grows in place.
+lengths of reasoning models, most of this work is wasted. Here the batch shrinks, and the cache grows in place.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,12 +22,12 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.token_choice import TokenChoice, global_draw
 
 
-SHRINK_SHARE = 0.125  # dropping rows copies the cache once, so a few rows at a time
+SHRINK_SHARE = 0.125  # dropping rows copies the cache, so several rows are dropped at once
 FIRST_CAPACITY = 64
 
 
 class GrowingLayer(DynamicLayer):
-    """A cache layer that writes into spare room, which doubles when it is used up."""
+    """A cache layer that writes into spare room and doubles it when it is used up."""
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -61,7 +61,7 @@ class GrowingLayer(DynamicLayer):
 def get_warpers(
     temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
 ) -> LogitsProcessorList:
-    """What turns logits into those that are sampled from, in transformers' order; without those that do nothing."""
+    """The processors that turn logits into those to sample from, in transformers' order; only those with an effect."""
     warpers = LogitsProcessorList()
     if temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(temperature))
@@ -111,11 +111,11 @@ def sample_tokens(
         warpers (`LogitsProcessorList`):
             From [`get_warpers`].
         choose (`TokenChoice`, *optional*):
-            What chooses the tokens, defaults to a draw with torch's global generator.
+            Chooses the tokens; defaults to a draw with torch's global generator.
         stop_ids (`Sequence[Collection[int]]` of length N, *optional*):
             Further tokens that end a completion, for each.
         on_end (`Callable`, *optional*):
-            Called with the number of completions that have just ended.
+            Called with the number of completions that just ended.
 
     Returns:
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
@@ -169,7 +169,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
         prompts (`list`):
             Prompts of one process's share of the generation batch.
         trainer ([`~trl.GRPOTrainer`]):
-            The trainer that asks.
+            The trainer that calls this function.
 
     Raises:
         `ValueError`: As [`check_samples_plainly`].
@@ -192,7 +192,7 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
 
 
 def check_samples_plainly(trainer: Any) -> None:
-    """Checks that [`shrinking_rollout`] leaves out no setting of a trainer's.
+    """Checks that [`shrinking_rollout`] ignores no setting of a trainer.
 
     Raises:
         `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses

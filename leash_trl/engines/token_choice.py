@@ -1,4 +1,4 @@
-"""How the next token is chosen from a model's logits: by whose randomness, or by none."""
+"""Chooses the next token from a model's logits: with torch's generator, with a seed per completion, or greedily."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -49,7 +49,7 @@ def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Te
     """
     # in float32 a token of probability 1e-8 would vanish beside a sum near 1, and a vocabulary has many of those
     cumulated = probabilities.double().cumsum(dim=-1)
-    # a float64 below 1 times the total stays below the total, rounding included, so there always is such a token
+    # a float64 below 1 times the total stays below the total even after rounding, so such a token always exists
     shares = uniforms * cumulated[:, -1]
     return torch.searchsorted(cumulated, shares[:, None], right=True)[:, 0]
 
@@ -57,8 +57,8 @@ def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Te
 class SeededDraw:
     """Draws from one stream of random numbers per completion, so that none depends on its neighbours.
 
-    The token at position t takes the t-th number of NumPy's default generator for its seed. What still can differ with
-    the neighbours is the rounding of the logits, and with it, rarely, a token whose draw lies on the border of two.
+    The token at position t takes the t-th number of NumPy's default generator for its seed. Neighbours can still
+    change the rounding of the logits, and so, rarely, a token whose draw lies on the border between two.
 
     Args:
         seeds (`Sequence[int]` of length N):
@@ -78,15 +78,15 @@ class SeededDraw:
 
 
 class RecordedChoice:
-    """Another choice, and the probability that the model itself gave each chosen token.
+    """Wraps a choice and records the probability that the model itself gave each chosen token.
 
     Args:
         choice (`TokenChoice`):
-            What chooses.
+            The choice to wrap.
         max_new_tokens (`Sequence[int]` of length N):
             Limits of the completions in tokens.
         device (`torch.device`):
-            Where the model is.
+            The model's device.
     """
 
     def __init__(self, choice: TokenChoice, max_new_tokens: Sequence[int], device: torch.device) -> None:

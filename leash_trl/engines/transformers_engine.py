@@ -24,7 +24,7 @@ from leash_trl.engines.token_choice import RecordedChoice, SeededDraw, TokenChoi
 def context_length(config: PreTrainedConfig) -> int | None:
     """Tokens that prompt and completion may have together; `None` if a model's configuration does not say.
 
-    YaRN and its like extend the configured number where `rope_parameters` says so.
+    YaRN and similar scalings extend the configured number if `rope_parameters` says so.
     """
     text_config = config.get_text_config().to_dict()
     length: int | None = text_config.get("max_position_embeddings")
@@ -37,13 +37,13 @@ def context_length(config: PreTrainedConfig) -> int | None:
 class TransformersEngine:
     """An [`~leash_trl.engines.engine.Engine`] on a transformers model, with a batch that shrinks.
 
-    Every completion draws from its own stream, so it depends on model, prompt, settings and seed; on its neighbours in
-    the batch only through the rounding of the logits, which moves a token now and then, more often in bfloat16. The
+    Every completion draws from its own stream, so it depends on model, prompt, settings and seed. Its neighbours in
+    the batch only change the rounding of the logits, which now and then changes a token, more often in bfloat16. The
     same call on the same machine gives the same generations.
 
     Args:
         model (`PreTrainedModel`):
-            Model to sample from, on its device; it is put into evaluation mode.
+            Model to sample from, on its device; the engine puts it into evaluation mode.
         tokenizer (`PreTrainedTokenizerBase`):
             Its tokenizer.
         batch_size (`int`):
@@ -72,7 +72,7 @@ class TransformersEngine:
         dtype: str = "auto",
         batch_size: int = 128,
     ) -> "TransformersEngine":
-        """Engine of a checkpoint, on the first GPU, or the CPU where there is none.
+        """An engine for a checkpoint, on the first GPU, or on the CPU if there is none.
 
         Args:
             path (`str`):
@@ -92,7 +92,7 @@ class TransformersEngine:
             model = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
             tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         except OSError as error:
-            # only here, for a folder may be named as an owner on the Hub is
+            # checked only after the failure: a folder may have the name of an owner on the Hub
             raise ValueError(missing_folder(path) or f"the model {path!r} cannot be loaded: {error}") from error
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, batch_size)
 
@@ -108,10 +108,10 @@ class TransformersEngine:
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
-        Nothing is kept between calls, so `is_continuation` changes nothing.
+        It keeps nothing between calls, so `is_continuation` has no effect.
 
         Raises:
-            `ValueError`: If a request does not fit into the model's context, or a batch not into the GPU's memory.
+            `ValueError`: If a request exceeds the model's context, or a batch the GPU's memory.
         """
         check_lengths(requests, self.max_length)
         is_greedy = greedy or settings.temperature == 0

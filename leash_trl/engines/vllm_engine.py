@@ -1,4 +1,4 @@
-"""Generates completions with vLLM, offline."""
+"""Samples completions with vLLM in this process, for evaluation."""
 
 import math
 import os
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _load_vllm(**arguments: Any) -> "LLM":
-    # In one process requests are scheduled in the same order every time; with a second process, as they arrive.
+    # One process schedules requests in the same order every time; with a second process, the arrival decides.
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
@@ -40,7 +40,7 @@ def sampling_params(
     is_greedy: bool,
     with_probabilities: bool,
 ) -> "SamplingParams":
-    """One request in vLLM's words. Its end tokens are stop tokens there, since vLLM knows only one of them itself."""
+    """One request as vLLM's parameters. End tokens become stop tokens, since vLLM itself knows only one of them."""
     from vllm import SamplingParams
 
     return SamplingParams(
@@ -56,8 +56,8 @@ def sampling_params(
 
 
 def _progress(description: str) -> "bool | Callable[..., tqdm]":
-    """What vLLM makes its progress bar with; nothing where `TQDM_DISABLE` is set."""
-    # vLLM divides by the time a bar has run, and a disabled bar has none
+    """The progress bar for vLLM; none if `TQDM_DISABLE` is set."""
+    # vLLM divides by the running time of a bar, which a disabled bar does not have
     with tqdm(delay=1) as bar:
         if bar.disable:
             return False
@@ -78,9 +78,9 @@ class VllmEngine:
 
     The same call gives the same generations, also in a fresh process on the same machine: every request has its own
     seed, vLLM runs in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`, unless the environment says otherwise), and a
-    call starts with an empty prefix cache unless it continues earlier ones. As with transformers, which requests are
-    computed together changes rounding, so a request in another call may, rarely, get another completion; on supported
-    GPUs vLLM's `VLLM_BATCH_INVARIANT=1` removes that too.
+    call starts with an empty prefix cache unless it continues earlier ones. As with transformers, rounding depends on
+    which requests are computed together, so in another call a request may, rarely, get another completion; on
+    supported GPUs vLLM's `VLLM_BATCH_INVARIANT=1` removes that too.
 
     Prompts are token ids of transformers' tokenizer, and vLLM never sees text, so both engines read and write alike.
 
@@ -100,7 +100,7 @@ class VllmEngine:
         max_model_len (`int`, *optional*):
             Tokens that prompt and completion may have together; defaults to the model's context.
         seed (`int`, *optional*, defaults to `0`):
-            Seed of the engine. Completions do not depend on it, they have their own.
+            Seed of the engine. Completions do not depend on it; they have their own seeds.
         **engine_kwargs:
             Further arguments of `vllm.LLM`, such as `enforce_eager=True`.
 
@@ -131,7 +131,7 @@ class VllmEngine:
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
             config = AutoConfig.from_pretrained(path, revision=revision)
         except OSError as error:
-            # only here, for a folder may be named as an owner on the Hub is
+            # checked only after the failure: a folder may have the name of an owner on the Hub
             raise ValueError(missing_folder(path) or f"the model {path!r} cannot be loaded: {error}") from error
         self._llm = _load_vllm(
             model=path,

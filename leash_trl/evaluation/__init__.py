@@ -1,9 +1,9 @@
-"""Evaluation: sampled completions in, accuracy and tokens with intervals out.
+"""Evaluates models: samples and grades completions, and computes accuracy and tokens with intervals.
 
-Of `leash eval` and `leash filter`: `sampling_run` samples and grades by a strategy of `decoding`, `samples` is what
-lies on disk, `resuming` goes on where a run was stopped. `results` makes rows of it, with the `metrics` (what each
-number is) and `intervals` (how its interval is made), `changes` the differences from a baseline, `export` and
-`hub_results` the files, `pass_rate_filter` a training set.
+For `leash eval` and `leash filter`, `sampling_run` samples and grades by a strategy of `decoding`, `samples` reads and
+writes the files, `resuming` continues a stopped run. `results` computes rows from the samples with `metrics` and
+`intervals`, `changes` the differences from a baseline. `export` and `hub_results` write the files, `pass_rate_filter`
+a training set.
 
-Of the gym: `evaluate` measures a model in memory, `comparison` and its table are those of `leash compare`.
+For the gym, `evaluate` measures a model in memory; `comparison` and `comparison_table` serve `leash compare`.
 """

@@ -1,4 +1,4 @@
-"""A run against its baseline: differences on the same problems, with intervals that go problem by problem."""
+"""Compares a run with its baseline: differences on the same problems, with intervals over these differences."""
 
 import math
 from collections.abc import Sequence
@@ -64,8 +64,8 @@ class RunComparison:
 def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
     """Differences of accuracy and length from a baseline on the same problems, with 95 % intervals.
 
-    The intervals are those of the differences problem by problem, so how hard the problems are drops out. What one of
-    the runs could not grade is left out of both; [`~leash_trl.evaluation.results.interval_warning`] says how much.
+    The intervals are those of the differences problem by problem, so the difficulty of the problems cancels. Problems
+    that one run could not grade are left out of both; [`~leash_trl.evaluation.results.interval_warning`] counts them.
 
     Args:
         run (`RunResults`), baseline (`RunResults`):

@@ -1,4 +1,4 @@
-"""Numbers of `leash compare`: one row per method from its seeds on the same problems, with intervals over seeds."""
+"""Computes the numbers of `leash compare`: one row per method from all its seeds, with intervals over seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ WINDOW = 10  # training batches in a running mean; single ones are noise
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One trained model: its graded completions of P problems, k each, and what its training log says.
+    """One trained model: its graded completions of P problems, k each, and numbers of its training log.
 
     Args:
         seed (`int`):
@@ -52,7 +52,7 @@ class ComparisonRow:
         name (`str`):
             Name of the method.
         seeds (`tuple[int, ...]`):
-            Seeds that the row is made of; none for the base model.
+            Seeds of the row; none for the base model.
         accuracy (`float`), accuracy_interval (`tuple[float, float]`):
             avg@k over problems and seeds, in [0, 1], and its 95 % interval: over seeds, for these problems; over
             problems where there is one seed, or none.
@@ -134,7 +134,7 @@ def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: flo
 
 
 def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float) -> int | None:
-    """First training step whose batch has a mean length at or under the target, or `None` if none has.
+    """The first training step whose batch has a mean length at or under the target; `None` if there is none.
 
     Args:
         steps (`np.ndarray` of shape `(S,)`):
@@ -186,9 +186,9 @@ def near_target_share(mean_lengths: np.ndarray, target_length: float) -> float |
 
 
 def overshoot(mean_lengths: np.ndarray, target_length: float) -> float | None:
-    """How far the running mean of training batches went below the target at most, as a share of the target.
+    """The greatest distance of the running mean of training batches below the target, as a share of the target.
 
-    0 where only single batches were at or under it, `None` where none was.
+    0 if only single batches were at or under it, `None` if none was.
 
     Example:
         >>> overshoot(np.array([128.0] + [48.0] * 10), 64)
@@ -200,7 +200,7 @@ def overshoot(mean_lengths: np.ndarray, target_length: float) -> float | None:
 
 
 def base_row(record: dict[str, Any]) -> ComparisonRow:
-    """The base model's row, from what is stored beside it."""
+    """The base model's row, from the record stored beside it."""
     low, high = record["accuracy_interval"]
     return ComparisonRow(
         name="base",

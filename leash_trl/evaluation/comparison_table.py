@@ -1,4 +1,4 @@
-"""The table of `leash compare`, as Markdown to read and as CSV to compute with."""
+"""Writes the table of `leash compare`, as Markdown to read and as CSV to compute with."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""Evaluates a model in memory, without files: samples problems, grades them and sums up. The gym measures with it."""
+"""Evaluates a model in memory, without files: samples, grades and summarises its answers. The gym uses it."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from leash_trl.rewards import math_reward
 
 @dataclass(frozen=True)
 class GradedSamples:
-    """What one model said to P problems, k completions each.
+    """One model's graded completions of P problems, k each.
 
     Args:
         is_correct (`np.ndarray` of shape `(P, k)`):
@@ -31,7 +31,7 @@ class GradedSamples:
 
 @dataclass(frozen=True)
 class Summary:
-    """What one model did on one set of problems.
+    """One model's results on one set of problems.
 
     Args:
         accuracy (`float`):
@@ -68,7 +68,7 @@ def evaluate(
 
     Args:
         model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
-            What to evaluate.
+            The model to evaluate.
         problems (`Dataset`):
             Columns `prompt` and `solution`.
         num_samples (`int`):

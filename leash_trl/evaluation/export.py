@@ -1,4 +1,4 @@
-"""Results of a run as files: Markdown to read, CSV and JSON to compute with. The Hub's forms are `hub_results`'s."""
+"""Writes the results of a run as Markdown to read, and as CSV and JSON to compute with."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +45,7 @@ def to_markdown(run: RunResults, baseline: RunResults | None = None) -> str:
         run (`RunResults`):
             The run.
         baseline (`RunResults`, *optional*):
-            What differences are taken to.
+            The run to compare with.
 
     Raises:
         `ValueError`: If run and baseline have different benchmarks or problems.
@@ -56,7 +56,7 @@ def to_markdown(run: RunResults, baseline: RunResults | None = None) -> str:
 
 
 def summary_markdown(run: RunResults, baseline: RunResults | None = None) -> str:
-    """What a terminal and the model card show of [`to_markdown`]: the paper's table and the differences.
+    """The part of [`to_markdown`] for a terminal and the model card: the paper's table and the differences.
 
     Args:
         run (`RunResults`), baseline (`RunResults`, *optional*):
@@ -197,7 +197,7 @@ def _with_bounds(means: Mapping[str, Estimate]) -> dict[str, float]:
 
 
 def to_json(run: RunResults, baseline: RunResults | None = None) -> str:
-    """Every metric in full precision with what the run's folder says about it; `null` where a number does not exist.
+    """Every metric in full precision, and the run's settings; `null` where a number does not exist.
 
     Args:
         run (`RunResults`), baseline (`RunResults`, *optional*):

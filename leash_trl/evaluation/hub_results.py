@@ -1,4 +1,4 @@
-"""Results of a run in the two forms that the Hub shows: files of `.eval_results/`, and the model card's metadata."""
+"""Writes a run's results in the two forms that the Hub shows: `.eval_results/` files, and model card metadata."""
 
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
@@ -11,7 +11,7 @@ from leash_trl.evaluation.results import BenchmarkResult, RunResults
 def hub_benchmarks(run: RunResults) -> list[tuple[BenchmarkResult, str, str]]:
     """The benchmarks of a run that live on the Hub, each with the id of its data set and the name of its task there.
 
-    Only named sources have a place there, and only a complete benchmark is published, not a part of it.
+    Only named sources exist there, and only a complete benchmark is published, not a part of it.
     """
     return [
         (row, source.hub_id, source.task_id)
@@ -30,7 +30,7 @@ def hub_eval_results(run: RunResults) -> str:
 
     Args:
         run (`RunResults`):
-            A run with something of [`hub_benchmarks`].
+            A run with at least one of [`hub_benchmarks`].
     """
     entries = [
         EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=_percent(row), notes=_notes(run, row, hub_id))
@@ -44,7 +44,7 @@ def model_card_results(run: RunResults) -> list[EvalResult]:
 
     Args:
         run (`RunResults`):
-            A run; the list is empty if it has nothing of [`hub_benchmarks`].
+            A run; the list is empty if it has none of [`hub_benchmarks`].
     """
     return [
         EvalResult(
@@ -68,7 +68,7 @@ def _percent(row: BenchmarkResult) -> float:
 
 
 def _is_local(reference: str | None, hub_id: str) -> bool:
-    """Whether what the user typed stands for other rows than the Hub's; older runs do not know what it was."""
+    """Whether the user's reference means other rows than the Hub's; older runs did not record it."""
     return reference is not None and reference not in SOURCES and reference.partition(":")[0] != hub_id
 
 

@@ -1,7 +1,8 @@
-"""95 % intervals over problems or seeds: every table, figure and card takes its intervals from here.
+"""Computes the 95 % intervals over problems or seeds of every table, figure and card.
 
-Completions of one problem are alike, so what is drawn is the problem: one value is the mean of its completions. The
-rules were chosen by simulation: `tests/interval_simulation.py`, and its table `tests/references/interval_coverage.md`.
+Completions of one problem are alike, so the sample is one of problems, and each value is the mean of a problem's
+completions. A simulation chose the rules: `tests/interval_simulation.py`, with its table
+`tests/references/interval_coverage.md`.
 """
 
 import math
@@ -13,7 +14,7 @@ import numpy as np
 
 
 FEW_PROBLEMS = 10
-# sums of squares that are taken to be there besides what was seen, so that no share is ever quite sure
+# sums of squares added to the observed ones, so that no share is ever quite certain
 PRIOR_SPREAD = 0.05
 PRIOR_CHANGE = 0.25
 
@@ -26,7 +27,7 @@ class Estimate:
         value (`float`):
             The number itself, not the middle of the interval.
         low (`float`), high (`float`):
-            Ends of the interval; NaN where there is none, because one problem shows no spread.
+            Ends of the interval; NaN if there is none, because one problem shows no spread.
     """
 
     value: float
@@ -61,8 +62,8 @@ def mean_share(values: np.ndarray) -> Estimate:
     $$ |m - \mu| \le t_{P-1} \sqrt{\varphi \mu (1 - \mu) / P}, \qquad
     \varphi = \frac{\frac{P}{P-1} \sum_i (v_i - m)^2 + w}{P m (1 - m) + w} $$
 
-    $\varphi$ is 1 where a problem's completions are all alike, and small where all problems are alike; w = 0.05 keeps
-    it at 1 where nothing was seen but 0 or 1, so that the interval then is Wilson's of P completions.
+    $\varphi$ is 1 if all completions of each problem are alike, and small if all problems are alike; w = 0.05 keeps it
+    at 1 if all values are 0 or all are 1, so that the interval then is Wilson's for P completions.
 
     Args:
         values (`np.ndarray` of shape `(P,)`):
@@ -89,7 +90,7 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
 
     $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
 
-    1 / (4k) is there so that two runs which were seen to differ nowhere are not taken to be equal.
+    The term 1 / (4k) prevents that two runs without any observed difference count as equal.
 
     Args:
         differences (`np.ndarray` of shape `(P,)`):
@@ -106,7 +107,7 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
 
 
 def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
-    r"""Mean over problems of what has no upper bound, such as tokens, with Student's t interval, widened for skewness.
+    r"""Mean over problems of an unbounded quantity, such as tokens, with Student's t interval, widened for skewness.
 
     $$ T = U + \frac{g U^2}{3} + \frac{g^2 U^3}{27} + \frac{g}{6P}, \qquad U = (m - \mu) / s $$
 
@@ -119,7 +120,7 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
         values (`np.ndarray` of shape `(P,)`):
             One value per problem. With one problem there is no interval.
         lowest (`float`, *optional*, defaults to `0.0`):
-            What no mean can be below; minus infinity for differences.
+            Lower bound of any mean; minus infinity for differences.
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -140,17 +141,17 @@ def _without_skewness(transformed: float, skewness: float, size: int) -> float:
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf) -> Estimate:
-    """Mean over seeds of what is not negative, with Student's t interval.
+    """Mean over seeds of a quantity that is not negative, with Student's t interval.
 
-    It covers what training and sampling do to the mean on these problems: methods that were trained over several seeds
-    and asked the same problems are compared by it. It does not cover other problems, another base model or other
-    hyper-parameters.
+    It covers the effect of training and sampling on the mean for these problems, and so compares methods that were
+    trained with several seeds and evaluated on the same problems. It does not cover other problems, another base model
+    or other hyper-parameters.
 
     Args:
         values (`Sequence[float]`):
             One mean over the problems per seed, of two seeds or more.
         highest (`float`, *optional*, defaults to infinity):
-            What no mean can be above, 1 for shares.
+            Upper bound of any mean, 1 for shares.
 
     Example:
         >>> round(mean_over_seeds([48.0, 52.0]).high, 1)  # 50 + 12.706 * 2
@@ -189,7 +190,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
 
     $$ v_i = (P_b - 1) (r - r_{-i}) $$
 
-    with the ratio $r_{-i}$ without problem i, the jackknife: long problems of the baseline count for what they are.
+    with the ratio $r_{-i}$ without problem i, the jackknife: the baseline's long problems get their full weight.
 
     Args:
         values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
@@ -208,7 +209,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
 
 
 def few_problems(sizes: Mapping[str, int]) -> str:
-    """One line that warns of intervals over few problems, for wherever they are shown; empty where there are enough.
+    """One line that warns of intervals over few problems; empty if there are enough.
 
     Args:
         sizes (`Mapping[str, int]`):

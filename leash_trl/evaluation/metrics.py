@@ -1,7 +1,7 @@
-"""What sampled completions of P problems, k each, amount to: arrays in, one value per problem out.
+"""Computes metrics of sampled completions of P problems, k each: arrays in, one value per problem out.
 
-The mean of what a function returns is the metric; `intervals` has the intervals over problems. Correctness is True or
-False, or else 1, 0 or NaN: a completion that could not be graded is left out of shares and has no vote.
+The mean of the returned values is the metric; `intervals` has the intervals over problems. Correctness is True or
+False, or 1, 0 or NaN: a completion that could not be graded is left out of shares and has no vote.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ import numpy as np
 RIGHT: Literal[True] = True
 MAX_BUDGETS = 6
 
-# what a completion votes for: correct answers are one class, wrong ones differ by their text, None is no vote
+# the vote of a completion: correct answers are one class, wrong ones differ by their text, None is no vote
 Vote = Literal[True] | str | None
 
 
@@ -63,7 +63,7 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     """
     _check_at_most(k, is_correct.shape[1], "k")
     graded, right = (~np.isnan(is_correct)).sum(axis=1), (is_correct == 1).sum(axis=1)
-    # whole numbers of any size: no product of floats to lose digits in
+    # integers of any size: a product of floats would lose digits
     return np.array(
         [1 - comb(n - c, min(k, n)) / comb(n, min(k, n)) for n, c in zip(graded.tolist(), right.tolist(), strict=True)]
     )
@@ -75,7 +75,7 @@ def _check_at_most(value: int, num_samples: int, name: str) -> None:
 
 
 def votes(answers: Sequence[str | None], is_correct: Sequence[bool] | np.ndarray) -> list[Vote]:
-    """What each completion of one problem votes for.
+    """The vote of each completion of one problem.
 
     Correct answers are all equivalent to the gold and so one class. Wrong ones differ by their text without
     blanks and dollars; equal values in other words (1/2, 0.5) stay apart, which splits their votes.
@@ -109,9 +109,9 @@ def majority(ballot: Sequence[Vote]) -> set[Vote]:
 
 
 def majority_at_k(answers: Sequence[Sequence[str | None]], is_correct: np.ndarray) -> np.ndarray:
-    """Probability that the majority of each problem's k answers is right, in [0, 1]; its mean is maj@k.
+    """Probability that the majority of each problem's k answers is correct, in [0, 1]; its mean is maj@k.
 
-    A tie is broken at random: the value is the share of the tied classes that are right, 1/2 in a tie of two. A
+    A tie is broken at random: the value is the share of the tied classes that are correct, 1/2 in a tie of two. A
     problem without any answer has 0.
 
     Args:
@@ -134,11 +134,11 @@ def majority_at_k(answers: Sequence[Sequence[str | None]], is_correct: np.ndarra
 def shortest_m_winner(ballot: Sequence[Vote], lengths: Sequence[int] | np.ndarray, m: int) -> Vote:
     """The majority of the m shortest completions; of tied classes that of the shortest. `None` if none of them votes.
 
-    Of completions that are equally long the earlier is the shorter.
+    Of completions of equal length, the earlier counts as the shorter.
 
     Args:
         ballot (`Sequence` of length k):
-            What each completion votes for.
+            The vote of each completion.
         lengths (`Sequence[int]` of length k):
             Lengths in tokens.
         m (`int`):
@@ -154,11 +154,11 @@ def shortest_m_winner(ballot: Sequence[Vote], lengths: Sequence[int] | np.ndarra
 
 
 class ShortestVote(NamedTuple):
-    """What short-m@k does on each problem.
+    """The result of short-m@k on each problem.
 
     Args:
         is_right (`np.ndarray` of shape `(P,)`):
-            Whether the vote is right, 0 or 1.
+            Whether the vote is correct, 0 or 1.
         waiting_tokens (`np.ndarray` of shape `(P,)`):
             Length of the m-th shortest completion in tokens: how long one waits with all k running side by side.
         total_tokens (`np.ndarray` of shape `(P,)`):
@@ -229,15 +229,15 @@ def token_budgets(limit: int) -> tuple[int, ...]:
 
 
 def accuracy_within_budgets(is_correct: np.ndarray, lengths: np.ndarray, budgets: Sequence[int]) -> np.ndarray:
-    """Share of completions of each problem that are right and fit each budget, in [0, 1].
+    """Share of completions of each problem that are correct and fit each budget, in [0, 1].
 
-    It never falls as the budget grows, and is avg@k where every correct completion fits.
+    It never falls as the budget grows, and is avg@k if every correct completion fits.
 
     Args:
         is_correct (`np.ndarray` of shape `(P, k)`):
             Whether each completion is correct.
         lengths (`np.ndarray` of shape `(P, k)`):
-            Lengths in tokens; one that is as long as the budget fits it.
+            Lengths in tokens; a completion of exactly the budget's length fits it.
         budgets (`Sequence[int]` of length B):
             Budgets in tokens.
 

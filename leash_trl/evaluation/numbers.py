@@ -1,4 +1,4 @@
-"""Numbers and tables as people and programs read them: rounded, with intervals, empty where there is no number."""
+"""Formats numbers and tables for people (rounded, with intervals) and for programs (CSV, JSON)."""
 
 import csv
 import io
@@ -30,7 +30,7 @@ def tokens(count: float | None) -> str:
 
 
 def plain(number: float | None) -> str:
-    """A number of no unit, with three digits.
+    """A number without a unit, with three digits.
 
     Example:
         >>> plain(0.58061), plain(63.5), plain(0.0)
@@ -77,7 +77,7 @@ def with_interval(number: Estimate, shown: Callable[[float], str]) -> str:
 
 
 def without_nan(document: Any) -> Any:
-    """What JSON and CSV hold of a document of dicts, lists and numbers: `None` for NaN.
+    """A document of dicts, lists and numbers for JSON and CSV: with `None` for NaN.
 
     Example:
         >>> without_nan({"low": [float("nan"), 1.0]})

@@ -1,4 +1,4 @@
-"""Keeps the problems that a model sometimes solves, with what is needed for a target length per problem."""
+"""Keeps the problems that a model sometimes solves, with their correct lengths and, on request, a target for each."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -46,8 +46,8 @@ def filtered_rows(
 ) -> Iterator[dict[str, Any]]:
     """Rows of the problems whose number of correct completions lies within bounds.
 
-    The paper keeps what is neither always nor never solved: 0 < passes < k, with k = 4. Completions that could not be
-    graded count as neither: a problem is kept if it would be whatever they are.
+    The paper keeps problems that are neither always nor never solved: 0 < passes < k, with k = 4. Ungraded completions
+    count as neither: a problem is kept only if it would be kept whatever their grades.
 
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 

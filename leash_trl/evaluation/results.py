@@ -1,4 +1,4 @@
-"""Metrics of a run's folder: one row per benchmark, made of its samples, and one for the mean over benchmarks."""
+"""Computes the metrics of a run's folder: one row per benchmark, and one for the mean over benchmarks."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -82,7 +82,7 @@ class RunResults:
 
     Args:
         run (`dict[str, Any]`):
-            What the run's folder says about it.
+            The content of the run's `run.json`.
         benchmarks (`tuple[BenchmarkResult, ...]`):
             One row per benchmark, in the run's order.
         overall (`BenchmarkResult`):
@@ -110,13 +110,13 @@ class RunResults:
 
 
 def have_overall(runs: Iterable[RunResults]) -> bool:
-    """Whether means over benchmarks say something of these runs: all have the same benchmarks, and several."""
+    """Whether means over benchmarks make sense for these runs: all have the same benchmarks, and several."""
     benchmarks = {frozenset(run.problems) for run in runs}
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
 
 
 def interval_warning(runs: Iterable[RunResults]) -> str:
-    """One line to say beside the intervals of runs whose problems are few or not all graded; else empty."""
+    """One warning line for the intervals of runs whose problems are few or not all graded; else empty."""
     rows = sorted(((run.label, row) for run in runs for row in run.benchmarks), key=lambda pair: -pair[1].num_graded)
     lost = [
         f"{row.num_problems - row.num_graded} of {row.num_problems} of {row.name} in {label!r}"
@@ -168,7 +168,7 @@ def load_results(folder: str | Path) -> RunResults:
 
 
 def _gradable(place: str, problems: list[ProblemSamples]) -> list[ProblemSamples]:
-    """The problems without those of which nothing could be graded; says what could not.
+    """The problems with at least one graded completion; warns of the others.
 
     Raises:
         `ValueError`: If nothing is left.

@@ -1,4 +1,4 @@
-"""What a stopped or damaged run has left is counted, mended and graded again, so that the same command goes on."""
+"""Continues a stopped or damaged run: counts its samples, repairs its files, grades failed completions again."""
 
 import json
 import logging
@@ -33,13 +33,13 @@ SHOWN = 3  # damaged lines
 
 
 def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
-    """Writes what a run is into its folder, unless the samples there are of another run.
+    """Writes the settings of a run into its folder, unless the samples there belong to another run.
 
-    The label may change at any time, and installed versions once nothing is left to sample: then those that made the
-    samples stay on record.
+    The label may change at any time, and installed versions when nothing is left to sample: then the record keeps the
+    versions that made the samples.
 
     Raises:
-        `ValueError`: If the folder holds another run, with what differs, or samples of an unknown one.
+        `ValueError`: If the folder holds another run (the message says what differs), or samples of an unknown one.
     """
     if any(samples.stat().st_size for samples in (folder / SAMPLES_FOLDER).glob("*.jsonl")):
         old = read_run(folder)
@@ -58,7 +58,7 @@ def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
 
 
 def _stored(path: Path, problems: Dataset, num_samples: int) -> tuple[dict[int, bytes], dict[int, tuple[str, bytes]]]:
-    """Lines of a data set's problems by index, and of what else is in the file by number, with the reason."""
+    """The lines of a data set's problems by index, and all other lines by number, with the reason."""
     rows: dict[int, bytes] = {}
     damaged: dict[int, tuple[str, bytes]] = {}
     if not path.is_file():
@@ -85,23 +85,23 @@ def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, ro
 
 
 def num_done(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> int:
-    """Problems of a data set whose samples are in a run's folder; nothing in it changes."""
+    """Number of problems of a data set whose samples are in a run's folder; changes nothing there."""
     rows, _ = _stored(samples_path(folder, name), problems, plan.num_samples)
     return len(rows)
 
 
 def mend_samples(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> set[int]:
-    """Indices of the problems that a file of samples holds, after everything else is out of it and they are in order.
+    """Repairs and sorts a file of samples, and returns the indices of the problems in it.
 
-    Damaged lines, copies among them, go to a file beside it, with a warning. Empty lines and the end that a kill cut
-    short are dropped. The file is old or new, whenever a kill comes.
+    Damaged and repeated lines go to a file beside it, with a warning. Empty lines and an end that a kill cut short are
+    dropped. A kill leaves the complete old or the complete new file.
 
     Args:
         folder (`Path`), name (`str`), problems (`Dataset`), plan (`SamplingPlan`):
             As in [`~leash_trl.evaluation.sampling_run.sample_problems`].
 
     Raises:
-        `ValueError`: If the file is that of other problems.
+        `ValueError`: If the file belongs to other problems.
     """
     path = samples_path(folder, name)
     rows, damaged = _stored(path, problems, plan.num_samples)
@@ -139,7 +139,7 @@ def _set_aside(path: Path, damaged: dict[int, tuple[str, bytes]]) -> None:
 
 
 def grade_again(folder: Path, name: str, plan: "SamplingPlan") -> None:
-    """Grades the completions of a mended file that could not be graded once more, from their texts.
+    """Grades again, from their texts, the completions of a repaired file that could not be graded.
 
     Args:
         folder (`Path`), name (`str`), plan (`SamplingPlan`):

@@ -1,7 +1,7 @@
-"""Samples on disk: a run's folder has `run.json` and, for each data set, `samples/NAME.jsonl` with a problem a line.
+"""Reads samples on disk: a run's folder has `run.json` and, for each data set, `samples/NAME.jsonl`, a line a problem.
 
-Here is what a line holds and how it is read; [`~leash_trl.evaluation.sampling_run`] writes lines, and
-[`~leash_trl.evaluation.resuming`] mends what a kill or a disk has damaged.
+[`~leash_trl.evaluation.sampling_run`] writes the lines, and [`~leash_trl.evaluation.resuming`] repairs the damage of a
+kill or a disk.
 """
 
 import json
@@ -27,21 +27,21 @@ class SampledCompletion:
         seed (`int`):
             Seed it was sampled with.
         text (`str`):
-            What the model said, special tokens left out.
+            The model's text without special tokens.
         num_tokens (`int`):
             Length in tokens, EOS included.
         num_generated_tokens (`int`):
-            Tokens computed to get it; more than `num_tokens` where a decoding strategy makes trials.
+            Tokens computed to get it; more than `num_tokens` if a decoding strategy makes trials.
         finish_reason (`str`):
-            `"eos"`, or `"length"` where the limit cut it off.
+            `"eos"`, or `"length"` if the limit cut it off.
         answer (`str`, *optional*):
             The answer it commits to; `None` if it gives none.
         is_correct (`bool`, *optional*):
             Whether the answer is equivalent to the solution; `None` if it could not be graded, and then it counts as
-            neither right nor wrong.
+            neither correct nor wrong.
         grader_failure (`str`, *optional*):
-            Why the comparison did not end, if it did not; then the answer is wrong or, where that is not its fault,
-            not graded.
+            Why the comparison did not end, if it did not; then the answer is wrong or, if it is not to blame, not
+            graded.
     """
 
     seed: int
@@ -84,10 +84,10 @@ class ProblemSamples:
 
 
 def parse_line(line: bytes) -> ProblemSamples:
-    """One problem's samples of one line of a file.
+    """One problem's samples from one line of a file.
 
     Raises:
-        `ValueError`: If the line is none.
+        `ValueError`: If the line is damaged.
     """
     try:
         row = json.loads(line.decode("utf-8"))
@@ -98,7 +98,7 @@ def parse_line(line: bytes) -> ProblemSamples:
 
 
 def complete_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines of a file with their numbers from 1; not the empty ones, nor a last one that a kill cut short."""
+    """Lines of a file with their numbers from 1, without empty lines and a last line that a kill cut short."""
     for number, line in enumerate(file, 1):
         if line.endswith(b"\n") and line.strip():
             yield number, line
@@ -112,7 +112,7 @@ def read_samples(path: str | Path) -> list[ProblemSamples]:
             File of one data set.
 
     Raises:
-        `ValueError`: If another line than the last cannot be read.
+        `ValueError`: If any line but the last cannot be read.
     """
     problems = []
     with open(path, "rb") as file:
@@ -125,7 +125,7 @@ def read_samples(path: str | Path) -> list[ProblemSamples]:
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """What a run's folder says about model, engine, sampling and versions.
+    """The record in a run's folder of model, engine, sampling and versions.
 
     Raises:
         `ValueError`: If the folder holds no run.
@@ -143,14 +143,14 @@ def samples_path(folder: str | Path, name: str) -> Path:
 
 
 def load_samples(folder: str | Path) -> tuple[dict[str, Any], dict[str, list[ProblemSamples]]]:
-    """What a run's folder says about the run, and its samples by data set, which fit each other.
+    """The record in a run's folder, and its samples by data set, checked against each other.
 
     Args:
         folder (`str` or `Path`):
             Folder that `leash eval` or `leash filter` wrote.
 
     Raises:
-        `ValueError`: If the folder holds no run, the run is not finished, or its samples are not those of the run.
+        `ValueError`: If the folder holds no run, the run is not finished, or its samples belong to another run.
     """
     run = read_run(folder)
     samples = {}

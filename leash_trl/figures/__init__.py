@@ -1,4 +1,4 @@
-"""Figures: of the paper, from curves and evaluated runs, and of a comparison, from its rows."""
+"""Draws the paper's figures from curves and evaluated runs, and a comparison's figure from its rows."""
 
 from leash_trl.figures.drawing import NARROW, WIDE
 from leash_trl.figures.evaluation import behavior_figure, budget_figure

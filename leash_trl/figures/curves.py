@@ -1,4 +1,4 @@
-"""Training curves of a run as figures draw them, from the rows that a trainer logs."""
+"""`Curves`: a run's training curves in the form that figures draw, made from the rows that a trainer logs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Curves:
             Curves of shape `(S,)` by their key without `leash/`, those of evaluations with `eval_` before it; NaN
             where nothing was logged.
         target_length (`int`, *optional*):
-            Target in tokens, if the run tells.
+            Target in tokens, if it is known.
     """
 
     label: str
@@ -43,7 +43,7 @@ class Curves:
 
 
 def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str, target_length: int | None = None) -> Curves:
-    """Curves of what a trainer logged, `trainer.state.log_history`; without steps if that holds no LEASH curves.
+    """Curves from a trainer's `trainer.state.log_history`; without steps if it holds no LEASH curves.
 
     Args:
         log_history (`Sequence[Mapping[str, Any]]`):

@@ -1,4 +1,4 @@
-"""How lines, bands, axes and legends look in all figures."""
+"""Draws the lines, bands, axes and legends of all figures in one style."""
 
 import math
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ LEGEND_WIDTH = 160  # characters of labels that fit beside each other above a fi
 # After Paul Tol's vibrant scheme, in tones that contrast 3 : 1 and more with the cards of a light and of a dark page;
 # black is left to what changes with the background.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00")
-NEUTRAL = "#808080"  # of intervals, grids and lines to labels
+NEUTRAL = "#808080"  # for intervals, grids and lines to labels
 DASHES = ("-", "--", ":", "-.")
 LINES_PER_DASH = 3
 
 
 class Estimate(Protocol):
-    """A number and the ends of its interval, which are NaN where there is none."""
+    """A number and the ends of its interval, which are NaN if there is none."""
 
     @property
     def value(self) -> float: ...
@@ -69,7 +69,7 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def draw_line(axis: Axes, steps: np.ndarray, values: np.ndarray, label: str, **style: Any) -> None:
-    """A line that is broken where the log has a gap, so that no value is made up."""
+    """A line with a break at each gap of the log, so that no value is invented."""
     gap = np.diff(steps) > 5 * np.median(np.diff(steps)) if len(steps) > 1 else np.array([], dtype=bool)
     breaks = np.flatnonzero(gap) + 1
     x, y = np.insert(steps.astype(float), breaks, np.nan), np.insert(values, breaks, np.nan)
@@ -78,7 +78,7 @@ def draw_line(axis: Axes, steps: np.ndarray, values: np.ndarray, label: str, **s
 
 
 def label_steps(axis: Axes, label: str, steps: Sequence[float] = ()) -> None:
-    """Names an axis of steps, which are whole numbers however few there are; a single step is the only tick."""
+    """Names an axis of steps, with whole numbers as ticks however few there are; a single step is the only tick."""
     axis.set_xlabel(label)
     if len(steps) == 1:
         axis.set_xticks(steps)
@@ -87,23 +87,23 @@ def label_steps(axis: Axes, label: str, steps: Sequence[float] = ()) -> None:
 
 
 def leave_room(axis: Axes) -> None:
-    """Begins an axis at zero, or below its lowest value where that is negative, and ends it above its highest."""
+    """Begins an axis at zero, or below its lowest value if that is negative, and ends it above its highest."""
     low, high = min(axis.dataLim.y0, 0.0), max(axis.dataLim.y1, 0.0)
     room = HEADROOM * (high - low) or 1.0
     axis.set_ylim(low - room if low < 0 else 0.0, high + room)
 
 
 def say_not_logged(axis: Axes) -> None:
-    """A word in the middle of a panel that has nothing to show."""
+    """Writes "not logged" into the middle of an empty panel."""
     axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
 
 def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
-    """Legend of one panel's lines above the whole figure, where it covers nothing; none for a single line.
+    """Legend of one panel's lines above the figure, where it covers nothing; none for a single line.
 
     Args:
         figure (`Figure`), axis (`Axes`):
-            Where it goes, and whose first lines it names.
+            Figure of the legend, and the panel whose first lines it names.
         num_labels (`int`):
             Number of lines.
     """
@@ -117,12 +117,12 @@ def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
 
 
 def common_target(targets: Sequence[float | None]) -> float | None:
-    """The target in tokens that all runs with one share; `None` if there is none."""
+    """The target in tokens if all runs with a target have the same one, else `None`."""
     known = {target for target in targets if target is not None}
     return known.pop() if len(known) == 1 else None
 
 
 def show_text_as_it_is(figure: Figure) -> None:
-    """Sees to it that dollar signs in labels, which users choose, start no formula; to be called before drawing."""
+    """Makes dollar signs in labels, which users choose, plain text instead of formulas; call it before drawing."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)

@@ -1,4 +1,4 @@
-"""Figures of evaluated runs: accuracy within token budgets, and behaviour over training."""
+"""Draws the figures of evaluated runs: accuracy within token budgets, and behaviour over training."""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ SLANT_FROM = 24  # characters of all labels of an axis, from which they would to
 
 
 def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], width: float = 7.0) -> Figure:
-    """Share of completions that are right and fit a token budget, with 95 % intervals, one line per run.
+    """Share of completions that are correct and fit a token budget, with 95 % intervals, one line per run.
 
     Args:
         curves (`Mapping[str, Mapping[int, Estimate]]`):
@@ -56,7 +56,7 @@ def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], width: float = 7
 
 
 def _apart(budgets: set[int]) -> list[int]:
-    """Budgets whose ticks do not touch: powers of two, and limits that are far enough from all of these."""
+    """Budgets whose ticks do not touch: powers of two, and limits far enough from all of these."""
     powers = {budget for budget in budgets if budget.bit_count() == 1}
     return sorted(powers | {b for b in budgets if all(max(b, p) / min(b, p) > NEXT_TICK for p in powers)})
 
@@ -73,7 +73,7 @@ def _look(index: int) -> dict[str, Any]:
 def _draw_with_band(
     axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
 ) -> None:
-    """A line with its intervals: a band with edges, or one bar where there is one point."""
+    """A line with its intervals: a band with edges, or one bar for a single point."""
     axis.plot(x, [point.value for point in estimates], markersize=5, label=label, **look)
     low, high = [point.low for point in estimates], [point.high for point in estimates]
     if len(x) > 1:
@@ -85,7 +85,7 @@ def _draw_with_band(
 def _draw_apart(
     axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
 ) -> None:
-    """Markers with intervals, which nothing joins."""
+    """Markers with intervals, without a line between them."""
     axis.plot(x, [point.value for point in estimates], markersize=6, label=label, **{**look, "linestyle": "None"})
     axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=look["color"])
 
@@ -105,8 +105,7 @@ def behavior_figure(
         labels (`Sequence[str]` of length C):
             Names of the checkpoints, in order.
         steps (`Sequence[int]` of length C, *optional*):
-            Their training steps, over which lines are drawn; without them they stand side by side by their names, and
-            nothing joins them.
+            Their training steps, as the axis of lines; without steps, named markers stand side by side without lines.
         tokens (`Sequence[Estimate]` of length C):
             Mean lengths of a response in tokens.
         groups (`Mapping[str, Sequence[Estimate]]`):

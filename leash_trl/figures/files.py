@@ -1,4 +1,4 @@
-"""Figures as files and as parts of a page: the same figure gives the same bytes."""
+"""Writes figures as files and as parts of an HTML page; the same figure gives the same bytes."""
 
 import html
 import io
@@ -12,10 +12,10 @@ from leash_trl.figures.drawing import show_text_as_it_is
 from leash_trl.files import write_whole
 
 
-# what each format would write of the clock otherwise
+# without these, each format would write the time
 METADATA = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
-# an SVG file brings its own paper and ink, so that it can be read on any page; what knows no CSS shows it as light
+# an SVG file sets its own background and ink, so that it is readable on any page; without CSS it is light
 DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
 svg { fill: #e6edf3 }
 [style*="fill: #000000"] { fill: #e6edf3 !important }
@@ -26,7 +26,7 @@ svg { fill: #e6edf3 }
 
 
 def check_format(path: str | Path) -> str:
-    """The image format that a file's ending names.
+    """The image format of a file's ending.
 
     Raises:
         `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
@@ -38,7 +38,7 @@ def check_format(path: str | Path) -> str:
 
 
 def write_figure(figure: Figure, path: str | Path) -> None:
-    """Writes a figure as the image that the file's ending names; an SVG is dark where the reader's screen is.
+    """Writes a figure in the format of the file's ending; an SVG is dark on a dark screen.
 
     Raises:
         `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
@@ -52,7 +52,7 @@ def write_figure(figure: Figure, path: str | Path) -> None:
 
 
 def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
-    # every drawing would move the panels by a rounding error: one lays them out, and later ones keep that
+    # each drawing would move the panels by a rounding error: the first one fixes the layout for later ones
     show_text_as_it_is(figure)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -67,8 +67,8 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an `<svg>` element for a page.
 
-    What is black in the figure takes the colour of the page's text, what is white that of the CSS variable `--card`,
-    and the background is clear, so that the figure can be read on light and on dark pages.
+    Black becomes the colour of the page's text, white the colour of the CSS variable `--card`, and the background is
+    clear, so that the figure is readable on light and on dark pages.
 
     Args:
         figure (`Figure`):

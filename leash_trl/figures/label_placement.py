@@ -1,4 +1,4 @@
-"""Where labels go beside crowded points: in columns, each right of the points that it names. Pixels, `y` upwards."""
+"""Places labels beside crowded points: in columns, each right of the points that it names. Pixels, `y` upwards."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ def label_columns(edges: np.ndarray, widths: Sequence[float], gap: float) -> np.
 
     Args:
         edges (`np.ndarray` of shape `(N, 2)`):
-            Left and right end of what is drawn of each point.
+            Left and right end of each point's drawing.
         widths (`Sequence[float]` of length N):
             Widths of the labels.
         gap (`float`):
-            Between a column and what lies left and right of it.
+            Distance between a column and the drawings left and right of it.
 
     Returns:
         `np.ndarray` of shape `(N,)`: Labels with the same value make a column.
@@ -35,9 +35,9 @@ def label_columns(edges: np.ndarray, widths: Sequence[float], gap: float) -> np.
 
 
 def spread_out(heights: Sequence[float], distance: float, low: float, high: float) -> np.ndarray:
-    """Heights of labels of one column, in their order and as near to the wanted ones as keeps them apart.
+    """Heights of the labels of one column: in their order, apart, and as near to the wanted heights as possible.
 
-    Neighbours that would touch become a block around the mean of what they want: least squares.
+    Neighbours that would touch become a block around the mean of their wanted heights: least squares.
 
     Args:
         heights (`Sequence[float]` of length N):

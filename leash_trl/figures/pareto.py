@@ -1,4 +1,4 @@
-"""Accuracy over tokens: the trade-off that length control makes."""
+"""Draws accuracy over tokens, the trade-off of length control, with intervals and labels."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -42,7 +42,7 @@ class TradeOff:
         name (`str`):
             Its label; those that begin with "LEASH" are marked.
         accuracy (`Estimate`):
-            Share of right completions in [0, 1].
+            Share of correct completions in [0, 1].
         tokens (`Estimate`):
             Mean length of a completion in tokens.
         target_length (`float`, *optional*):
@@ -83,15 +83,15 @@ def pareto_figure(
 ) -> Figure:
     """Accuracy over mean tokens: one marker per row with both intervals, the base and the target.
 
-    Of many intervals the longest end at the frame.
+    If there are many intervals, the longest end at the frame.
 
     Args:
         rows (`Sequence[TradeOff]`):
-            Methods or runs to draw; the target is a dotted line where all that have one agree.
+            Methods or runs to draw; the target is a dotted line if all that have one agree.
         base (`TradeOff`):
             The base model, or the run that the others are compared with.
         intervals_over (`str`, *optional*, defaults to `"seeds"`):
-            What the intervals are over.
+            The sample of the intervals, for the axis labels.
         width (`float`, *optional*, defaults to `10.0`):
             Width in inches.
 
@@ -142,7 +142,7 @@ def _limits(
     scale: Callable[[Any], Any] = np.asarray,
     above: float = -math.inf,
 ) -> np.ndarray:
-    """Ends of an axis: all values lie inside, and of five intervals or more the longest quarter may reach out."""
+    """Ends of an axis: all values lie inside; of five or more intervals, the longest quarter may extend beyond."""
     values = [*(estimate.value for estimate in estimates), *others]
     lows = [estimate.low for estimate in estimates if estimate.low > above] or values
     highs = [estimate.high for estimate in estimates if not math.isnan(estimate.high)] or values

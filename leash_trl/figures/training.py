@@ -1,4 +1,4 @@
-"""The paper's two figures of training: dynamics of the penalty, and tokens and accuracy over steps."""
+"""Draws the paper's two figures of training: dynamics of the penalty, and tokens and accuracy over steps."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ PANELS = {
     "mean_length": "Mean length (tokens)",
 }
 SMOOTHING = 10  # batches in a running mean
-BATCHES = "_batches"  # label of what is drawn faint behind the mean; legends leave out what begins like that
+BATCHES = "_batches"  # label of the faint lines behind the mean; legends leave out labels with an underscore in front
 SOURCES = {"eval_": "evaluation", "": "training batches"}
 
 
@@ -83,8 +83,8 @@ def _draw_target(axis: Axes, runs: Sequence[Curves]) -> None:
 def training_figure(runs: Sequence[Curves], columns: int = 2) -> Figure:
     """The paper's main training figure: mean tokens per response and accuracy over steps, one line per run.
 
-    Drawn from evaluations where all runs logged them, else from training batches: each batch faint, with the running
-    mean over ten of them. Where some runs have only the one and some only the other, the legend says which is which.
+    The lines are evaluations if all runs logged them, else training batches: each batch faint, with the running mean
+    over ten of them. If some runs only have the one and some only the other, the legend says which is which.
 
     Source: figure "main-train" of [LEASH](https://huggingface.co/papers/2512.21540).
 

@@ -11,6 +11,6 @@ RECORD = CHECKPOINT / "record.json"
 
 
 def base_record() -> dict[str, Any]:
-    """What the base model does on held-out problems, as `leash gym record` measured it."""
+    """The base model's accuracy and lengths on held-out problems, as `leash gym record` measured them."""
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return record

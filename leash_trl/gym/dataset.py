@@ -1,4 +1,4 @@
-"""Gym problems as data sets in TRL's form."""
+"""Data sets of gym problems in TRL's form."""
 
 from datasets import Dataset, DatasetDict
 
@@ -14,7 +14,7 @@ def _row(problem: Problem) -> dict:
 
 
 def gym_problems(split: Split, size: int, seed: int = 0) -> Dataset:
-    """`size` different problems of one split. Levels are drawn alike, so in a large set level 1 runs out first.
+    """`size` different problems of one split. All levels are equally likely, so in a large set level 1 runs out first.
 
     Returns:
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).

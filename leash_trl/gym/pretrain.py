@@ -1,6 +1,6 @@
-"""Builds the gym's base model from nothing: a tiny decoder taught on over-thinking traces.
+"""Builds the gym's base model from nothing: a tiny decoder trained on over-thinking traces.
 
-The first stage teaches the arithmetic on concise traces, the second the over-thinking. `leash gym build` runs both.
+The first stage teaches arithmetic on concise traces, the second teaches over-thinking. `leash gym build` runs both.
 """
 
 import random
@@ -33,7 +33,7 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
         hidden_size=96,
         intermediate_size=256,
         num_hidden_layers=2,
-        num_attention_heads=3,  # 32 per head: the smallest head that vLLM's attention kernels take
+        num_attention_heads=3,  # 32 per head: the smallest head that vLLM's attention kernels accept
         num_key_value_heads=3,
         max_position_embeddings=MAX_POSITIONS,
         tie_word_embeddings=True,
@@ -66,7 +66,7 @@ class TraceDataset(Dataset):
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of pretraining: which traces, how many optimizer steps of how many traces, peak learning rate."""
+    """One stage of pretraining: kind of traces, number of optimizer steps, traces per step, peak learning rate."""
 
     name: str
     style: TraceStyle
@@ -112,7 +112,7 @@ def _train_stage(
 
 
 def build_checkpoint(output_dir: str, work_dir: str, seed: int = 0) -> None:
-    """Trains the base model and saves it with its tokenizer, continuing where an earlier call was stopped.
+    """Trains the base model and saves it with its tokenizer; continues where an earlier call stopped.
 
     Args:
         output_dir (`str`):

@@ -1,4 +1,4 @@
-"""What the gym's base model does on held-out problems, as stored beside it."""
+"""Measures the gym's models on held-out problems; the base model's result is stored beside it."""
 
 import json
 from dataclasses import asdict
@@ -15,8 +15,8 @@ from leash_trl.length_control.targets import with_suffix
 MAX_NEW_TOKENS = 256
 NUM_PROBLEMS = SIZES["test"]
 NUM_SAMPLES = 4
-BASE_SAMPLES = 16  # the base is measured once, and all runs are compared with it
-BATCH_SIZE = 512  # a model this small is limited by the number of calls
+BASE_SAMPLES = 16  # the base is measured once, and all runs compare with it
+BATCH_SIZE = 512  # the number of calls limits the speed of a model this small
 
 
 def measure(
@@ -26,7 +26,7 @@ def measure(
 
     Args:
         path (`str`, *optional*):
-            Checkpoint folder, defaults to the base model's.
+            Checkpoint folder; defaults to that of the base model.
         seed (`int`, *optional*, defaults to `0`):
             Seed of the sampling.
         prompt_suffix (`str`, *optional*):

@@ -1,7 +1,7 @@
 """The gym's task: running sums, and solution traces that over-think the way real reasoning models do.
 
-A trace works the sum once, then rechecks it a random number of times, now and then repairing a slip of the first pass.
-Only text is made here; the tokenizer and the model live beside this file.
+A trace computes the sum once, then rechecks it a random number of times, and now and then repairs a slip of the first
+pass. This file only makes text; the tokenizer and the model are beside it.
 """
 
 import random
@@ -17,7 +17,7 @@ MAX_FIRST_TERM = 20
 MAX_NUMBER = MAX_FIRST_TERM + 9 * (MAX_TERMS - 1) + 10  # a slip may add ten to the largest total
 HELD_OUT_SHARE = 8  # one problem in eight is a test problem
 
-# The number of the pass is written down, because a model this small cannot count its passes otherwise.
+# Traces number their passes, because a model this small cannot count them otherwise.
 ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
 OPENERS = ("Wait, recheck. ", "Wait, double-check. ", "Hmm, check again. ", "Wait, verify again. ", "Hmm, rethink. ")
 CONFIRMATIONS = ("Thus it is still {}. ", "Yes, it is {} again. ", "So overall it is {}. ")
@@ -30,7 +30,7 @@ Split = Literal["train", "test"]
 
 @dataclass(frozen=True)
 class Problem:
-    """A running sum such as `7 + 5 - 3`, its level being the number of additions and subtractions.
+    """A running sum such as `7 + 5 - 3`; its level is the number of additions and subtractions.
 
     Args:
         terms (`tuple[int, ...]`):
@@ -54,7 +54,7 @@ class Problem:
 
     @property
     def split(self) -> Split:
-        """`"test"` for the held-out eighth, decided by a hash of the question, so that it is the same everywhere."""
+        """`"test"` for the held-out eighth; a hash of the question decides, so it is the same everywhere."""
         return "test" if zlib.crc32(self.question.encode()) % HELD_OUT_SHARE == 0 else "train"
 
 
@@ -66,7 +66,7 @@ class TraceStyle:
         recheck_weights (`tuple[float, ...]`):
             Relative frequency of 0, 1, 2, ... rechecks. Few traces have none, but a policy must find them by sampling.
         slip_rate (`float`):
-            Probability, per trace, that one step of the first pass comes out wrong.
+            Probability, per trace, that one step of the first pass is wrong.
         recompute_rate (`float`):
             Probability, per recheck, that it recomputes all steps, which repairs any slip; otherwise it only says that
             all looks right.
@@ -130,11 +130,11 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random) -> str:
     r"""A worked solution, from the first word after `<think>` to the closing brace of `\boxed{}`.
 
-    The first pass may hold one slip. Rechecks follow, some of which recompute and so repair it; the boxed answer is
-    wrong when none did.
+    The first pass may hold one slip. Rechecks follow; those that recompute repair it. If none does, the boxed answer
+    is wrong.
 
     Returns:
-        `str`: The trace. Its rethink, summary and plan words are those that the LEASH paper counts.
+        `str`: The trace. The LEASH paper counts its rethink, summary and plan words.
     """
     slip_step, slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (None, 0)
     working, total = _working(problem, 0, slip_step, slip)

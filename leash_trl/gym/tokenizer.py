@@ -1,6 +1,6 @@
-"""The gym's tokenizer: one token per word, number or sign, exact both ways, and unchanged by save and reload.
+"""The gym's tokenizer: one token per word, number or sign; decoding restores the text exactly.
 
-Words carry the space that follows them, so numbers are the same token wherever they stand.
+Words include the space that follows them, so a number is the same token wherever it stands.
 """
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers

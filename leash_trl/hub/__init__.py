@@ -1,1 +1,1 @@
-"""What goes with a model to the Hub and back: recipe, model card, commits, downloads; and the merging of adapters."""
+"""Everything about the Hub: recipe and model card, commits, downloads of checkpoints; also the merging of adapters."""

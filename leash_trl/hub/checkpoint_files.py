@@ -1,4 +1,4 @@
-"""Which files of a run go to the Hub, and where in the repository they go."""
+"""Chooses which files of a run go to the Hub, and their paths in the repository."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -29,7 +29,7 @@ TRAINING_STATE = (
 )
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
 EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
-# beside the evaluation's results, a push of a model deletes these where it does not bring them
+# a push of a model deletes these, and the evaluation's results, unless it brings new ones
 MODEL_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_config.json")
 EVENTS_FOLDER = "runs"  # transformers puts TensorBoard's event files here, and the Hub shows them from here
 LAST_CHECKPOINT = "last-checkpoint"
@@ -48,7 +48,7 @@ def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
 
 
 def run_files(folder: Path, checkpoints: str = "none") -> dict[str, Path]:
-    """What `leash push` sends of a run: its model and, where asked, its complete checkpoints.
+    """The files of a run that `leash push` sends: its model and, on request, its complete checkpoints.
 
     Args:
         folder (`Path`):
@@ -60,7 +60,7 @@ def run_files(folder: Path, checkpoints: str = "none") -> dict[str, Path]:
         `dict[str, Path]`: Local files by path in the repository.
 
     Raises:
-        `ValueError`: If a checkpoint is asked for and there is none.
+        `ValueError`: If checkpoints are requested and there are none.
     """
     files = model_files(folder)
     if checkpoints == "none":
@@ -74,7 +74,7 @@ def run_files(folder: Path, checkpoints: str = "none") -> dict[str, Path]:
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
-    """Files of a repository that a push deletes: those of the model or the checkpoint that it replaces.
+    """Files that a push deletes in a repository: those of the model or the checkpoint that it replaces.
 
     Args:
         in_repo (`Iterable[str]`):

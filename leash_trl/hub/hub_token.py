@@ -1,4 +1,4 @@
-"""The user's Hub token: kept out of files, logs and error messages."""
+"""Keeps the user's Hub token out of files, logs and error messages."""
 
 import re
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 
 TOKEN_PATTERN = re.compile(r"hf_[A-Za-z0-9]{16,}")
 PLACEHOLDER = "<HUB_TOKEN>"
-LOOKED_INTO_BYTES = 5 * 2**20  # a token hides in small files; weights are not searched
+LOOKED_INTO_BYTES = 5 * 2**20  # only small files are searched for a token, not weights
 
 
 class HubToken(str):
-    """A token that is itself in memory, `None` in a pickle, and a placeholder in a `repr`.
+    """A token that stays itself in memory, but is `None` in a pickle and a placeholder in a `repr`.
 
     `training_args.bin`, which transformers writes beside every model, is a pickle of the training arguments.
 
@@ -36,7 +36,7 @@ class HubToken(str):
 
 
 def without_token(text: str, token: str | None = None) -> str:
-    """The text with the token, and with everything that looks like one, replaced.
+    """The text with the token, and everything that looks like one, replaced.
 
     HTTP libraries quote a malformed header, `Authorization` included, in their errors.
 
@@ -50,7 +50,7 @@ def without_token(text: str, token: str | None = None) -> str:
 
 
 def tokens_in(mapping: Any) -> list[str]:
-    """Keys of a mapping whose values hold a Hub token; a text counts as one value, `None` as none.
+    """Keys of a mapping whose values hold a Hub token; a text counts as one value, `None` as no values.
 
     Example:
         >>> tokens_in({"token": "hf_" + "x" * 20, "revision": "main"})
@@ -67,7 +67,7 @@ def check_no_token(files: dict[str, Path | bytes], token: str | None) -> None:
         files (`dict[str, Path | bytes]`):
             Content, or the local file, by path in the repository.
         token (`str`, *optional*):
-            The token that is going to push them.
+            The token for the push.
     """
     if not token or not token.strip():
         return

@@ -1,4 +1,4 @@
-"""An adapter (LoRA, QLoRA, DoRA) merged into its base model: a complete model folder that loads without PEFT."""
+"""Merges an adapter (LoRA, QLoRA, DoRA) into its base model, and writes a model folder that loads without PEFT."""
 
 import os
 import re
@@ -37,7 +37,7 @@ FIELD_START = re.compile(r"^(?=[^\s-])", re.MULTILINE)  # continuation lines are
 
 
 def check_output(output_dir: Path) -> None:
-    """Raises `ValueError` where a model must not be written: over a file, or into a folder that holds something."""
+    """Raises `ValueError` if a model must not go there: the path is a file, or a folder that is not empty."""
     if output_dir.exists() and not output_dir.is_dir():
         raise ValueError(f"--output_dir {output_dir} is a file, but must be a folder that is new or empty")
     if output_dir.is_dir() and any(output_dir.iterdir()):
@@ -47,8 +47,8 @@ def check_output(output_dir: Path) -> None:
 def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
     r"""Base model of an adapter with the adapter merged into its weights, on the CPU.
 
-    `W + scaling * B A` for every adapted matrix, added in the type of the weights. The base model is loaded as it is
-    stored, also if training had quantised it (QLoRA).
+    Every adapted matrix becomes `W + scaling * B A`, added in the type of the weights. The base model is loaded as it
+    is stored, even if training quantised it (QLoRA).
 
     Args:
         folder (`Path`):
@@ -90,13 +90,13 @@ def _base(folder: Path) -> tuple[str, str | None]:
 
 
 def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
-    """Writes a merged model, and beside it what its run's folder holds beside the adapter.
+    """Writes a merged model with the other files of its run's folder.
 
-    Tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json` are copied; if
-    there is no tokenizer, the base model's is taken. `leash_recipe.yaml` loses the fields that make an adapter or
-    quantise the base, so that resuming with it trains the merged weights; `model_name_or_path` stays the base model's,
-    which has the same architecture, and is the reference of a KL penalty as before. All is written into
-    `<output_dir>.partial` first and renamed at the end, so a folder named `output_dir` is always complete.
+    It copies tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json`; if there
+    is no tokenizer, it takes the base model's. `leash_recipe.yaml` loses the fields that make an adapter or quantise
+    the base, so that resuming with it trains the merged weights; `model_name_or_path` still names the base model,
+    which has the same architecture and stays the reference of a KL penalty. All files go into `<output_dir>.partial`
+    first, which is renamed at the end, so a folder named `output_dir` is always complete.
 
     Args:
         model (`PreTrainedModel`):
@@ -107,7 +107,7 @@ def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
             New or empty folder.
 
     Raises:
-        `ValueError`: If `output_dir` is neither.
+        `ValueError`: If `output_dir` is neither new nor empty.
     """
     check_output(output_dir)
     output_dir = output_dir.resolve()

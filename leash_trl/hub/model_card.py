@@ -1,4 +1,4 @@
-"""The model card of a run: what made the model, how training went, how it scores, and how to train on."""
+"""Writes the model card of a run: what made the model, how training went, how it scores, how to continue training."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Bia
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation adds to a model's repository.
+    """The part of a model's repository that an evaluation adds.
 
     Args:
         table (`str`):
@@ -52,15 +52,15 @@ def write_model_card(
     evaluation: Evaluation | None = None,
     tags: Sequence[str] = (),
 ) -> None:
-    """Writes the card into a folder; of a card that a tool has written there, metadata and links to trackers are kept.
+    """Writes the card into a folder. It keeps metadata and links to trackers of a card that a tool wrote there.
 
-    A card that somebody wrote by hand is left alone, with a warning.
+    A card that somebody wrote by hand stays, with a warning.
 
     Args:
         folder (`str` or `Path`):
             The model's folder. If `training_curves.png` lies in it, the card shows it.
         record (`RunRecord`):
-            What is known of the run.
+            The facts about the run.
         name (`str`):
             Title.
         repo_id (`str`, *optional*):
@@ -127,13 +127,13 @@ def _datasets(recipe: Mapping[str, Any]) -> list[str]:
 
 
 def _hub_id(name: Any) -> str | None:
-    """What can be linked to: `owner/name`, unless there is such a folder here."""
+    """A name to link to: `owner/name`, unless it is a folder here."""
     is_id = isinstance(name, str) and re.fullmatch(r"[\w.-]+/[\w.-]+", name) is not None
     return name if is_id and not Path(name).exists() else None
 
 
 def _question(recipe: Mapping[str, Any]) -> str:
-    """A question as the model was asked in training."""
+    """A question in the form of the training prompts."""
     from leash_trl.data.prompts import BOXED_SUFFIX
 
     if recipe.get("dataset_name") == "gym":
@@ -177,13 +177,13 @@ def _template() -> jinja2.Template:
 
 
 def write_curves(folder: str | Path, record: RunRecord, name: str) -> None:
-    """Draws the training curves into a folder as `training_curves.png`; nothing if none were logged.
+    """Draws the training curves into a folder as `training_curves.png`, if any were logged.
 
     Args:
         folder (`str` or `Path`):
             The model's folder.
         record (`RunRecord`):
-            What is known of the run.
+            The facts about the run.
         name (`str`):
             Name of the run in the legend.
     """

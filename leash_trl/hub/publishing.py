@@ -1,4 +1,4 @@
-"""What a trainer writes beside its checkpoints and sends to the Hub: recipe, model card, curves, commits."""
+"""`Publishing`: writes a training run's recipe, model card and curves, and pushes its checkpoints to the Hub."""
 
 import logging
 import shutil
@@ -29,8 +29,8 @@ class Publishing:
     """Recipe, model card and pushes of one training run; a trainer owns it and calls it on its main process.
 
     With `push_to_hub`, every save is one commit with the model, the state of length control, recipe, card and, by
-    `hub_strategy`, the checkpoint. A push that fails or is skipped because the one before it is still running does not
-    stop training; it is tried again with the next save and at the end, as `pushes.report` says.
+    `hub_strategy`, the checkpoint. A push that fails, or is skipped because the one before it still runs, does not
+    stop training. The next save and the end of training try it again; `pushes.report` lists the results.
 
     Args:
         args ([`~transformers.TrainingArguments`]):
@@ -40,10 +40,10 @@ class Publishing:
 
     Attributes:
         recipe (`dict[str, Any]`):
-            What `leash_recipe.yaml` will hold: by default the model and the fields of `args` that differ from their
+            The content of `leash_recipe.yaml`: by default the model and the fields of `args` that differ from their
             defaults; data and reward functions of a Python program are not known.
         pushes (`HubPushes`, *optional*):
-            The pushes of checkpoints, once there is one.
+            The pushes of checkpoints, after the first one.
     """
 
     def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):
@@ -73,13 +73,13 @@ class Publishing:
         repo_id: str | None = None,
         is_in_train: bool = False,
     ) -> None:
-        """Writes the model card into the run's folder, and draws the training curves where they are going to be read.
+        """Writes the model card into the run's folder; for a push and after training, also draws the curves.
 
-        That is for a push and after training. During training, a card that cannot be written is a warning.
+        During training, a failure to write the card is only a warning.
 
         Args:
             state (`Mapping[str, Any]`):
-                What `leash_state.json` holds.
+                The content of `leash_state.json`.
             log_history (`Sequence[Mapping[str, Any]]`):
                 Rows that the trainer logged.
             name (`str`, *optional*):
@@ -110,7 +110,7 @@ class Publishing:
         self.pushes.submit(f"step {step}", checkpoint, paths.get(HubStrategy(self._args.hub_strategy)))
 
     def finish(self) -> None:
-        """Waits for the push of a checkpoint, and tries once more those that were skipped or failed."""
+        """Waits for the running push, and tries once more those that were skipped or failed."""
         if self.pushes is not None:
             self.pushes.finish()
 
@@ -126,11 +126,11 @@ class Publishing:
 
         Args:
             repo_id (`str`), token (`str`, *optional*), revision (`str`, *optional*):
-                Where to; token and revision are those of the configuration by default.
+                Destination; token and revision default to those of the configuration.
             message (`str`, *optional*):
-                Of the commit.
+                Message of the commit.
             blocking (`bool`, *optional*, defaults to `True`):
-                Whether to wait for the push; a `Future` of it is returned otherwise.
+                Whether to wait for the push; otherwise the method returns a `Future`.
         """
         repository = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
         push = partial(self._push_model, repository, message or "End of training")
@@ -147,7 +147,7 @@ class Publishing:
 
 @contextmanager
 def write_access(args: TrainingArguments, token: str | None = None) -> Iterator[None]:
-    """Turns what the Hub raises into a `ValueError` that says what to do; `token` is one that `args` do not hold."""
+    """Turns the Hub's exceptions into a `ValueError` that says what to do; `token` is one that `args` do not hold."""
     try:
         yield
     except Exception as error:  # the Hub and the network have many ways to say no

@@ -1,4 +1,4 @@
-"""Pushes of checkpoints while training goes on: one at a time, tried again if they were skipped or failed."""
+"""Pushes checkpoints while training continues: one at a time, with another attempt if one was skipped or failed."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ SNAPSHOTS = "_hub_push"  # folder in the run's; names with an underscore in fron
 
 @dataclass(frozen=True)
 class Push:
-    """One checkpoint to push: its folder, and where all of it goes in the repository beside the model at the root."""
+    """One checkpoint to push: its folder, and where the complete checkpoint goes beside the model at the root."""
 
     number: int  # 1 for the first save
     name: str  # such as "step 50"
@@ -31,7 +31,7 @@ class Push:
 
 @dataclass
 class PushReport:
-    """The pushes of a run by their names: those that were made, and why others are not on the Hub."""
+    """The pushes of a run by name: those that succeeded, and why others are not on the Hub."""
 
     pushed: list[str] = field(default_factory=list)
     missing: dict[str, str] = field(default_factory=dict)
@@ -42,21 +42,21 @@ class PushReport:
 
 
 class HubPushes:
-    """Pushes checkpoints of a run, each in one commit, while training goes on.
+    """Pushes checkpoints of a run, each in one commit, while training continues.
 
-    One push runs at a time. A checkpoint that is saved meanwhile is skipped, unless `always`. What was skipped or has
-    failed waits until a newer one takes its place in the repository, and is tried with the next push and in `finish`.
-    The model at the root of the repository never goes back to an older one.
+    One push runs at a time. A checkpoint saved during a push is skipped, unless `always`. The next push and `finish`
+    try skipped and failed checkpoints again, unless a newer one has taken their place in the repository. The model at
+    the root of the repository never goes back to an older one.
 
-    All methods are for the thread that trains, which is also the one that deletes checkpoints (`save_total_limit`).
+    Only the training thread may call the methods; it also deletes checkpoints (`save_total_limit`).
 
     Args:
         repository (`HubRepository`):
-            Where to.
+            Destination.
         output_dir (`Path`):
             The run's folder.
         always (`bool`, *optional*, defaults to `False`):
-            Whether every save is to be a commit of its own, in a queue, and none is skipped or replaced.
+            Whether every save becomes its own commit, in a queue, so that none is skipped or replaced.
     """
 
     def __init__(self, repository: HubRepository, output_dir: Path, always: bool = False):
@@ -67,7 +67,7 @@ class HubPushes:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._running: Future | None = None  # the newest
         self._waiting: list[Push] = []
-        self._lock = threading.Lock()  # both threads write to what waits
+        self._lock = threading.Lock()  # both threads change the waiting pushes
         self._num_saves = 0
         self._number_at_root = 0
         shutil.rmtree(output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
@@ -87,12 +87,12 @@ class HubPushes:
             self.report.missing[name] = "skipped, for the push before it was still running"
 
     def wait(self) -> None:
-        """Returns when no push is running any more."""
+        """Waits until no push is running."""
         if self._running is not None:
             self._running.result()
 
     def finish(self, has_newer_model: bool = False) -> None:
-        """Waits for the running pushes, and tries once more what waits; what the Hub still does not take is reported.
+        """Waits for the running pushes, tries the waiting ones once more, and reports those that still fail.
 
         Args:
             has_newer_model (`bool`, *optional*, defaults to `False`):
@@ -108,7 +108,7 @@ class HubPushes:
             logger.error("not on the Hub: %s. What is left of it is in %s; try again with %s", names, folder, remedy)
 
     def _taken(self) -> list[tuple[Push, Path]]:
-        """All that waits, each with a snapshot of its checkpoint."""
+        """All waiting pushes, each with a snapshot of its checkpoint."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         taken = []
@@ -125,7 +125,7 @@ class HubPushes:
         return taken
 
     def _push_all(self, taken: Sequence[tuple[Push, Path]], waits: Sequence[float]) -> None:
-        """Pushes one after the other. Where the Hub is away, those after the first are not tried."""
+        """Pushes one after the other. If the Hub does not answer, those after the first are not tried."""
         away: Exception | None = None
         for push, snapshot in taken:
             try:
@@ -160,10 +160,10 @@ class HubPushes:
 
 
 def _take_snapshot(checkpoint: Path, run: Path, snapshot: Path) -> None:
-    """Copies a checkpoint, and the run's event files, to where nothing deletes or changes them while they are pushed.
+    """Makes a snapshot of a checkpoint and the run's event files, which nothing deletes or changes during the push.
 
-    The checkpoint's files become hard links, which take no room, or copies where the file system has none. Event files
-    are copied, for they grow.
+    The checkpoint's files become hard links, which take no space, or copies if the file system has no links. Event
+    files are copied, because they grow.
     """
     shutil.rmtree(snapshot, ignore_errors=True)
     shutil.copytree(checkpoint, snapshot, copy_function=_link)

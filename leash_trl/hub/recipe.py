@@ -1,4 +1,4 @@
-"""The recipe beside every model: the configuration that trained it, as `leash train --config` reads it."""
+"""Writes the recipe beside every model: the configuration that trained it, in the form of `leash train --config`."""
 
 import importlib.metadata
 import numbers
@@ -16,8 +16,7 @@ from leash_trl.hub.hub_token import without_token
 
 
 RECIPE_FILE = "leash_recipe.yaml"
-# secrets, this machine's environment and folders, the checkpoint that one start of a run resumed from, and the
-# repository that it pushed to
+# secrets, this machine's environment and folders, the checkpoint of a resume, and the repository of the pushes
 NOT_THE_RUN = frozenset(
     {
         "config",
@@ -70,7 +69,7 @@ def _default(field: Any) -> Any:
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a recipe repeats the run elsewhere, as plain values that YAML gives back; the rest is left out.
+    """The values of a recipe that repeat the run elsewhere, in types that YAML restores; the rest is left out.
 
     Example:
         >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "generation_kwargs": {(1, 2): 3}})
@@ -81,7 +80,7 @@ def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as YAML's own types, where it is one of them under another name, as NumPy's numbers are."""
+    """The value in YAML's own types, if it is such a type in another class, as NumPy's numbers are."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, numbers.Integral):
@@ -104,19 +103,19 @@ def _is_yaml(value: Any) -> bool:
 
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
-    """A recipe as YAML, of which only what is [`portable`]; empty without any."""
+    """The [`portable`] part of a recipe as YAML; empty if there is none."""
     kept = portable(recipe)
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=119) if kept else ""
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes `leash_recipe.yaml` into a folder at once, below the versions of the packages that ran it.
+    """Writes `leash_recipe.yaml` into a folder atomically, with the versions of the packages that ran it at its head.
 
     Args:
         folder (`str` or `Path`):
             A model's folder.
         recipe (`Mapping[str, Any]`):
-            Values by field name; what is not [`portable`] is left out, and named if YAML cannot hold it.
+            Values by field name; only [`portable`] ones are written, and those that YAML cannot hold are named.
     """
     packages = [f"leash-trl {__version__}", *(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)]
     unwritten = recipe.keys() - portable(recipe).keys() - NOT_THE_RUN

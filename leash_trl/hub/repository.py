@@ -1,4 +1,4 @@
-"""A model repository on the Hub: commits to it, checkpoints from it, and further attempts where the Hub is busy."""
+"""A model repository on the Hub: commits files, downloads checkpoints, and tries again if the Hub is busy."""
 
 import logging
 import re
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Seconds before further attempts: few during training, more at its end. huggingface_hub itself repeats uploads of
-# files, but neither the commit nor the look-up of a revision.
+# files, but not the commit or the look-up of a revision.
 SOON = (1.0, 4.0)
 PATIENT = (1.0, 4.0, 15.0, 40.0)
 BUSY = frozenset({408, 409, 412, 425, 429})  # and all from 500 on; other statuses are refusals
@@ -37,7 +37,7 @@ HUB_URI = re.compile(r"hf://(?P<repo>[\w.-]+/[\w.-]+?)(?:@(?P<revision>refs/\w+/
 
 
 def will_pass(error: Exception) -> bool:
-    """Whether the same request may succeed later: the Hub has not refused it, and nothing local is missing.
+    """Whether the same request may succeed later: the Hub did not refuse it, and nothing local is missing.
 
     Example:
         >>> will_pass(TimeoutError()), will_pass(RuntimeError("of hf_xet")), will_pass(ValueError())
@@ -50,7 +50,7 @@ def will_pass(error: Exception) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it was raised from: of a failed upload, the Hub's client raises a RuntimeError."""
+    """The error and its causes: for a failed upload, the Hub's client raises a RuntimeError."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -58,10 +58,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def with_attempts(call: Callable[[], T], waits: Sequence[float]) -> T:
-    """What the call returns, after as many further attempts as there are waits, in seconds.
+    """The result of a call, with one further attempt after each of the waits, in seconds.
 
     Raises:
-        `Exception`: That of the last attempt, or the first one that will not pass.
+        `Exception`: That of the last attempt, or the first that no further attempt can pass.
     """
     for wait in waits:
         try:
@@ -75,13 +75,13 @@ def with_attempts(call: Callable[[], T], waits: Sequence[float]) -> T:
 
 
 def what_went_wrong(error: BaseException, token: str | None = None) -> str:
-    """An error and what it was raised from, the first line of each, and how to log in where that helps; no tokens.
+    """The first lines of an error and its causes, and how to log in if that helps, without tokens.
 
     Args:
         error (`BaseException`):
-            What talking to the Hub has raised.
+            An exception of a request to the Hub.
         token (`str`, *optional*):
-            The token in use; that of `HF_TOKEN` or `hf auth login` without it.
+            The token in use; by default that of `HF_TOKEN` or `hf auth login`.
     """
     lines, remedy = [], None
     for cause in _causes(error):
@@ -89,22 +89,22 @@ def what_went_wrong(error: BaseException, token: str | None = None) -> str:
         lines.append(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
         if isinstance(cause, LocalTokenNotFoundError):
             remedy = LOGIN
-        if isinstance(cause, HfHubHTTPError):  # what it was raised from says the same
+        if isinstance(cause, HfHubHTTPError):  # its own cause says the same
             remedy = REMEDIES.get(cause.response.status_code)
             break
     return without_token(" <- ".join(lines), token or get_token()) + (f"; {remedy}" if remedy else "")
 
 
 class HubRepository:
-    """A model repository that is written to.
+    """A model repository to write to.
 
     Args:
         repo_id (`str`):
             `owner/name`.
         token (`str`, *optional*):
-            Write token; that of `HF_TOKEN` or `hf auth login` without it.
+            Write token; by default that of `HF_TOKEN` or `hf auth login`.
         revision (`str`, *optional*):
-            Branch to commit to; the default branch without it.
+            Branch to commit to; by default the repository's default branch.
     """
 
     def __init__(self, repo_id: str, token: str | None = None, revision: str | None = None):
@@ -114,29 +114,29 @@ class HubRepository:
         self._api = HfApi(token=token)
 
     def create(self, private: bool | None = None) -> None:
-        """Makes the repository and its branch where they are missing; `private` is for a new repository."""
+        """Makes the repository and its branch if they are missing; `private` applies to a new repository."""
         self.repo_id = self._api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
         self.create_branch()
 
     def create_branch(self) -> None:
-        """Makes the branch to commit to where it is missing."""
+        """Makes the branch to commit to if it is missing."""
         if self.revision is not None:
             self._api.create_branch(self.repo_id, branch=self.revision, exist_ok=True)
 
     def commit(self, files: dict[str, Path | bytes], message: str) -> CommitInfo:
         """Pushes files in one commit: all of them appear on the Hub at once, or none.
 
-        The commit also deletes what they take the place of, see [`~leash_trl.hub.checkpoint_files.stale_files`].
-        `upload_folder` is not used, for it may split a folder into several commits.
+        The commit also deletes the files that they replace, see [`~leash_trl.hub.checkpoint_files.stale_files`].
+        `upload_folder` is not used, because it may split a folder into several commits.
 
         Args:
             files (`dict[str, Path | bytes]`):
-                Content, or the local file, by path in the repository. What the Hub has already is not sent again.
+                Content, or the local file, by path in the repository. Files that the Hub already has are not sent.
             message (`str`):
-                Of the commit.
+                Message of the commit.
 
         Returns:
-            `CommitInfo`: Of the commit, or of the newest one where nothing has changed.
+            `CommitInfo`: The commit, or the newest one if nothing has changed.
 
         Raises:
             `ValueError`: If a file holds the token.
@@ -150,10 +150,10 @@ class HubRepository:
 
 def pinned(checkpoint: str) -> str:
     """The place of a checkpoint on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, with its newest commit as
-    revision, so that all who download it get the same; a folder stays as it is.
+    revision, so that all processes download the same; a folder stays as it is.
 
     Raises:
-        `ValueError`: If it starts with `hf://` and is no such place, or the Hub does not tell its commit.
+        `ValueError`: If it starts with `hf://` and is no such place, or the Hub does not return its commit.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
@@ -174,9 +174,9 @@ def local_checkpoint(checkpoint: str) -> str:
     (`hub_strategy="checkpoint"`) holds all that resuming needs.
 
     Raises:
-        `ValueError`: If it starts with `hf://`, and is no such place, or nothing is there.
+        `ValueError`: If it starts with `hf://` and is no such place, or nothing is there.
     """
-    # a branch's name would fall back to an older download where the Hub does not answer
+    # a branch's name would fall back to an older download if the Hub does not answer
     place = HUB_URI.fullmatch(pinned(checkpoint))
     if place is None:
         return checkpoint

@@ -1,4 +1,4 @@
-"""What is known of a run, from its folder or its trainer: method, hyper-parameters, log. The model card shows it."""
+"""`RunRecord`: the facts about a run for its model card, read from its folder or its trainer."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ class RunRecord:
 
     Args:
         state (`Mapping[str, Any]`):
-            What `leash_state.json` holds.
+            The content of `leash_state.json`.
         log_history (`Sequence[Mapping[str, Any]]`):
             Rows that the trainer logged; empty if they are not known.
         recipe (`Mapping[str, Any]`):
-            What the run was started with, by field name; empty if it is not known.
+            The run's recipe by field name; empty if it is not known.
         is_adapter (`bool`, *optional*, defaults to `False`):
-            Whether the weights are an adapter of the base model's.
+            Whether the weights are an adapter of the base model.
     """
 
     state: Mapping[str, Any]
@@ -42,7 +42,7 @@ class RunRecord:
 
     @property
     def method(self) -> type[LengthControl] | None:
-        """The method; `None` where it is the user's own and cannot be imported from here."""
+        """The method; `None` if it is the user's own and cannot be imported from here."""
         try:
             return find_method(str(self.recipe.get("length_control", self.state["method"])))
         except ValueError:
@@ -50,7 +50,7 @@ class RunRecord:
 
     @property
     def hyper_parameters(self) -> dict[str, Any]:
-        """Those of the method: its defaults, and what the recipe says instead."""
+        """The method's hyper-parameters: its defaults, replaced by the recipe's values."""
         known = fields(self.method) if self.method is not None else ()
         defaults = {field.name: None if field.default is MISSING else field.default for field in known}
         kwargs = self.recipe.get("length_control_kwargs") or {}
@@ -63,7 +63,7 @@ class RunRecord:
         return [row[key] for row in self.log_history if row.get(key) is not None]
 
     def ends(self, key: str) -> tuple[int, float, float] | None:
-        """How many logged values were averaged, at most ten, and the means of the first and of the last so many.
+        """A count of logged values, at most ten, and the means of the first and of the last that many values.
 
         `None` if nothing was logged.
         """
@@ -82,7 +82,7 @@ def load_run_record(folder: str | Path) -> RunRecord:
     """
     folder = Path(folder)
     recipe_file = folder / RECIPE_FILE
-    # a run that was not finished has its log in its newest checkpoint
+    # an unfinished run has its log in its newest checkpoint
     log_folder = folder if read_trainer_state(folder) else next(whole_checkpoints(folder), folder)
     return RunRecord(
         state=read_state(folder),
@@ -93,7 +93,7 @@ def load_run_record(folder: str | Path) -> RunRecord:
 
 
 def check_model(folder: Path) -> None:
-    """Raises `ValueError` if a folder holds no model that `LeashGRPOTrainer` saved, with what to push instead."""
+    """Raises `ValueError` if a folder holds no model that `LeashGRPOTrainer` saved; it says what to push instead."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder")
     if any(path for pattern in WEIGHTS for path in folder.glob(pattern)) and (folder / STATE_FILE).is_file():
@@ -106,7 +106,7 @@ def check_model(folder: Path) -> None:
 
 
 def local_base_model(folder: Path) -> str | None:
-    """The base model of an adapter where it is a folder of this machine, which nobody else can load; else `None`."""
+    """The base model of an adapter if it is a folder on this machine, which nobody else can load; else `None`."""
     config_file = folder / ADAPTER_FILE
     if not config_file.is_file():
         return None

@@ -1,1 +1,1 @@
-"""Length control: rollouts in, shaped rewards out, and how the controller's state moves. Pure; no trainer in sight."""
+"""The length-control methods: each turns rollouts into shaped rewards and moves its own state. Pure, no trainer."""

@@ -17,20 +17,20 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class ADLP(LengthControl):
-    r"""A-DLP: correctness (0 or 1) less a price per token, for right and wrong answers alike.
+    r"""A-DLP: correctness (0 or 1) less a price per token, for correct and wrong answers alike.
 
     $$ r_i = c_i - \lambda_t L_i, \qquad
        \lambda_{t+1} = \max(0, \lambda_t + \eta \cdot (\text{acc}_t - \text{acc}_{\text{ref}})) $$
 
-    At the script's price a right answer of 1000 tokens is worth as much as an empty wrong one.
+    At the script's price a correct answer of 1000 tokens earns as much as an empty wrong one.
 
-    Use: where accuracy must stay at a reference, and length may fall as far as that allows.
+    Use: if accuracy must stay at a reference, and length may fall as far as that allows.
 
     Source: the [release](https://github.com/JinyanSu1/A-DLP) of
     [Thinking Fast and Right](https://huggingface.co/papers/2505.18298); defaults are those of `scripts/train.sh`.
 
-    Differs: the release moves the multiplier before the policy update, here it moves after it. Both shape a batch with
-    the multiplier from before it.
+    Differs: the release moves the multiplier before the policy update, this version after it. Both shape a batch with
+    the multiplier from before the batch.
 
     Args:
         lambda_init (`float`, *optional*, defaults to `0.001`):
@@ -58,12 +58,12 @@ class ADLP(LengthControl):
         return self.base_rewards(rollouts) - self.lam * rollouts.lengths.double()
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Counts right and scorable completions for the next step."""
+        """Counts correct and scorable completions for the next step."""
         self._correct += int(rollouts.is_correct.sum())
         self._scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
-        """Moves the multiplier by the accuracy since the last step; where nothing was scorable it stays."""
+        """Moves the multiplier by the accuracy since the last step; it stays if nothing was scorable."""
         if self._scorable == 0:
             return
         surplus = self._correct / self._scorable - self.accuracy_reference
@@ -78,11 +78,11 @@ class ADLP(LengthControl):
         return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the multiplier, and what awaits a step, as after a skipped policy update."""
+        """The multiplier, and the counts that wait for a step, as after a skipped policy update."""
         return {"lambda": self.lam, "correct": self._correct, "scorable": self._scorable}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state."""
+        """Restores a saved state."""
         self.lam = saved_multiplier(state, "lambda", 0.0, math.inf)
         counts = {"correct": 0, "scorable": 0, **state}
         self._scorable = saved_value(counts, "scorable", is_count, "a number of completions")

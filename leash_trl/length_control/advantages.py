@@ -1,4 +1,4 @@
-"""Shaped rewards to advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
+"""Turns shaped rewards into advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, a
 
 
 def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
-    """Standard deviation over the last axis of what is not NaN, over n - `correction`; 0 where that is too few."""
+    """Standard deviation over the last axis without NaN, divided by n - `correction`; 0 for too few values."""
     counts = (~torch.isnan(values)).sum(dim=-1, keepdim=True)
     means = values.nansum(dim=-1, keepdim=True) / counts.clamp(min=1)
     squares = ((values - means) ** 2).nansum(dim=-1, keepdim=True)
@@ -17,7 +17,7 @@ def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
 
 
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
-    r"""Values less their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
+    r"""Values minus their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
 
     $$ \frac{v_i - \bar v}{\sigma + \epsilon}, \qquad \bar v = \frac{\sum_i w_i v_i}{\sum_i w_i}, \quad
        \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
@@ -42,7 +42,7 @@ def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, e
 
 
 def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
-    """Whether each prompt moves the policy at all: its completions differ in reward, and one has an advantage.
+    """Whether each prompt moves the policy: its completions differ in reward, and at least one has an advantage.
 
     Args:
         shaped_rewards (`torch.Tensor` of shape `(N,)`):
@@ -53,8 +53,8 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
             G, completions per prompt.
 
     Returns:
-        `torch.Tensor` of shape `(P,)`: False where all scorable rewards are equal, fewer than two are scorable, or the
-        method's rule gives all of them advantage 0.
+        `torch.Tensor` of shape `(P,)`: False if all scorable rewards are equal, fewer than two are scorable, or the
+        method gives all of them advantage 0.
 
     Example:
         >>> rewards = torch.tensor([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
@@ -64,7 +64,7 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
     shaped_PG = shaped_rewards.view(-1, num_generations)
     spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
     largest_P = advantages.view(-1, num_generations).abs().amax(dim=1)
-    # equal rewards may have advantages a little off 0, from rounding over a tiny deviation
+    # advantages of equal rewards may be slightly off 0: rounding errors divided by a tiny deviation
     return (spread_P > 1e-12) & (largest_P > 1e-6)
 
 

@@ -14,22 +14,22 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class ALP(LengthControl):
-    r"""ALP: correctness (0 or 1) less a price per token in proportion to the prompt's solve rate, right or wrong.
+    r"""ALP: correctness (0 or 1) less a price per token in proportion to the prompt's solve rate, correct or wrong.
 
     $$ r_i = c_i - \beta \cdot L_i \cdot \max(p, 1/K) $$
 
-    $p$ is the share of correct answers among the $K$ of the prompt: one that is never solved pays as if one were.
-    The price is tiny, but where all answers of a prompt are right, dividing by the group's standard deviation brings
-    it to full strength, as long as rewards are float64 and the epsilon is far below 1e-4.
+    $p$ is the share of correct answers among the prompt's $K$; a prompt without any pays as if it had one. The price
+    is tiny, but if all answers of a prompt are correct, dividing by the group's standard deviation brings it to full
+    strength, as long as rewards are float64 and the epsilon is far below 1e-4.
 
-    Use: to leave tokens to hard prompts: easy ones pay most. Needs enough generations per prompt to know which are
+    Use: to leave tokens to hard prompts: easy ones pay most. It needs enough generations per prompt to know which are
     easy.
 
     Source: Eq. (2) of [Just Enough Thinking](https://huggingface.co/papers/2506.05256), read in secondary sources:
     there is no official code.
 
-    Differs: maybe; secondary sources leave open whether the price is per token or per share of a maximum length. Only
-    per token could 1e-7 be felt in float32.
+    Differs: maybe; secondary sources leave open whether the price is per token or per share of a maximum length. In
+    float32, 1e-7 has an effect only as a price per token.
 
     Args:
         beta (`float`, *optional*, defaults to `1e-07`):

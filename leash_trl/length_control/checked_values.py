@@ -1,4 +1,4 @@
-"""Hyper-parameters and saved values that make sense, or a `ValueError` that says which one does not."""
+"""Checks hyper-parameters and saved state of methods; a `ValueError` names the field and the bad value."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_count(value: Any) -> bool:
-    """Whether a value is a whole number from 0 on."""
+    """Whether a value is a whole number, 0 or more."""
     return type(value) is int and value >= 0
 
 
@@ -34,7 +34,7 @@ def check_choice(method: Any, name: str, *choices: str) -> None:
 
 
 def check_limit(method: Any, max_length: float) -> None:
-    """Raises `ValueError` where a method has no greatest length, in tokens, to measure by."""
+    """Raises `ValueError` if neither the method nor the run sets the greatest length, in tokens, that it needs."""
     if math.isinf(max_length):
         raise ValueError(
             f"max_completion_length is None, but length_control={method.name!r} measures by the generation limit; set "
@@ -43,7 +43,7 @@ def check_limit(method: Any, max_length: float) -> None:
 
 
 def check_multiplier(method: Any) -> None:
-    """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method make sense."""
+    """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method are valid."""
     for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
         if not is_number(value := getattr(method, name)):
             raise ValueError(f"{name} is {value!r}, but must be a finite number")
@@ -56,14 +56,14 @@ def check_multiplier(method: Any) -> None:
 
 
 def saved_value(state: dict[str, Any], name: str, is_valid: Callable[[Any], bool], needed: str) -> Any:
-    """The value of a saved state; raises `ValueError` if it is missing or damaged."""
+    """One value of a saved state; raises `ValueError` if it is missing or damaged."""
     if not is_valid(value := state.get(name)):
         raise ValueError(f"the saved state holds {name}={value!r}, which is not {needed}")
     return value
 
 
 def saved_multiplier(state: dict[str, Any], name: str, minimum: float, maximum: float) -> float:
-    """A multiplier of a saved state; raises `ValueError` if it is no finite number within the bounds."""
+    """The multiplier of a saved state; raises `ValueError` unless it is a finite number within the bounds."""
     lam = float(saved_value(state, name, is_number, "a finite number"))
     if not minimum <= lam <= maximum:
         raise ValueError(

@@ -19,15 +19,15 @@ class Cosine(LengthControl):
 
     $$ r_i = r_L + \tfrac{1}{2} (r_0 - r_L) \left(1 + \cos \frac{\pi L_i}{L_{\max}}\right) $$
 
-    Beyond $L_{\max}$ the reward stays at $r_L$, where open-r1 lets the wave come back up. A wrong answer earns more,
-    the longer it is, so that hard questions get more thought.
+    Beyond $L_{\max}$ the reward stays at $r_L$; open-r1 lets the wave rise again. The longer a wrong answer is, the
+    more it earns, so that hard questions get more thought.
 
-    Use: to keep long thinking alive on what is not solved yet; it steadies growth more than it shortens.
+    Use: to keep long thinking on questions that are not solved yet; it steadies growth more than it shortens.
 
     Source: section 4.2 of [Demystifying Long CoT](https://huggingface.co/papers/2502.03373). ms-swift has
     `correct_at_zero=1, correct_at_max=0.5, wrong_at_zero=-0.5, wrong_at_max=0, exceeded=None`.
 
-    Differs: the paper's penalty on repetition in wrong answers is left out, being no matter of length.
+    Differs: there is no penalty on repetition in wrong answers, as in the paper, since it does not concern length.
 
     Args:
         correct_at_zero, correct_at_max (`float`, *optional*, default to `2.0` and `1.0`):
@@ -57,7 +57,7 @@ class Cosine(LengthControl):
         check_range(self, "max_length", 1)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` where neither the method nor the run has a greatest length."""
+        """Raises `ValueError` if neither the method nor the run has a greatest length."""
         check_limit(self, self.max_length or max_completion_length)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:

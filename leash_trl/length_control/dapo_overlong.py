@@ -14,22 +14,22 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class DapoOverlong(LengthControl):
-    r"""DAPO: correctness, 1 or -1, plus the soft overlong punishment, for right and wrong answers alike.
+    r"""DAPO: correctness, 1 or -1, plus the soft overlong punishment, for correct and wrong answers alike.
 
     $$ R_{\text{length}}(y) = \begin{cases}
        0 & |y| \le L_{\max} - L_{\text{cache}} \\
        \frac{(L_{\max} - L_{\text{cache}}) - |y|}{L_{\text{cache}}} & L_{\max} - L_{\text{cache}} < |y| \le L_{\max} \\
        -1 & L_{\max} < |y| \end{cases} $$
 
-    Use: against completions that run into the limit; what ends well before it is not shortened.
+    Use: against completions that run into the limit; it does not shorten those that end well before it.
 
     Source: Eq. (13) in section 3.4 of [DAPO](https://huggingface.co/papers/2503.14476). verl leaves out the last case,
-    which cannot occur where generation stops at $L_{\max}$.
+    which cannot occur if generation stops at $L_{\max}$.
 
     Args:
         cache_length (`int`, *optional*, defaults to `4096`):
-            Stretch below the maximum over which the punishment grows, in tokens. `None` is a fifth of the maximum,
-            the paper's 4096 of 20480, for shorter limits.
+            Range below the maximum, in tokens, in which the punishment grows. `None`, for shorter limits, is a fifth
+            of the maximum, the paper's 4096 of 20480.
         max_length (`int`, *optional*):
             Length of the full punishment in tokens; by default the generation limit.
         mask_truncated (`bool`, *optional*, defaults to `False`):
@@ -64,7 +64,7 @@ class DapoOverlong(LengthControl):
         return self.cache_length
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where right, -1 where wrong; NaN where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong; NaN where unscorable."""
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Methods described from their own code and docstrings: what each needs, its formula, defaults, source, and use."""
+"""Describes a method from its own code and docstrings, for `leash methods` and the README's table."""
 
 import inspect
 import json
@@ -77,7 +77,7 @@ def _yaml(value: Any) -> str:
 def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
     """A row for each method: name, what it does, its source, and three hyper-parameters, inherited ones last.
 
-    `README.md` beside this file holds that of all methods; a test compares them.
+    `README.md` beside this file holds the table of all methods; a test compares them.
     """
     rows = ["| `length_control` | what it does | source | main knobs |", "|---|---|---|---|"]
     for method in methods:
@@ -109,7 +109,7 @@ def _docstring(method: type[LengthControl]) -> str:
 
 
 def _explained(method: type[LengthControl]) -> str:
-    """What the docstring says of the hyper-parameters; of those that it does not repeat, what its base's says."""
+    """The docstring's text on the hyper-parameters; those it does not repeat come from the base class."""
     explained = ""
     for base in method.__mro__:
         if all(f"{name} (`" in explained for name in hyper_parameters(method)):
@@ -122,7 +122,7 @@ def _explained(method: type[LengthControl]) -> str:
 
 
 def _formulas(method: type[LengthControl], text: str) -> dict[str, str]:
-    """Formulas of the functions that a docstring points to, by the function's name."""
+    """Formulas of the functions to which a docstring refers, by the function's name."""
     names = vars(sys.modules[method.__module__])
     functions: dict[str, Callable] = {
         name: names[name] for name in REFERENCE.findall(text) if inspect.isfunction(names.get(name))

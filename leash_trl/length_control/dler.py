@@ -1,4 +1,4 @@
-"""DLER: truncation as the only length penalty, advantages standardised over the whole batch.
+"""DLER: truncation as the only length penalty, advantages standardised over the complete batch.
 
 Paper: [DLER: Doing Length pEnalty Right](https://huggingface.co/papers/2510.15110).
 """
@@ -21,25 +21,25 @@ class DLER(LengthControl):
     $$ R_i = \begin{cases} r_i & L_i \le L_t \\ 0 & L_i > L_t \end{cases}, \qquad
        A_i = \frac{(R_i - \bar R_{\text{group}}) - \mu_{\text{batch}}}{\sigma_{\text{batch}} + \epsilon} $$
 
-    The target is the paper's limit, 4000 tokens there: set it once as `target_length`. The advantage is
-    `reward - group mean`, standardised over the whole batch (the release: over its tokens); `scale_rewards` has no
-    say. The paper also resamples groups without signal: that is the trainer's `dynamic_sampling_rounds`.
+    The target is the limit, 4000 tokens in the paper: set it once as `target_length`. The advantage is
+    `reward - group mean`, standardised over the complete batch (the release: over its tokens); `scale_rewards` has no
+    effect. The paper also resamples groups without signal: that is the trainer's `dynamic_sampling_rounds`.
 
-    Use: where the target may be a hard limit from the first step on; together with `dynamic_sampling_rounds`.
+    Use: if the target may be a hard limit from the first step on; together with `dynamic_sampling_rounds`.
 
     Source: section 3 of [DLER](https://huggingface.co/papers/2510.15110), and the authors' release
     (`stop_properly_penalty`, `masked_whiten`).
 
-    Generation is cut at the target too, as in the paper. Where prompts have targets of their own, set
-    `cut_generation: false`: what is longer than its target earns nothing either way.
+    As in the paper, the target also cuts generation. If prompts have their own targets, set `cut_generation: false`:
+    a completion longer than its target earns nothing either way.
 
     Args:
         variant (`str`, *optional*, defaults to `"paper"`):
-            `"release"` leaves 0.1 of the reward of unfinished answers, weighs the standardisation by tokens, and adds
+            `"release"` leaves unfinished answers 0.1 of their reward, weights the standardisation by tokens, and adds
             0.1 to the advantage of every correct, finished answer.
         easy_limit (`int`, *optional*):
-            Limit in tokens where the solve rate within the target is above `easy_threshold`; 2000 in the paper's
-            DA-DLER. A target below it stays.
+            Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`; 2000 in the
+            paper's DA-DLER. A target below it stays.
         easy_threshold (`float`, *optional*, defaults to `0.5`):
             Solve rate above which a prompt is easy, in [0, 1].
         cut_generation (`bool`, *optional*, defaults to `True`):
@@ -92,5 +92,5 @@ class DLER(LengthControl):
         return (standardised(centred, rollouts.lengths, 1, epsilon) + boosts).nan_to_num(nan=0.0)
 
     def generation_cap(self, target_length: float | None) -> int | None:
-        """The target, where generation is cut at it."""
+        """The target, if it cuts generation."""
         return int(target_length) if self.cut_generation and target_length is not None else None

@@ -1,4 +1,4 @@
-"""The dual side of LEASH: how far the constraint is violated and how its multiplier moves. Floats in, floats out."""
+"""LEASH's dual step: how far completions violate the constraint, and how its multiplier moves. Floats in and out."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
 
     Source: Algorithm 1, line 14, of [LEASH](https://huggingface.co/papers/2512.21540). Two-sided, unlike the penalty.
 
-    Differs: the paper has one target for all prompts, here each completion has its prompt's.
+    Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
     Args:
         lengths (`Sequence[float]`):
@@ -20,8 +20,8 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
             Target `L_t` of each in tokens; a completion whose target is NaN does not count.
 
     Returns:
-        `float`: At least -1; `0.0` where every length is its target, NaN where none has a target. It does not depend
-        on the order of the completions, to the last bit.
+        `float`: At least -1; `0.0` if every length equals its target, NaN if none has a target. The order of the
+        completions does not change a single bit of it.
 
     Example:
         >>> violation([4096, 12288], [4096, 4096])
@@ -50,7 +50,7 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
             Bounds of the multiplier.
 
     Returns:
-        `float`: The new multiplier, on a bound where the step would leave `[minimum, maximum]`.
+        `float`: The new multiplier, within `[minimum, maximum]`.
 
     Example:
         >>> projected_ascent(0.25, violation=1.0, lr=0.125, minimum=0.0, maximum=1.0)
@@ -72,9 +72,9 @@ def pi_multiplier(
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
 
-    The ceiling $K_c e$ takes the multiplier down with the violation, to its minimum where the target is met, whatever
-    the integral has gathered on the way; but it leaves the integral as it is, for when lengths rise again. The
-    integral stands still while a bound holds the multiplier and the violation pushes it further out.
+    The ceiling $K_c e$ takes the multiplier down with the violation, to its minimum when the target is met, however
+    large the integral has become; the integral itself stays, for when lengths rise again. It does not move while a
+    bound holds the multiplier and the violation pushes it further out.
 
     Source: ours. Conditional integration and limits on the control signal are textbook anti-windup (Astrom and
     Hagglund, PID Controllers, section 3.5); PID on Lagrange multipliers:

@@ -1,4 +1,4 @@
-"""The length reward of Arora and Zanette: right answers compete with the other right answers of their prompt.
+"""The length reward of Arora and Zanette: the correct answers to a prompt compete with each other.
 
 Paper: [Training Language Models to Reason Efficiently](https://huggingface.co/papers/2502.04463).
 """
@@ -13,23 +13,23 @@ from leash_trl.length_control.rollouts import Rollouts
 
 
 def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    r"""Place of every completion among the right answers of its prompt, dimensionless, in (0, 1); 0.5 at their mean.
+    r"""Place of every completion among the correct answers of its prompt, dimensionless, in (0, 1); 0.5 at their mean.
 
     $$ \sigma(z_i), \qquad z_i = \frac{L_i - \text{mean}}{\text{std} + 10^{-7}} $$
 
-    Mean and population standard deviation are over the right answers only. 0.5 where there is just one.
+    Mean and population standard deviation are over the correct answers only. 0.5 if there is just one.
 
     Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
     [Arora and Zanette](https://huggingface.co/papers/2502.04463).
 
     Args:
         is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is right, a row per prompt.
+            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
             Completion lengths in tokens.
 
     Returns:
-        `torch.Tensor` of shape `(P, G)`: Places in float64; for wrong answers they mean nothing.
+        `torch.Tensor` of shape `(P, G)`: Places in float64; without meaning for wrong answers.
 
     Example:
         >>> relative_lengths(torch.tensor([[True, True, True]]), torch.tensor([[70, 70, 70]])).tolist()
@@ -40,7 +40,7 @@ def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.T
 
 @dataclass
 class Efficient(LengthControl):
-    r"""Arora and Zanette: a right answer earns 1 less a price for its place among the right ones, a wrong one 0.
+    r"""Arora and Zanette: a correct answer earns 1 less a price for its place among the correct ones, a wrong one 0.
 
     $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)) $$
 
@@ -52,9 +52,9 @@ class Efficient(LengthControl):
 
     Args:
         alpha (`float`, *optional*, defaults to `0.1`):
-            Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; 0.1 is that of the released script.
+            Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; the released script has 0.1.
         requires_eos (`bool`, *optional*, defaults to `True`):
-            A right answer without an end counts as wrong and is left out of mean and standard deviation.
+            A correct answer without an end counts as wrong and is left out of mean and standard deviation.
     """
 
     name = "efficient"
@@ -64,10 +64,10 @@ class Efficient(LengthControl):
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha < 1:
-            raise ValueError(f"alpha is {self.alpha}, but must lie in [0, 1), so that right answers beat wrong ones")
+            raise ValueError(f"alpha is {self.alpha}, but must lie in [0, 1), so that correct answers beat wrong ones")
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where right (and ended), 0 where not; NaN where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: 1 where correct (and ended), 0 where not; NaN where unscorable."""
         correctness = rollouts.correctness
         if not self.requires_eos:
             return correctness

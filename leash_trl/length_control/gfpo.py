@@ -1,4 +1,4 @@
-"""GFPO: more samples per prompt, of which only the best few by length teach.
+"""GFPO: samples more completions per prompt and learns only from the best few by length.
 
 Paper: [Sample More to Think Less: Group Filtered Policy Optimization](https://huggingface.co/papers/2508.09726).
 """
@@ -17,14 +17,14 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-# More than the paper's whole run of 100 steps with 64 prompts each.
+# More than the paper's complete run of 100 steps with 64 prompts each.
 MAX_GROUPS = 8192
 # One batch of the paper: quartiles of fewer mean nothing.
 WARMUP_GROUPS = 64
 
 
 def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_kept: int) -> int:
-    """How many completions of a prompt to keep: all `num_kept` of the harder half, three quarters, or half of them.
+    """Number of completions of a prompt to keep: `num_kept` for the harder half of prompts, then 3/4 and 1/2 of that.
 
     Source: adaptive difficulty in [GFPO](https://huggingface.co/papers/2508.09726), which keeps 8, 8, 6 and 4.
 
@@ -32,9 +32,9 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
         mean_reward (`float`):
             Mean reward of the prompt's completions in reward units.
         quartiles (`Sequence[float]`):
-            The three quartiles of such means so far; a mean on one belongs to the easier side.
+            The three quartiles of such means so far; a mean on a quartile belongs to the easier side.
         num_kept (`int`):
-            Completions to keep of a hard prompt.
+            Completions of a hard prompt to keep.
 
     Example:
         >>> [num_kept_by_difficulty(mean, (0.25, 0.5, 0.75), 8) for mean in (0.1, 0.3, 0.6, 0.9)]
@@ -54,24 +54,24 @@ class GFPO(LengthControl):
 
     Mean and population standard deviation are those of the kept set $S$ alone.
 
-    Use: where sampling is cheap: sample more per prompt, train on the shortest, and leave the reward alone.
+    Use: if sampling is cheap: sample more per prompt, train on the shortest, and do not change the reward.
 
-    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). Meant for graded rewards in
-    [-1, 1]: of 0 and 1, token efficiency often keeps right answers only, and then nothing is learnt; of negative
-    rewards, it keeps the longer ones. Ties go to the first.
+    Source: section 3 and Algorithm 1 of [GFPO](https://huggingface.co/papers/2508.09726). It suits graded rewards in
+    [-1, 1]. With rewards of 0 and 1, token efficiency often keeps only correct answers, and the model learns nothing;
+    with negative rewards, it keeps the longer ones. Ties go to the first.
 
-    Differs: quartiles are exact, over the last 8192 prompts, where the paper has a t-digest of all; they apply once 64
-    prompts were seen, the paper's warm-up is not known. Completions nobody could score are never kept.
+    Differs: quartiles are exact, over the last 8192 prompts; the paper has a t-digest of all. They apply after 64
+    prompts; the paper's warm-up is not known. Unscorable completions are never kept.
 
     Args:
         metric (`str`, *optional*, defaults to `"length"`):
-            `"length"` keeps the shortest, by $-L$, `"token_efficiency"` those with most reward per token, $R / L$.
+            `"length"` keeps the shortest, by $-L$; `"token_efficiency"` those with most reward per token, $R / L$.
         num_kept (`int`, *optional*):
             k. By default half of the completions of a prompt, from 2 to 8; the paper has up to 8 of 8, 16 and 24.
         adaptive (`bool`, *optional*, defaults to `False`):
-            Keep fewer of easy prompts, see [`num_kept_by_difficulty`].
+            Keep fewer completions of easy prompts, see [`num_kept_by_difficulty`].
         drop_unkept (`bool`, *optional*, defaults to `False`):
-            The variant of TRL: completions that are not kept leave the loss and its token count instead of only having
+            TRL's variant: completions that are not kept leave the loss and its token count, instead of only having
             advantage 0, and the standard deviation is the sample one (n - 1).
     """
 
@@ -93,14 +93,14 @@ class GFPO(LengthControl):
         return rollouts.task_rewards
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if `num_kept` is more than there are completions of a prompt."""
+        """Raises `ValueError` if `num_kept` exceeds the number of completions per prompt."""
         if self.num_kept is not None and self.num_kept > num_generations:
             raise ValueError(
                 f"num_kept is {self.num_kept}, but must not exceed num_generations={num_generations}; lower it"
             )
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True for the completions that teach."""
+        """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
         size = rollouts.num_generations
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         num_kept = min(max(2, size // 2), 8) if self.num_kept is None else self.num_kept
@@ -135,7 +135,7 @@ class GFPO(LengthControl):
         return self.kept(rollouts) if self.drop_unkept else None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Takes in the mean reward of each prompt, with `adaptive`."""
+        """With `adaptive`, records the mean reward of each prompt."""
         if self.adaptive:
             means_P = rollouts.by_group(rollouts.task_rewards).nanmean(dim=1)
             self._group_means.extend(means_P[~torch.isnan(means_P)].tolist())
@@ -149,7 +149,7 @@ class GFPO(LengthControl):
         return {"group_means": list(self._group_means)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over saved mean rewards."""
+        """Restores saved mean rewards."""
         means = saved_value(
             state,
             "group_means",

@@ -1,4 +1,4 @@
-"""GR3: group-relative reward rescaling, length as a divisor of the reward.
+"""GR3, group-relative reward rescaling: divides the reward by a factor of relative length.
 
 Paper: [GR3](https://huggingface.co/papers/2603.10535); code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl).
 """
@@ -19,12 +19,12 @@ class GR3(LengthControl):
 
     $$ r'_i = \frac{r_i}{1 + \alpha L_i / \bar L} $$
 
-    $\bar L$ is the mean length of the prompt's scorable completions, right and wrong. A wrong answer has 0 to divide
-    and never feels its length. `scale_rewards` has no say.
+    $\bar L$ is the mean length of the prompt's scorable completions, correct and wrong. A wrong answer has reward 0,
+    so it never feels its length. `scale_rewards` has no effect.
 
-    Use: without a target, where length must never outweigh correctness.
+    Use: without a target, if length must never outweigh correctness.
 
-    Source: [GR3](https://huggingface.co/papers/2603.10535) as prime-rl had it at c1bbbf923.
+    Source: [GR3](https://huggingface.co/papers/2603.10535) as in prime-rl at c1bbbf923.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.33`):
@@ -47,5 +47,5 @@ class GR3(LengthControl):
     def advantages(
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
         return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)

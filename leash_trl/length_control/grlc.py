@@ -17,15 +17,15 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
 
     $$ \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    Serves the lengths of thinking, answer and whole completion alike.
+    It suits lengths of thinking, answer and complete completion alike.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 
-    Differs: the report does not say what holds in a group of equal lengths; here it is 0.
+    Differs: the report does not give the weight in a group of equal lengths; here it is 0.
 
     Args:
         lengths (`torch.Tensor` of shape `(P, G)`):
-            Lengths in tokens, float; NaN where a completion is left out of its group.
+            Lengths in tokens, float; NaN for a completion that does not count in its group.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Weights in float64, in [-1, 1].
@@ -43,19 +43,19 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
 
 @dataclass
 class GRLC(LengthControl):
-    r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, right or wrong.
+    r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, correct or wrong.
 
     $$ r'_i = r_i + \lambda \tilde w_i $$
 
-    Wrong answers feel their length as correct ones do, and all lengths of a group sum to no reward.
+    Wrong answers feel their length as correct ones do, and the length rewards of a group sum to zero.
 
     Use: to repeat Nemotron 3 Nano's length control, which needs no target.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848), see [`centred_weights`].
 
-    Differs: the report weighs the thinking and the answer apart, 0.5 each; only their sum is visible here, and nearly
-    all of it is thinking, so it has the weight of the thinking. The bonus for the shortest of the best is left out,
-    its size not being published.
+    Differs: the report weights the thinking and the answer separately, 0.5 each. Here only their sum is visible;
+    nearly all of it is thinking, so it has the weight of the thinking. The bonus for the shortest of the best is left
+    out, since its size is not published.
 
     Args:
         weight (`float`, *optional*, defaults to `0.5`):

@@ -18,13 +18,13 @@ def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float
 
     $$ \exp(-\alpha z_i), \qquad z_i = \frac{L_i - \mu}{\sigma + 10^{-6}} $$
 
-    Mean and sample standard deviation (n - 1) are those of the prompt's correct answers. 1 where only one is correct.
+    Mean and sample standard deviation (n - 1) are those of the prompt's correct answers. 1 if only one is correct.
 
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the length-regularised reward.
 
     Args:
         is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is right, a row per prompt.
+            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
             Completion lengths in tokens.
         alpha (`float`):
@@ -63,10 +63,10 @@ class GRPOLead(LengthControl):
 
     $$ A'_i = \begin{cases} A_i \, w(\rho) & A_i > 0 \\ A_i \, w(1 - \rho) & A_i \le 0 \end{cases} $$
 
-    A right answer to a hard prompt weighs more, a wrong answer to an easy prompt too. The advantage $A_i$ is always
-    divided by the group's standard deviation; `scale_rewards` has no say.
+    A correct answer to a hard prompt weighs more, and so does a wrong answer to an easy prompt. The advantage $A_i$ is
+    always divided by the group's standard deviation; `scale_rewards` has no effect.
 
-    Use: without a target, where hard prompts should count more and right answers should be a little shorter.
+    Use: without a target, if hard prompts should count more and correct answers should be a little shorter.
 
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), see [`length_factors`] and [`difficulty_weights`].
 

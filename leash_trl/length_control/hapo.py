@@ -22,10 +22,10 @@ class HAPO(LengthControl):
        f_i = \cos\left(\min\left(\frac{\pi}{2} \frac{L_i}{h}, \pi\right)\right), \qquad
        h \leftarrow \min(h, \min_{i\,\text{correct}} L_i) $$
 
-    $f$ is 0 at the remembered length $h$, and without one. Wrong answers pay only when longer. The first pass over
-    the data has no history and is plain GRPO, so the method needs several epochs.
+    $f$ is 0 at the remembered length $h$, and without one. Wrong answers pay only if they are longer. The first pass
+    over the data has no history and is plain GRPO, so the method needs several epochs.
 
-    Use: over several epochs of the same questions, where each is to become shorter than it ever was.
+    Use: over several epochs of the same questions, each of which should get shorter answers than ever before.
 
     Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
 
@@ -56,14 +56,14 @@ class HAPO(LengthControl):
         return self.base_rewards(rollouts) + self.weight * rewards.where(~torch.isnan(shortest), 0.0)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Remembers the correct lengths of a training batch, for the next time its questions come up."""
+        """Records the correct lengths of a training batch for the next time its questions come up."""
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].tolist(), rollouts.questions[is_correct].tolist()
         for question, length in zip(questions, lengths, strict=True):
             self.shortest[question] = min(self.shortest.get(question, length), length)
 
     def statistics(self) -> dict[str, float]:
-        """How many questions have a history."""
+        """The number of questions with a history."""
         return {"questions_with_history": float(len(self.shortest))}
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class HAPO(LengthControl):
         return {"shortest": {str(question): length for question, length in self.shortest.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the saved lengths."""
+        """Restores the saved lengths."""
         saved = saved_value(state, "shortest", _is_history, "a table of tokens by question number")
         self.shortest = {int(question): length for question, length in saved.items()}
 

@@ -1,4 +1,4 @@
-"""The length reward of Kimi k1.5.
+"""Kimi k1.5: a length reward by place between the shortest and the longest answer to the same prompt.
 
 Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingface.co/papers/2501.12599).
 """
@@ -18,20 +18,20 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
     $$ \lambda_i = 0.5 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}}, \qquad
        r_i = \begin{cases} \lambda_i & \text{correct} \\ \min(0, \lambda_i) & \text{wrong} \end{cases} $$
 
-    Minimum and maximum are those of all completions of the prompt, right and wrong. 0 where they are equal.
+    Minimum and maximum are those of all completions of the prompt, correct and wrong. 0 if they are equal.
 
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599).
 
-    Differs: the report knows no completions that nobody could score; here they are not in the range.
+    Differs: the report does not mention unscorable completions; here minimum and maximum leave them out.
 
     Args:
         is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is right, a row per prompt.
+            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens; NaN where a completion is left out of its group.
+            Completion lengths in tokens; NaN for a completion that does not count in its group.
 
     Returns:
-        `torch.Tensor` of shape `(P, G)`: Length rewards in float64; for those left out they mean nothing.
+        `torch.Tensor` of shape `(P, G)`: Length rewards in float64; without meaning for those left out.
 
     Example:
         >>> length_reward(torch.tensor([[True, True, False]]), torch.tensor([[100, 300, 200]])).tolist()
@@ -51,13 +51,13 @@ class Kimi(CountsSteps):
 
     Wrong answers pay too, but only in the longer half of the range.
 
-    Use: without a target: lengths are judged within their group, so they fall without a floor; start late
+    Use: without a target. Lengths compete within their group, so they fall without a floor; start late
     (`warmup_steps`).
 
     Source: section 2.3.3 of [Kimi k1.5](https://huggingface.co/papers/2501.12599), see [`length_reward`].
 
-    Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and there is no
-    warm-up unless asked for.
+    Differs: the report gives neither weight nor warm-up length; 0.4 is the weight of LASER's port, and the default has
+    no warm-up.
 
     Args:
         weight (`float`, *optional*, defaults to `0.4`):

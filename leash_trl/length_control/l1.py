@@ -1,4 +1,4 @@
-"""LCPO of L1: every prompt asks for a length of its own, and the answer is to meet it (Exact) or keep below it (Max).
+"""LCPO of L1: every prompt asks for its own length, and the answer must meet it (Exact) or stay below it (Max).
 
 Paper: [L1: Controlling How Long A Reasoning Model Thinks](https://huggingface.co/papers/2503.04697).
 """
@@ -15,25 +15,25 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class L1Exact(LengthControl):
-    r"""L1-Exact: a right answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
+    r"""L1-Exact: a correct answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
 
     $$ r = c - \alpha \cdot |n_{gold} - n_y| $$
 
-    Use: for a model that is to obey the length asked for in its prompt, and can read it there.
+    Use: for a model that should obey the length named in its prompt, and can read it there.
 
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
-    Differs: the requested length of a prompt is drawn once from its question number, so that it is the same in every
-    process, epoch and run; the release draws it when it writes the data set.
+    Differs: the requested length of a prompt comes from a random draw by its question number, so it is the same in
+    every process, epoch and run; the release draws it when it writes the data set.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.0003`):
             Reward units per token of distance. The first release has 1/3000.
         budget_range (`tuple[int, int]`, *optional*, defaults to `(100, 4000)`):
-            Bounds in tokens, both inclusive, of the uniform draw for prompts without a target of their own. `None`
-            requests the configured `target_length` of all of them.
+            Bounds in tokens, both inclusive, of the uniform draw for prompts without their own target. `None`
+            requests the configured `target_length` for all of them.
         suffix (`str`, *optional*, defaults to `" Think for {n} tokens."`):
-            What is appended to each prompt, `{n}` standing for its requested length; `""` appends nothing.
+            Text to append to each prompt, with its requested length for `{n}`; `""` appends nothing.
     """
 
     name = "l1_exact"
@@ -54,7 +54,7 @@ class L1Exact(LengthControl):
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` without any length to request, or if the limit cuts what is requested."""
+        """Raises `ValueError` if there is no length to request, or a requested length exceeds the limit."""
         self.target_for(0, target_length)
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
@@ -64,11 +64,11 @@ class L1Exact(LengthControl):
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness less the price of the distance; NaN where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: Correctness minus the price of the distance; NaN where unscorable."""
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The requested length of a prompt that has none of its own, in tokens.
+        """The requested length, in tokens, of a prompt without its own target.
 
         Raises:
             `ValueError`: If there is neither `budget_range` nor a configured `target_length`.
@@ -83,17 +83,17 @@ class L1Exact(LengthControl):
         return target_length
 
     def prompt_suffix(self, target_length: float | None) -> str:
-        """The request in words; nothing where there is no target."""
+        """The request in words; empty without a target."""
         return "" if target_length is None else self.suffix.replace("{n}", str(round(target_length)))
 
 
 @dataclass
 class L1Max(L1Exact):
-    r"""L1-Max: a right answer earns the more the further it stays below its budget, a wrong one 0 at any length.
+    r"""L1-Max: a correct answer earns the more the further it stays below its budget, a wrong one 0 at any length.
 
     $$ r = c \cdot \mathrm{clip}(\alpha \cdot (n_{gold} - n_y) + \delta, 0, 1) $$
 
-    Use: for a model that is to stay below a limit asked for in its prompt, and can read it there.
+    Use: for a model that should stay below a limit named in its prompt, and can read it there.
 
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
@@ -102,7 +102,7 @@ class L1Max(L1Exact):
 
     Args:
         alpha (`float`, *optional*, defaults to `0.0003`):
-            Slope per token; the paper names this one value for both. The first release has 1/1000.
+            Slope per token; the paper gives one value for both methods. The first release has 1/1000.
         budget_range (`tuple[int, int]`, *optional*, defaults to `(100, 4000)`):
             As for [`L1Exact`].
         suffix (`str`, *optional*, defaults to `" Think for maximum {n} tokens."`):

@@ -21,7 +21,7 @@ class Laconic(Leash):
 
     Wrong answers over the budget pay as correct ones do; a wrong answer earns most by stopping within the budget.
 
-    Use: as LEASH, where wrong answers should learn to stop too.
+    Use: as LEASH, if wrong answers should learn to stop too.
 
     Source: [LACONIC](https://huggingface.co/papers/2602.14468). The defaults are those of the released script for
     DeepSeek-R1-Distill-Qwen-1.5B with a budget of 1500 tokens

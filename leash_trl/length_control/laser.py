@@ -1,4 +1,4 @@
-"""LASER: a step-shaped bonus for right answers within the target.
+"""LASER: a step-shaped bonus for correct answers within the target.
 
 Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
 """
@@ -17,15 +17,15 @@ WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
 
 @dataclass
 class Laser(LengthControl):
-    r"""LASER: 1 for a right answer and a bonus on top within the target; wrong answers do not feel their length.
+    r"""LASER: 1 for a correct answer and a bonus on top within the target; wrong answers do not feel their length.
 
     $$ r(y) = C(y) + \alpha \cdot \mathbb{I}(R) \cdot \mathbb{I}(L(y) \le L_T) $$
 
-    Use: for shorter answers where they are easy to have: long right answers lose nothing but the bonus, so the mean
-    length is not held.
+    Use: for shorter answers where they come easily: long correct answers only lose the bonus, so nothing holds the
+    mean length.
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), and the
-    [release](https://github.com/hkust-nlp/Laser) with its `format_reward`: $C$ is 1 for a right answer, -0.5 for a
+    [release](https://github.com/hkust-nlp/Laser) with its `format_reward`: $C$ is 1 for a correct answer, -0.5 for a
     wrong one, and -1 for a wrong one without an end. The released targets are 2048, 4096 and 8192.
 
     Differs: the release gives -1 to answers without a box or without closed thinking. Rollouts do not show the text;

@@ -1,4 +1,4 @@
-"""LASER-D and LASER-DE: LASER with a target by difficulty, chosen anew every few steps.
+"""LASER-D and LASER-DE: LASER with a target for each difficulty, chosen anew every few steps.
 
 Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
 """
@@ -26,18 +26,17 @@ from leash_trl.length_control.rollouts import Rollouts
 class LaserD(Laser):
     """LASER-D: LASER whose target depends on how often the prompt is solved.
 
-    Where no candidate will do, which is the rule for hard prompts, the target is the longest response of the batch.
+    If no candidate serves, as is usual for hard prompts, the target is the longest response of the batch.
 
-    Use: where easy and hard prompts are mixed, and one target would be wrong for both.
+    Use: if easy and hard prompts are mixed, and one target would be wrong for both.
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`smallest_target`].
 
     Differs: the paper samples 500 training prompts, 8 times each, before training and every 20 steps, only to choose
-    targets. Here they are chosen from the training batches since the last choice, which costs nothing: at a batch of
-    128 prompts those are 2560, sampled by the policies of the last 20 steps instead of the newest one. Before the
-    first choice a batch is shaped by targets of its own. The lower bound of the candidates is the smallest target
-    among the prompts. A response that nobody could score counts by its length, as the others of its prompt do, if one
-    of them was scored.
+    targets. This version chooses them from the training batches since the last choice, at no cost: with 128 prompts a
+    batch these are 2560 prompts, sampled by the policies of the last 20 steps instead of the newest one. Before the
+    first choice each batch gives its own targets. The lower bound of the candidates is the smallest target among the
+    prompts. The length of an unscorable response counts if another response to its prompt was scored.
 
     Args:
         alpha (`float`, *optional*, defaults to `0.5`):
@@ -47,7 +46,7 @@ class LaserD(Laser):
         interval (`int`, *optional*, defaults to `1024`), upper_bound (`int`, *optional*, defaults to `16384`):
             Distance and maximum of the candidate targets in tokens.
         expected_correct (`int`, *optional*, defaults to `1`):
-            Right answers that must be expected under a target.
+            Correct answers that must be expected under a target.
         rounding (`str`, *optional*, defaults to `"paper"`):
             `"paper"` or `"release"`, see [`right_answers`]; the release's targets are longer.
     """
@@ -81,7 +80,7 @@ class LaserD(Laser):
     def choose_targets(
         self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
     ) -> list[int | None]:
-        """A target in tokens for each of `DIFFICULTIES`; `None` stands for the longest response of a batch."""
+        """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
         candidates = candidate_targets(lower_bound, self.upper_bound, self.interval)
         num_right = right_answers(num_generations, self.rounding)
         return [
@@ -112,7 +111,7 @@ class LaserD(Laser):
             held += new
 
     def step(self) -> None:
-        """Counts policy updates and, from the window, chooses the targets when it is time."""
+        """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
         self.steps_since_refresh += 1
         if self.steps_since_refresh >= self.refresh_steps and any(self._window):
             self.targets = self.choose_targets(self._window, self._lower_bound, self._num_generations)
@@ -120,7 +119,7 @@ class LaserD(Laser):
             self._clear_window()
 
     def statistics(self) -> dict[str, float]:
-        """The chosen targets in tokens; none where it is the longest response of the batch."""
+        """The chosen targets in tokens, except those that are the longest response of the batch."""
         chosen = zip(DIFFICULTIES, self.targets or (), strict=False)
         return {f"target_{name}": float(target) for name, target in chosen if target is not None}
 
@@ -135,7 +134,7 @@ class LaserD(Laser):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state."""
+        """Restores a saved state."""
         self.targets = saved_value(
             {"targets": (), **state}, "targets", _are_targets, "null or three lengths in tokens"
         )
@@ -153,14 +152,14 @@ class LaserDE(LaserD):
 
     $$ r_{DE}(y) = r_D(y) + \alpha \cdot (1 - \mathbb{I}(R)) \cdot \mathbb{I}(L(y) > L_A) $$
 
-    There is none for wrong answers without an end.
+    Wrong answers without an end get no bonus.
 
-    Use: as LASER-D, where the model should keep looking for an answer on prompts that it fails.
+    Use: as LASER-D, if the model should keep looking for an answer on prompts that it fails.
 
     Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
     release never fires and is left out.
 
-    Differs: as [`LaserD`], whose parameters it has.
+    Differs: as [`LaserD`]; it has the same parameters.
     """
 
     name = "laser_de"

@@ -1,4 +1,4 @@
-"""How LASER-D sorts prompts by difficulty and chooses a target for each of the three sorts.
+"""Sorts prompts into LASER-D's three difficulties and chooses a target for each.
 
 Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
 """
@@ -18,7 +18,7 @@ DIFFICULTIES = ("hard", "medium", "easy")
 def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
     """Difficulty of each prompt as an index into `DIFFICULTIES`; a rate on a border is easier when shaping.
 
-    Source: the [release](https://github.com/hkust-nlp/Laser), whose reward and monitor treat the borders so.
+    Source: the [release](https://github.com/hkust-nlp/Laser); its reward and its monitor treat the borders like this.
 
     Example:
         >>> borders = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
@@ -31,7 +31,7 @@ def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]
 
 
 def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
-    """Lengths of all completions, right and wrong, for each of `DIFFICULTIES`; without prompts nobody could score."""
+    """Lengths of all completions, correct and wrong, for each of `DIFFICULTIES`; unscorable prompts are left out."""
     levels = difficulty(rollouts.solve_rates, "monitoring").masked_fill(torch.isnan(rollouts.solve_rates), -1)
     return [rollouts.lengths[levels == level].tolist() for level in range(len(DIFFICULTIES))]
 
@@ -53,12 +53,12 @@ def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list
 
 
 def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
-    r"""Smallest target under which enough right answers are expected, in tokens.
+    r"""Smallest target under which enough correct answers are expected, in tokens.
 
     $$ \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612). The release rounds the product
-    down, which changes nothing against a whole number.
+    down; `expected` is a whole number, so this changes nothing.
 
     Args:
         lengths (`Sequence[int]`):
@@ -66,12 +66,12 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
         candidates (`Iterable[int]`):
             Targets to choose from in tokens, ascending.
         num_right (`int`):
-            $|C_d|$, right answers among K of a prompt of this difficulty.
+            $|C_d|$, correct answers among K of a prompt of this difficulty.
         expected (`int`):
-            Right answers that must be expected under the target.
+            Correct answers that must be expected under the target.
 
     Returns:
-        `int`, *optional*: `None` where no candidate is enough or there are no lengths.
+        `int`, *optional*: `None` if no candidate is enough or there are no lengths.
 
     Example:
         >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)

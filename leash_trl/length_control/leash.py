@@ -1,4 +1,4 @@
-"""LEASH and its constant variant LEASH-C: Algorithm 1, each equation once.
+"""LEASH and its constant variant LEASH-C: the paper's Algorithm 1.
 
 Paper: [Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning
 Model](https://huggingface.co/papers/2512.21540).
@@ -58,12 +58,12 @@ class Leash(LengthControl):
 
     On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
 
-    Use: to hold the mean length at a budget whose price is not known beforehand; task rewards are -1 and +1.
+    Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    Differs: where several generation batches feed one policy update, they make one dual step on their pooled mean; the
-    paper has one generation batch per update. So do those whose policy update mixed precision skipped, and the next.
+    Differs: the paper has one generation batch per policy update. Several batches in one update make one dual step on
+    their pooled mean, and so do a batch whose update mixed precision skipped and the next batch.
 
     Args:
         lambda_init (`float`, *optional*, defaults to `0.1`):
@@ -91,7 +91,7 @@ class Leash(LengthControl):
         self._observed: list[list[float]] = []  # target and length in tokens of every completion since the last step
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """Task rewards as they are, clipped: LEASH has no scale of its own beyond the clip."""
+        """Task rewards, clipped: apart from the clip, LEASH has no scale of its own."""
         return clip_reward(rollouts.task_rewards)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
@@ -103,7 +103,7 @@ class Leash(LengthControl):
         return clip_reward(rollouts.task_rewards - self.penalty(rollouts))
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """What is wrong with the scale of task rewards, if it is not the paper's -1 to +1; `None` if nothing shows."""
+        """A warning if the scale of the task rewards is not the paper's -1 to +1; `None` if nothing shows it."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if (scores.abs() > 1).any():
             return (
@@ -123,7 +123,7 @@ class Leash(LengthControl):
         self._observed += [list(pair) for pair in pairs]
 
     def step(self) -> None:
-        """Moves the multiplier by everything observed since the last dual step; without observations it stays."""
+        """Moves the multiplier by all batches observed since the last dual step; without any it stays."""
         if self._observed:
             target_lengths, lengths = zip(*self._observed, strict=True)
             self.lam = self.next_multiplier(self.violation(lengths, target_lengths))
@@ -138,12 +138,12 @@ class Leash(LengthControl):
         return {"lambda": self.lam}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold: the multiplier, which JSON keeps to the last bit, and target and length of the
-        completions that await a dual step, as after a skipped policy update."""
+        """The multiplier, which JSON keeps to the last bit, and target and length of the completions that wait for a
+        dual step, as after a skipped policy update."""
         return {"lambda": self.lam, "observed": list(self._observed)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state; in older ones a row holds target, tokens and number of completions."""
+        """Restores a saved state; in older ones a row holds target, tokens and number of completions."""
         self.lam = saved_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
         needed = "rows of a target and a length in tokens"
         rows = saved_value({"observed": [], **state}, "observed", _are_observations, needed)
@@ -157,7 +157,7 @@ class Leash(LengthControl):
 class LeashC(Leash):
     r"""LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
 
-    Use: where a price is known to work, and as the arm that shows what adapting it buys.
+    Use: if a price is known to work, and as the control that shows what adapting it gains.
 
     Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
 

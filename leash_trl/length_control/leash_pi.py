@@ -1,7 +1,7 @@
-"""LEASH-PI, ours: LEASH's penalty with a multiplier that is gone when the target is met.
+"""LEASH-PI, ours: LEASH's penalty with a multiplier that returns to its minimum when the target is met.
 
-LEASH's multiplier is an integral of the violation: it rises all the way down to the target, and takes as long to come
-down while lengths go on falling. Here a ceiling in proportion to the violation takes it down in time.
+LEASH's multiplier is an integral of the violation: it rises until lengths reach the target, and takes as long to come
+down while lengths still fall. Here a ceiling in proportion to the violation takes it down in time.
 """
 
 import math
@@ -20,13 +20,12 @@ class LeashPI(Leash):
     $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
        I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
 
-    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. Where lengths would grow without a price, they
-    rest where the ceiling pays for the growth, a little above the target: at $e = \lambda / K_c$.
+    $e$ is LEASH's violation $\hat J_P$, smoothed over a few batches. If lengths would grow without a price, they
+    settle where the ceiling pays for the growth, a little above the target: at $e = \lambda / K_c$.
 
-    Use: where lengths are to settle near the target, without overshoot and without a multiplier that outlives its
-    cause. Set `advantage_epsilon: 0.1`, or `scale_rewards: batch` or `none`: dividing by the group's standard
-    deviation alone cancels lambda in groups whose answers are all correct, so that however small it is, it pushes at
-    full strength.
+    Use: if lengths should settle near the target, without overshoot and without a multiplier that outlives its cause.
+    Set `advantage_epsilon: 0.1`, or `scale_rewards: batch` or `none`: dividing by the group's standard deviation alone
+    cancels lambda in groups whose answers are all correct, so even a tiny lambda pushes at full strength.
 
     Source: ours, see [`pi_multiplier`].
 
@@ -40,7 +39,7 @@ class LeashPI(Leash):
         proportional_gain (`float`, *optional*, defaults to `0.1`):
             $K_p$.
         ceiling_gain (`float`, *optional*, defaults to `4.0`):
-            $K_c$: the multiplier is at most this times the violation, so with 4 at most 0.4 at 10 % over the target.
+            $K_c$: the multiplier is at most $K_c$ times the violation; with 4, at most 0.4 at 10 % over the target.
             `None` for no ceiling.
         smoothing (`float`, *optional*, defaults to `0.5`):
             Weight of the past in the running mean of the violation, in [0, 1).
@@ -81,11 +80,11 @@ class LeashPI(Leash):
         return {"lambda": self.lam, "integral": self._integral}
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The state of LEASH, the integral and the smoothed violation."""
         return {**super().state_dict(), "integral": self._integral, "violation": self._violation}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state."""
+        """Restores a saved state."""
         super().load_state_dict(state)
         self._integral = saved_multiplier(state, "integral", self.lambda_min, self.lambda_max)
         self._violation = saved_value(

@@ -1,4 +1,4 @@
-"""What a length-control method is: rollouts in, shaped rewards out, and how its state moves."""
+"""`LengthControl`, the base class of all methods: it turns rollouts into shaped rewards and moves its own state."""
 
 import math
 import re
@@ -16,41 +16,41 @@ from leash_trl.length_control.rollouts import Rollouts
 
 @dataclass
 class LengthControl:
-    """A method; only `name` and `shape` must be written, all else has a default that leaves plain GRPO as it is.
+    """A method. Only `name` and `shape` are required; all else has a default that leaves plain GRPO as it is.
 
-    A subclass is a dataclass whose fields are the method's hyper-parameters with the paper's values as defaults; they
-    are what `length_control_kwargs` sets, and one out of its range is a `ValueError`. What changes during training are
-    attributes made in `__post_init__`.
+    A subclass is a dataclass. Its fields are the method's hyper-parameters, which `length_control_kwargs` sets; their
+    defaults are the paper's values, and a value out of range is a `ValueError`. State that changes during training is
+    made in `__post_init__`.
 
     For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
-    `step` after the policy update, unless mixed precision skipped that: then what was observed awaits the next one,
-    and a checkpoint must hold it. With dynamic sampling, `shape` and `advantages` are called for each round and again
-    `advantages` for what remains, which alone `is_trained_on` sees; `observe` gets all that was generated, replaced
-    groups included. `shape`, `base_rewards`, `penalty`, `violation` and `statistics` are called in evaluation and for
-    the log too. All but `observe`, `step` and `load_state_dict` must not change anything. Every process sees the same
-    rollouts, those of all processes, as float64 on the CPU. An example is in `README.md` beside this file.
+    `step` after the policy update. If mixed precision skips the update, the observed batch waits for the next one, and
+    a checkpoint must hold it. With dynamic sampling, the trainer calls `shape` and `advantages` for each round, then
+    `advantages` and `is_trained_on` for the batch that remains; `observe` gets all generated completions, replaced
+    groups included. Evaluation and the log also call `shape`, `base_rewards`, `penalty`, `violation` and `statistics`.
+    Only `observe`, `step` and `load_state_dict` may change anything. Every process sees the same rollouts, those of
+    all processes, as float64 on the CPU. `README.md` beside this file has an example.
     """
 
     name: ClassVar[str]
     authors: ClassVar[str] = ""  # of the paper, as BibTeX has them
-    # whether `target_length` must be set, may be set (or come from the data set), or plays no part
+    # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
-    # False: task rewards are taken as they are, and what is correct plays no part
+    # False: the method uses task rewards as they are and does not ask what is correct
     uses_correctness: ClassVar[bool] = True
-    # True: truncated completions are what teaches, or what the state counts, so they must not be masked
+    # True: the method learns from truncated completions, or its state counts them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
     # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
     generation_limit = math.inf
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` where the method and the rest of the configuration cannot go together.
+        """Raises `ValueError` if the method does not work with the rest of the configuration.
 
         Args:
             target_length (`int`, *optional*):
-                The configured target, one of a prompt's own, or what a schedule makes of them at a milestone, in
-                tokens; each is checked.
+                A target in tokens. Each is checked: the configured one, every prompt's own, and those of a schedule's
+                milestones.
             max_completion_length (`float`):
-                Generation limit in tokens, infinite for none.
+                Generation limit in tokens; infinite for no limit.
             num_generations (`int`):
                 Completions per prompt.
         """
@@ -64,9 +64,9 @@ class LengthControl:
         raise NotImplementedError
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: What length costs each completion in reward units; a bonus is negative.
+        """`torch.Tensor` of shape `(N,)`: Price of each completion's length in reward units; a bonus is negative.
 
-        A method that clips its rewards gives the price before the clip here, so that the log can show both.
+        A method that clips its rewards returns the price before the clip, so that the log can show both.
         """
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
@@ -77,17 +77,17 @@ class LengthControl:
         return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
-        """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to be left out of the loss."""
+        """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to leave out of the loss."""
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Takes in a training batch; several may come before one `step`."""
+        """Records a training batch; several may come before one `step`."""
 
     def step(self) -> None:
-        """Moves the state, once per policy update, by what was observed since the last step."""
+        """Moves the state, once per policy update, by the batches observed since the last step."""
 
     def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
-        """How far completions are over their targets, dimensionless, as the log shows it and a dual step takes it.
+        """How far completions are over their targets, dimensionless, for the log and the dual step.
 
         Args:
             lengths (`Sequence[float]`), target_lengths (`Sequence[float]`):
@@ -96,26 +96,26 @@ class LengthControl:
         return dual.violation(lengths, target_lengths)
 
     def statistics(self) -> dict[str, float]:
-        """The state as numbers to log, under keys without the `leash/` prefix; NaN for what is not known yet."""
+        """The state as numbers to log, by key without the `leash/` prefix; NaN for values that are not known yet."""
         return {}
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """What is wrong with the scale of the task rewards; `None` for methods with a scale of their own."""
+        """A warning about the scale of the task rewards; `None` for methods with their own scale."""
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must hold, as JSON can keep it: numbers, lists, and dictionaries with text for keys."""
+        """The state for a checkpoint, in types of JSON: numbers, lists, and dictionaries with text keys."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state, or raises `ValueError` if something is missing or damaged."""
+        """Restores a saved state, or raises `ValueError` if something is missing or damaged."""
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The target of a prompt that has none of its own in the data set, in tokens."""
+        """The target in tokens of a prompt that has none in the data set."""
         return target_length
 
     def prompt_suffix(self, target_length: float | None) -> str:
-        """What is appended to the prompt, so that the model can read its target."""
+        """Text to append to the prompt, so that the model can read its target."""
         return ""
 
     def generation_cap(self, target_length: float | None) -> int | None:
@@ -124,7 +124,7 @@ class LengthControl:
 
     @classmethod
     def paper(cls) -> dict[str, str]:
-        """Title, id and BibTeX of the paper that the method's module names first; nothing without one."""
+        """Title, id and BibTeX of the first paper in the docstring of the method's module; empty if there is none."""
         text = sys.modules[cls.__module__].__doc__ or ""
         found = re.search(r"\[([^\]]+)\]\(https://huggingface\.co/papers/([\d.]+)\)", text)
         if found is None:

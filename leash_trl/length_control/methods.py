@@ -1,4 +1,4 @@
-"""Every length-control method by the name that a recipe's `length_control` gives it."""
+"""Finds a length-control method by the name that a recipe gives in `length_control`."""
 
 import difflib
 import importlib
@@ -38,7 +38,7 @@ CLASSES = (
 
 
 def _class_at(path: str) -> type[LengthControl]:
-    """The method that an import path such as `my_lib.methods.Mine` leads to."""
+    """The method at an import path such as `my_lib.methods.Mine`."""
     module_path, _, attribute = path.rpartition(".")
     try:
         method = getattr(importlib.import_module(module_path), attribute)
@@ -57,10 +57,10 @@ METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}")
 
 
 def find_method(name: str) -> type[LengthControl]:
-    """A method by its name here, or by the import path of its class, such as `my_lib.methods.Mine`.
+    """A method by its name, or by the import path of its class, such as `my_lib.methods.Mine`.
 
     Raises:
-        `ValueError`: If there is no such method, or what the path leads to is none.
+        `ValueError`: If there is no such method, or the path does not lead to one.
     """
     if name in METHODS:
         return METHODS[name]

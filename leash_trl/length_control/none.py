@@ -1,4 +1,4 @@
-"""No length control: plain GRPO, the arm that every claim is compared with."""
+"""No length control: plain GRPO, the baseline of every comparison."""
 
 from dataclasses import dataclass
 

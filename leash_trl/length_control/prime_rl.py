@@ -1,4 +1,4 @@
-"""The length penalties of prime-rl, which keep the group's mean reward as their unit.
+"""The length penalties of prime-rl, measured in the group's mean reward.
 
 Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generations of it. There is no paper.
 """
@@ -20,28 +20,28 @@ class PrimeRL(LengthControl):
 
     $$ r'_i = r_i - w \, \bar r \, \frac{L_i}{L_{\max}} $$
 
-    $\bar r$ is the mean reward of the prompt's scorable completions: a prompt that nobody solved pays nothing. Wrong
-    answers pay as correct ones do. `scale_rewards` has no say.
+    $\bar r$ is the mean reward of the prompt's scorable completions: a prompt without a correct answer pays nothing.
+    Wrong answers pay as correct ones do. `scale_rewards` has no effect.
 
-    Use: to repeat prime-rl's runs; a prompt that is mostly failed pays little.
+    Use: to repeat prime-rl's runs; a prompt with few correct answers pays little.
 
     Source: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl).
 
-    Differs: prime-rl of today also charges 0.1 each for input tokens and turns, which are not visible here; where all
-    completions of a prompt have as many of both, the advantage is the same.
+    Differs: prime-rl of today also charges 0.1 each for input tokens and turns, which are not visible here. If all
+    completions of a prompt have the same number of both, the advantage is the same.
 
     Args:
         variant (`str`, *optional*, defaults to `"head"`):
-            `"head"` takes the prompt's longest completion for $L_{\max}$ (559b4477); `"june"` `max_completion_length`
-            (7f7771388 to 0be5ac452); `"april"` has no penalty, but a bonus for correct answers shorter than their
-            mean, $r_i \, \mathrm{clip}(1 - L_i / \bar L, 0, 1)$ (f8a146063).
+            $L_{\max}$ is the prompt's longest completion for `"head"` (559b4477) and `max_completion_length` for
+            `"june"` (7f7771388 to 0be5ac452). `"april"` has no penalty, but a bonus for correct answers shorter than
+            their mean, $r_i \, \mathrm{clip}(1 - L_i / \bar L, 0, 1)$ (f8a146063).
         weight (`float`, *optional*, defaults to `0.25`):
             Weight of the penalty, dimensionless; `"april"` has none.
         gate_by_correctness (`bool`, *optional*, defaults to `False`):
             Only correct answers pay; `"june"` only.
         length_weighted_baseline (`bool`, *optional*, defaults to `False`):
-            The mean taken off the rewards is weighted by length, $\sum_j L_j r'_j / \sum_j L_j$, so that advantages
-            sum to zero over the tokens; `"june"` only.
+            Weights the mean that is subtracted by length, $\sum_j L_j r'_j / \sum_j L_j$, so that advantages sum to
+            zero over the tokens; `"june"` only.
     """
 
     name = "prime_rl"
@@ -59,12 +59,12 @@ class PrimeRL(LengthControl):
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` where the penalty would be a share of a generation limit that is not there."""
+        """Raises `ValueError` if the penalty needs a generation limit and there is none."""
         if self.variant == "june":
             check_limit(self, max_completion_length)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness less the penalty, or plus the bonus; NaN where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: Correctness minus the penalty, or plus the bonus; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         if self.variant == "april":
@@ -82,7 +82,7 @@ class PrimeRL(LengthControl):
     def advantages(
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped reward less its group's mean; 0 where unscorable."""
+        """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
         if not self.length_weighted_baseline:
             return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
         shaped_PG = rollouts.by_group(shaped_rewards)

@@ -1,4 +1,4 @@
-"""What a length-control method sees, completions gathered over all processes, and what it makes of them."""
+"""`Rollouts`, the completions of all processes that a method sees, and `ScoredRollouts`, the same with its rewards."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -14,22 +14,22 @@ class Rollouts:
 
     Args:
         task_rewards (`torch.Tensor` of shape `(N,)`):
-            Weighted sum of the task rewards in reward units, float64; NaN where no reward function could score.
+            Weighted sum of the task rewards in reward units, float64; NaN where no function returned a reward.
         lengths (`torch.Tensor` of shape `(N,)`):
             Tokens the model generated, EOS included, padding and tool output excluded.
         target_lengths (`torch.Tensor` of shape `(N,)`):
-            Target of each completion's prompt in tokens, float64; NaN where there is none.
+            Target of each completion's prompt in tokens, float64; NaN for no target.
         is_truncated (`torch.Tensor` of shape `(N,)`):
             True where the completion ended without EOS.
         questions (`torch.Tensor` of shape `(N,)`):
-            A number that stands for the prompt and its pictures, int64, the same in every run.
+            A number that identifies the prompt and its images, int64, the same in every run.
         num_generations (`int`):
             G, the number of completions per prompt.
         max_completion_length (`float`):
-            Generation limit of this batch in tokens, infinite for none.
+            Generation limit of this batch in tokens; infinite for no limit.
         correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
-            The reward that decides what is correct, NaN where it could not score, and then nobody knows, whatever the
-            other rewards say; by default the task reward.
+            The reward that decides what is correct; by default the task reward. Where it is NaN, correctness is not
+            known, whatever the other rewards say.
 
     Raises:
         `ValueError`: If the tensors differ in shape or N is not a multiple of G.
@@ -62,12 +62,12 @@ class Rollouts:
 
     @property
     def is_scorable(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: False where nobody knows whether the completion is correct."""
+        """`torch.Tensor` of shape `(N,)`: False where it is not known whether the completion is correct."""
         return ~torch.isnan(self._deciding_rewards)
 
     @property
     def is_correct(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: True where the deciding reward is positive, be it in {0, 1} or {-1, 1}."""
+        """`torch.Tensor` of shape `(N,)`: True where the deciding reward is positive, on either scale."""
         return self._deciding_rewards > 0
 
     @property
@@ -82,7 +82,7 @@ class Rollouts:
 
     @property
     def solve_rates(self) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Share of correct among the scorable completions of each one's prompt."""
+        """`torch.Tensor` of shape `(N,)`: Share of correct completions among the scorable ones of the same prompt."""
         rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)
         return rates_P1.expand(-1, self.num_generations).flatten()
 
@@ -101,9 +101,9 @@ class ScoredRollouts:
         base_rewards (`torch.Tensor` of shape `(N,)`):
             Rewards before length, on the method's own scale.
         penalty (`torch.Tensor` of shape `(N,)`):
-            Penalty before any clip; negative where length earned a bonus.
+            Penalty before any clip; a bonus is negative.
         shaped_rewards (`torch.Tensor` of shape `(N,)`):
-            What the advantages are made of.
+            Rewards from which the advantages are computed.
     """
 
     rollouts: Rollouts
@@ -112,7 +112,7 @@ class ScoredRollouts:
     shaped_rewards: torch.Tensor
 
     def columns(self) -> dict[str, torch.Tensor]:
-        """What the completions table shows of each completion."""
+        """Columns of the completions table."""
         return {
             "length": self.rollouts.lengths,
             "penalty": self.penalty,
@@ -121,7 +121,7 @@ class ScoredRollouts:
         }
 
     def select(self, rows: torch.Tensor) -> "ScoredRollouts":
-        """The given rows, which must be whole groups."""
+        """The given rows, which must be complete groups."""
         return _with_tensors(self, lambda values: values[0][rows], [self])
 
 
@@ -131,7 +131,7 @@ def joined(parts: Sequence[ScoredRollouts]) -> ScoredRollouts:
 
 
 def _with_tensors(record: Any, combine: Callable[[list[torch.Tensor]], torch.Tensor], parts: Sequence[Any]) -> Any:
-    """The record with each of its tensors, those of the rollouts in it too, made of the same ones of the parts."""
+    """A record in which each tensor, those of its rollouts included, is made from the same tensor of the parts."""
     changed: dict[str, Any] = {}
     for name, value in vars(record).items():
         if isinstance(value, torch.Tensor):
@@ -151,7 +151,7 @@ def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.
             Weights, dimensionless.
 
     Returns:
-        `torch.Tensor` of shape `(N,)`: Sums in float64 over the functions that did score; NaN where none did.
+        `torch.Tensor` of shape `(N,)`: Sums in float64 over the functions that returned a reward; NaN if none did.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.5], [-1.0, float("nan")], [float("nan"), float("nan")]])

@@ -1,4 +1,4 @@
-"""What is logged about one generation batch: the method's state, lengths, rewards and what the penalty did to them."""
+"""Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
 import torch
 
@@ -7,18 +7,18 @@ from leash_trl.length_control.rollouts import ScoredRollouts
 
 
 def _mean(values: torch.Tensor) -> float:
-    """Mean of what is known, as a Python float; NaN for no values, which TRL's log leaves out of its average."""
+    """Mean without NaN, as a Python float; NaN for no values, which TRL's log leaves out of its average."""
     return values.double().nanmean().item()
 
 
 def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str, float]:
-    """Statistics of what was generated for one policy batch under their log keys, without the `leash/` prefix.
+    """Statistics of the completions generated for one policy batch, by log key without the `leash/` prefix.
 
     Returns:
-        `dict[str, float]`: The method's own, and always the same keys beside them. `mean_penalty` is what the paper's
-        figure shows; `mean_effective_penalty` is what the clip left of it. Means leave out what is not known, such as
-        whether an unscorable completion is correct; over no completions (none correct, say) they are NaN, and so are
-        `violation`, `satisfaction_rate` and `target_length` without a target.
+        `dict[str, float]`: The method's own statistics, and others whose keys are always the same. `mean_penalty` is
+        the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means leave out
+        unknown values, such as the correctness of an unscorable completion. A mean over no completions (none correct,
+        say) is NaN, and so are `violation`, `satisfaction_rate` and `target_length` without a target.
     """
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()

@@ -1,4 +1,4 @@
-"""The state of methods that only need to know how far training has come."""
+"""`CountsSteps`, the base class of methods whose only state is the number of policy updates done."""
 
 from typing import Any
 
@@ -21,5 +21,5 @@ class CountsSteps(LengthControl):
         return {"steps_done": self.steps_done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over the number of policy updates done."""
+        """Restores the number of policy updates done."""
         self.steps_done = saved_value(state, "steps_done", is_count, "a whole number from 0 on")

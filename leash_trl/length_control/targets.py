@@ -1,4 +1,4 @@
-"""Where a prompt's target comes from, and how the prompt tells it to the model."""
+"""Finds the target of each prompt, moves it by the schedule, and writes it into the prompt for methods that ask so."""
 
 import hashlib
 import json
@@ -58,7 +58,7 @@ def scheduled_target(
 
 
 def own_target(row: Mapping[str, Any]) -> float | None:
-    """The target that a data set row brings along in column `target_length`, in tokens; `None` if it brings none.
+    """The target in tokens in column `target_length` of a data set row; `None` if it has none.
 
     Raises:
         `ValueError`: If the value is not a positive number.
@@ -75,13 +75,13 @@ def own_target(row: Mapping[str, Any]) -> float | None:
 
 
 def question_number(prompt: Any, images: Any = None) -> int:
-    """A number in [0, 2**63) that stands for a prompt and its pictures, the same in every process and every run.
+    """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run.
 
     Args:
         prompt (`str` or `list[dict]`):
             Prompt as the data set has it.
         images (*optional*):
-            Picture or pictures that the data set has beside it: decoded, encoded or by path.
+            Its image or images in the data set: decoded, encoded or by path.
     """
     pictures = images if isinstance(images, list) or images is None else [images]
     asked = [prompt, pictures] if pictures else prompt
@@ -90,12 +90,12 @@ def question_number(prompt: Any, images: Any = None) -> int:
 
 
 def question_of(row: Mapping[str, Any]) -> int:
-    """[`question_number`] of a data set row; a row without a prompt stands for itself."""
+    """[`question_number`] of a data set row; a row without a prompt counts as its own question."""
     return question_number(row.get("prompt", row), row.get("images", row.get("image")))
 
 
 def _content(value: Any) -> Any:
-    """What stands for a value that JSON cannot write. A picture's `repr` is its address in memory."""
+    """A replacement for a value that JSON cannot write. An image's `repr` would be its address in memory."""
     if isinstance(value, Image.Image):
         return value.mode, value.size, value.getpalette(), _content(value.tobytes())
     if isinstance(value, np.ndarray | torch.Tensor):
@@ -105,7 +105,7 @@ def _content(value: Any) -> Any:
 
 
 def with_suffix(prompt: Any, suffix: str) -> Any:
-    """The prompt with `suffix` at its end, or at the end of its last message; a copy, the original is left alone.
+    """A copy of the prompt with `suffix` at its end, or at the end of its last message.
 
     Raises:
         `ValueError`: If the last message holds no text.
@@ -135,18 +135,18 @@ def rows_with_targets(
     current_target: float | None,
     target_length: float | None,
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
-    """Data set rows as the model is to see them, the numbers of their questions, and their targets in tokens.
+    """Data set rows as the model will see them, their question numbers, and their targets in tokens.
 
     A row's own target wins over the method's `target_for`; both move with the schedule in proportion, but not beyond
     the generation limit.
 
     Args:
         rows (`Sequence[dict]`):
-            Rows of the data set; they are left alone, and each gets a dictionary of its own, into which TRL writes.
+            Rows of the data set; they stay unchanged, and TRL writes into a new dictionary for each.
         method (`LengthControl`):
-            Gives targets to rows that have none, and the suffix that tells the model.
+            Gives targets to rows that have none, and the suffix for the prompt.
         current_target (`float`, *optional*):
-            What the schedule has made of `target_length` by now.
+            The schedule's present value of `target_length`.
         target_length (`float`, *optional*):
             The configured target.
 
@@ -155,7 +155,7 @@ def rows_with_targets(
     """
     seen, questions, targets = [], [], []
     for row in rows:
-        # TRL: GRPOTrainer._generate_and_score_completions takes pictures from these columns
+        # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
         question = question_of(row)
         target = own_target(row)
         if target is None:

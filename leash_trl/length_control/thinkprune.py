@@ -1,4 +1,4 @@
-"""ThinkPrune: no length term at all; generation is cut ever shorter, and only what was said by then is graded.
+"""ThinkPrune: no length term; generation is cut ever shorter, and only the text up to the cut is graded.
 
 Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.co/papers/2504.01296).
 """
@@ -13,25 +13,25 @@ from leash_trl.length_control.step_count import CountsSteps
 
 @dataclass
 class ThinkPrune(CountsSteps):
-    """ThinkPrune: 1 for a right answer within the generation limit, 0 otherwise; the limit falls from stage to stage.
+    """ThinkPrune: 1 for a correct answer within the generation limit, else 0; the limit falls from stage to stage.
 
-    A completion that is cut at the limit still earns 1 if its answer is right: the grader sees the text up to there.
+    A completion that is cut at the limit still earns 1 if its answer is correct: the grader sees the text up to there.
 
-    Use: where the limit will be hard in use too: nothing teaches but the limit.
+    Use: if the limit is also hard in later use: only the limit teaches.
 
     Source: [ThinkPrune](https://huggingface.co/papers/2504.01296) and its
     [release](https://github.com/UCSB-NLP-Chang/ThinkPrune).
 
     Differs: the release tells the model its limit in the system prompt; here it is the last sentence of the prompt.
-    The paper's iterative schedule goes on to 2000 tokens. When is not published, so that the default stops at 3000;
-    `{0: 4000, 180: 3000, 360: 2000}` would be one with stages of equal length.
+    The paper's iterative schedule goes on to 2000 tokens, but does not say when, so the default stops at 3000;
+    `{0: 4000, 180: 3000, 360: 2000}` would have stages of equal length.
 
     Args:
         stages (`dict[int, int]`, *optional*, defaults to `{0: 4000, 180: 3000}`):
-            Generation limit in tokens by the number of policy updates from which on it holds. `{0: 4000}` is
-            ThinkPrune in one stage. Above the run's generation limit, that is the limit, in prompts too.
+            Generation limit in tokens by the number of policy updates after which it holds. `{0: 4000}` is ThinkPrune
+            in one stage. The run's own generation limit caps every stage, also in prompts.
         suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
-            What is appended to each prompt, `{limit}` standing for the limit; `""` appends nothing.
+            Text to append to each prompt, with the limit for `{limit}`; `""` appends nothing.
     """
 
     name = "thinkprune"
@@ -44,7 +44,7 @@ class ThinkPrune(CountsSteps):
         super().__post_init__()
         problem = f"stages is {self.stages!r}, but must map policy updates, the first 0, to limits in tokens, "
         try:
-            # JSON and the command line have strings for keys
+            # keys from JSON and the command line are strings
             self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
         except (AttributeError, TypeError, ValueError) as error:
             raise ValueError(problem + "such as {0: 4000, 180: 3000}") from error
@@ -58,12 +58,12 @@ class ThinkPrune(CountsSteps):
         return self.base_rewards(rollouts)
 
     def generation_cap(self, target_length: float | None) -> int:
-        """Generation limit of the current stage in tokens; the target plays no part."""
+        """Generation limit of the current stage in tokens; the target has no effect."""
         reached = max(start for start in self.stages if start <= self.steps_done)
         return int(min(self.stages[reached], self.generation_limit))
 
     def prompt_suffix(self, target_length: float | None) -> str:
-        """The limit of the current stage in words; the target plays no part."""
+        """The limit of the current stage in words; the target has no effect."""
         return self.suffix.replace("{limit}", str(self.generation_cap(target_length)))
 
     def statistics(self) -> dict[str, float]:

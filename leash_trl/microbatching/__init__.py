@@ -1,1 +1,1 @@
-"""Which completions share a micro-batch: TRL's gradients, computed faster. Knows no length control."""
+"""TRL's gradients, computed faster: decides which completions share a micro-batch. Knows no length control."""

@@ -1,7 +1,7 @@
-"""The tensors of TRL's training batches: what is known of their rows, joining, cutting and scattering. Pure.
+"""The tensors of TRL's training batches: how their rows are padded, and how to join, cut and scatter them. Pure.
 
-A batch is a dict of tensors whose first dimension is the row: prompts padded on the left, everything that belongs to
-completions padded on the right.
+A batch is a dict of tensors whose first dimension is the row. Prompts are padded on the left, everything that belongs
+to completions on the right.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class Padding:
         side (`str`):
             `"left"` or `"right"`.
         value (`int`, *optional*):
-            What fills new columns; `None` stands for the tokenizer's padding token.
+            Value of new columns; `None` means the tokenizer's padding token.
     """
 
     side: str
@@ -38,14 +38,14 @@ PADDING = {
     # neutral: TRL sums the logarithm of ratios over all columns
     "importance_sampling_ratio": Padding("right", 1),
 }
-"""Fields with columns. Those of prompts are padded on the left, those of completions on the right."""
+"""Fields with columns."""
 
 WHOLE_FIELDS = frozenset({"num_items_in_batch"})
 FIELDS = frozenset({*PADDING, *WHOLE_FIELDS, "advantages"})
-"""Fields whose layout is known here. A batch with others, such as images, is left as TRL has made it."""
+"""Fields whose layout is known here. A batch with others, such as images, stays as TRL made it."""
 
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
-"""Rotary positions whose frequencies follow the width of the batch."""
+"""Rotary positions whose frequencies depend on the width of the batch."""
 
 RELATIVE_MODELS = frozenset(
     {
@@ -74,21 +74,21 @@ RELATIVE_MODELS = frozenset(
         "starcoder2",
     }
 )
-"""`model_type` of text models whose positions enter as differences only, each checked by a test. Others, such as those
+"""`model_type` of text models that see only differences of positions, each checked by a test. Others, such as those
 with learned positions, temperatures by position, attention in chunks or unmasked recurrences, see the left edge."""
 
 Batch = dict[str, torch.Tensor]
 
 
 def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Tokens that enter the loss, of shape `(N, T)`: those of the model in completions that are not masked."""
+    """Mask of shape `(N, T)` of the tokens in the loss: the model's own tokens in completions that are not masked."""
     mask = batch["completion_mask"]
     return mask * batch["tool_mask"] if "tool_mask" in batch else mask
 
 
 def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """Of each row: tokens of the prompt, of the completion, and in the loss, and whether its advantage is not zero.
-    Shape `(N, 4)`, whole numbers."""
+    """For each row: tokens of the prompt, of the completion and in the loss, and whether its advantage is not zero.
+    Shape `(N, 4)`, integers."""
     facts = (
         batch["prompt_mask"].sum(dim=1),
         batch["completion_mask"].sum(dim=1),
@@ -100,7 +100,7 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
     """
-    All rows of several batches, in order, padded to the widest; of `WHOLE_FIELDS`, what the first batch has.
+    All rows of several batches, in order, padded to the widest; `WHOLE_FIELDS` come from the first batch.
 
     Args:
         batches (`Sequence[Mapping]`):
@@ -136,14 +136,14 @@ def _same_width(name: str, parts: Sequence[torch.Tensor], pad_token_id: int) -> 
 
 
 def padding_value(name: str, pad_token_id: int) -> int:
-    """What fills new columns of a field."""
+    """The value of new columns of a field."""
     value = PADDING[name].value
     return pad_token_id if value is None else value
 
 
 def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     """
-    Kinds of rotary positions in a text configuration's `rope_parameters`, which may differ by type of layer.
+    Kinds of rotary positions in a text configuration's `rope_parameters`; types of layers may have different ones.
 
     >>> sorted(rope_types({"full_attention": {"rope_type": "yarn"}, "sliding_attention": {"rope_type": "default"}}))
     ['default', 'yarn']
@@ -155,7 +155,7 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:
-    """Columns that hold a row; at least one, since TRL takes the last `-0` columns for all.
+    """Number of columns that hold a row; at least one, since TRL's slice of the last `-0` columns is all of them.
 
     >>> fitting_width(5, multiple_of=4)
     8
@@ -175,7 +175,7 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
         name (`str`):
             Name of the field.
         values (`torch.Tensor`):
-            Its values; of shape `(N, 1)`, they hold for whole completions and stay as they are.
+            Its values; those of shape `(N, 1)` hold for complete completions and stay as they are.
         prompt_width (`int`), completion_width (`int`):
             Columns to keep.
     """
@@ -186,7 +186,7 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """
-    Rows that were computed in parts, in their first order and padded with zeros.
+    Puts rows that were computed in parts back in their original order, padded with zeros.
 
     Args:
         values (`Sequence[torch.Tensor]`):

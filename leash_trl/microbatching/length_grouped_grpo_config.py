@@ -15,21 +15,21 @@ class LengthGroupedGRPOConfig(GRPOConfig):
 
     Parameters:
         length_grouped_microbatches (`bool`, *optional*, defaults to `True`):
-            Whether to fill micro-batches with completions of like length and to trim each to its longest. The
-            gradient stays the same up to rounding (with dropout, other activations are dropped); where it would not,
-            as with `bnpo` or an entropy bonus, completions stay in TRL's micro-batches and these are only trimmed.
-            TRL's `clip_ratio/low_min` and `high_max` are extremes of micro-batches, and so of completions of like
-            length.
+            Whether to fill micro-batches with completions of similar length and to trim each to its longest. The
+            gradient stays the same up to rounding (with dropout, other activations are dropped). Where it would
+            change, as with `bnpo` or an entropy bonus, completions stay in TRL's micro-batches, which are only
+            trimmed. TRL's `clip_ratio/low_min` and `high_max` are extremes over micro-batches, so here over
+            completions of similar length.
         skip_zero_signal (`bool`, *optional*, defaults to `True`):
             Whether to leave out completions whose advantage is exactly zero. The gradient stays the same; the logged
-            entropy and clip ratios then cover the others only. Without effect where such completions count: with
+            entropy and clip ratios then cover only the others. It has no effect where such completions count: with
             `beta`, an entropy bonus, `top_entropy_quantile`, a router loss or `use_liger_kernel`.
     """
 
     length_grouped_microbatches: bool = field(
         default=True,
         metadata={
-            "help": "Whether to fill micro-batches with completions of like length and to trim each to its longest."
+            "help": "Whether to fill micro-batches with completions of similar length and to trim each to its longest."
         },
     )
     skip_zero_signal: bool = field(

@@ -1,4 +1,4 @@
-"""`LengthGroupedGRPOTrainer`: the gradients of a `GRPOTrainer` step without computing padding or zero signal."""
+"""`LengthGroupedGRPOTrainer`: a `GRPOTrainer` with the same gradients that computes no padding and no zero signal."""
 
 import logging
 import math
@@ -36,14 +36,14 @@ ROW_MEANS = ("vespo/phi_seq_mean",)
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
     r"""
-    [`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else is
-    changed: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
+    [`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
+    changes: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
 
     TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. Which rows
-    share a micro-batch does not change the gradient of an accumulation window, so here the rows of a window, over all
-    processes, are sorted by length and dealt anew: as many forward passes as before, each about as large as the
-    others. Completions whose advantage is zero are left out. Log-probabilities of the old and the reference policy,
-    and evaluation, are computed in the same way.
+    share a micro-batch does not change the gradient of an accumulation window. So this trainer sorts the rows of a
+    window, over all processes, by length and deals them anew: as many forward passes as before, all of about the same
+    size. It leaves out completions whose advantage is zero. It groups by length too for evaluation and for the
+    log-probabilities of the old and the reference policy.
 
     Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds where TRL
     itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded. Every generation batch
@@ -99,7 +99,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
 
     def _reasons_for_trls_batches(self, rope_types: set[str]) -> list[str]:
-        """What makes a completion's loss depend on the width of its batch, or is not known here."""
+        """Settings that make a completion's loss depend on the width of its batch, or that are not known here."""
         reasons = [f"rope_type={kind!r} follows the width" for kind in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE]
         if self.loss_type not in loss_weights.LOSS_TYPES:
             reasons.append(f"loss_type={self.loss_type!r} is not known")
@@ -108,7 +108,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return reasons
 
     def _reasons_against_regrouping(self) -> list[str]:
-        """What makes the gradient of a window depend on which completions share a micro-batch or a process."""
+        """Settings that make a window's gradient depend on which completions share a micro-batch or a process."""
         reasons = loss_weights.reasons_against_regrouping(self.loss_type, **self._loss_settings())
         if self._keeps_prompt_padding and self.accelerator.num_processes > 1:
             reasons.append(
@@ -151,8 +151,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return [batch for window in windows for batch in self._rearranged_window(window)]
 
     def _knows_fields(self, batch: dict[str, Any]) -> bool:
-        """Whether all processes know the layout of all their fields. TRL drops images in one process alone, and one
-        process that gathers while the others do not would wait for them for ever."""
+        """Whether all processes know the layout of all their fields. They decide together: TRL may drop images in a
+        single process, and a process that gathers alone would wait for the others for ever."""
         unknown = sorted(
             name
             for name, values in batch.items()
@@ -200,8 +200,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         return prompt_columns, fitting(completions)
 
     def _needed(self, adds_to_loss: list[bool], lengths: list[int]) -> list[bool]:
-        """Which rows are to be computed. Where processes keep their rows, as many in each: TRL gathers a statistic of
-        every row."""
+        """Which rows to compute. Processes that keep their rows compute equally many: TRL gathers a statistic of every
+        row."""
         if not self._skips_zero_signal:
             return [True] * len(lengths)
         if self._regroups:
@@ -231,7 +231,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _picked(
         self, rows: batch_fields.Batch, plan: list[list[int]], columns: tuple[list[int], list[int]]
     ) -> list[dict[str, Any]]:
-        """One trimmed batch for each list of rows. Fields are gathered one after the other, to save memory."""
+        """One trimmed batch for each list of rows. It gathers fields one after the other, to save memory."""
         batches: list[dict[str, Any]] = [{} for _ in plan]
         for name, values in rows.items():
             if name in batch_fields.WHOLE_FIELDS:
@@ -258,11 +258,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         self._metrics["train"]["leash/skipped_share"].append(1 - num_kept / num_rows)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """Gives loss and logged means the weight that the rows of this micro-batch have in TRL's own split."""
+        """Weights the loss and the logged means as TRL's own split would weight the rows of this micro-batch."""
         loss = super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         if "loss_factor" not in inputs:
             return loss
-        # TRL: GRPOTrainer._compute_loss has just appended one mean of each kind that it logs
+        # TRL: GRPOTrainer._compute_loss just appended one mean of each kind that it logs
         by_row = (*ROW_MEANS, *(CLIP_MEANS if self.importance_sampling_level == "sequence" else ()))
         for name in {*TOKEN_MEANS, *CLIP_MEANS, *ROW_MEANS} & self._metrics["train"].keys():
             self._metrics["train"][name][-1] *= inputs["row_factor" if name in by_row else "token_factor"]
@@ -271,8 +271,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _get_per_token_logps_and_entropies(
         self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, **options
     ):
-        """Without gradients, computes rows of like length together: TRL takes them in order, each padded to the
-        longest of all."""
+        """Without gradients, computes rows of similar length together; TRL takes them in order, padded to the longest
+        of all."""
         given = {name for name, value in options.items() if value is not None and value is not False}
         if torch.is_grad_enabled() or not self._trims or not given <= {"compute_entropy"}:
             return super()._get_per_token_logps_and_entropies(

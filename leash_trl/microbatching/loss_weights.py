@@ -1,6 +1,6 @@
-"""What keeps the gradient and the logged means the same when completions move between micro-batches. Pure.
+"""Weights that keep gradient and logged means the same when completions move between micro-batches. Pure.
 
-TRL's losses differ in what they divide by, and so in how freely a window of completions may be split.
+TRL's losses divide by different counts, so some windows of completions may be split more freely than others.
 """
 
 from collections.abc import Sequence
@@ -59,8 +59,8 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
     """
     Factors that turn TRL's plain mean over micro-batches into the mean over all that they hold.
 
-    TRL logs the mean over the tokens of each micro-batch and averages these as if all micro-batches were of one size,
-    which those filled by length are not. Ones where there is nothing to count.
+    TRL averages the means of all micro-batches as if they had one size, but micro-batches filled by length have
+    different sizes. If there is nothing to count, all factors are 1.
 
     >>> mean_factors([30, 10])
     [1.5, 0.5]
@@ -78,7 +78,7 @@ def reasons_against_skipping(
     use_liger_kernel: bool,
 ) -> list[str]:
     """
-    What makes a completion with an advantage of zero add to the loss, or to another one's weight; or nothing.
+    Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
 
     Args:
         loss_type (`str`):
@@ -92,7 +92,7 @@ def reasons_against_skipping(
         has_router_loss (`bool`):
             Whether the model is a mixture of experts with a load-balancing loss.
         use_liger_kernel (`bool`):
-            Field of this name; in older TRL it replaces the loss by one with normalisers of its own.
+            TRL's field of this name; in older TRL it replaces the loss by one with its own normalisers.
 
     Example:
         >>> reasons_against_skipping("dapo", 0.1, False, 1.0, False, False)
@@ -117,7 +117,7 @@ def reasons_against_regrouping(
     use_liger_kernel: bool,
 ) -> list[str]:
     """
-    What makes the loss of a window depend on which completions share a micro-batch; or nothing.
+    Settings with which the loss of a window depends on which completions share a micro-batch.
 
     Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
 

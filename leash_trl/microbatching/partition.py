@@ -1,7 +1,7 @@
-"""Which completions share a micro-batch, and which need no forward pass at all. Pure: lists of lengths in, rows out.
+"""Chooses which completions share a micro-batch and which need no forward pass. Pure: lists of lengths in, rows out.
 
-Memory and time of a micro-batch are taken to follow the positions it computes: its rows, each as long as its longest
-prompt and its longest completion. What grows with the square of a row, as eager attention does, is not weighed.
+The cost of a micro-batch is the number of positions it computes: its rows times the sum of its longest prompt and its
+longest completion. Costs that grow with the square of the length, such as eager attention, are ignored.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ import torch
 
 
 CAP_SLACK = 1.25
-"""How much larger than need be the largest micro-batch may get, for less padding in all others."""
+"""How much the largest micro-batch may exceed the least possible size, to save padding in all others."""
 
 MAX_ROWS_OVER_MEAN = 8
-"""Bound on rows of one micro-batch, as a multiple of their mean number; keeps the search short."""
+"""Bound on the rows of one micro-batch, as a multiple of the mean; keeps the search short."""
 
 
 def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) -> int:
@@ -27,7 +27,7 @@ def positions(prompt_lengths: Sequence[int], completion_lengths: Sequence[int]) 
 
 
 def _fewest_parts(prompts: Sequence[int], completions: Sequence[int], cap: int, max_rows: int) -> int:
-    """Number of runs of rows, longest completion first, that no cut with at most `cap` positions a run can beat."""
+    """Least number of runs, over rows sorted by completion length, with at most `cap` positions each."""
     parts, rows, longest_prompt, longest_completion = 0, 0, 0, 0
     for prompt, completion in zip(prompts, completions, strict=True):
         longest_prompt = max(longest_prompt, prompt)
@@ -85,11 +85,11 @@ def partition(
     prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int, slack: float = CAP_SLACK
 ) -> list[list[int]]:
     """
-    Rows of each micro-batch, such that all together compute the fewest positions while the largest stays small.
+    Divides rows into micro-batches that compute the fewest positions in all, while the largest stays small.
 
-    Rows are sorted by completion length and cut into runs. With M the least number of positions that the largest run
-    can have, the cut is the one with the least sum of positions among those whose runs have at most `slack * M`, and
-    at most as many as if rows were dealt by number and padded to the longest of all, as TRL does.
+    Rows are sorted by completion length and cut into runs. M is the least number of positions that the largest run
+    can have. The cut minimises the sum of positions; each run has at most `slack * M`, and at most as many as if rows
+    were dealt by number and padded to the longest of all, as TRL does.
 
     Args:
         prompt_lengths (`Sequence[int]` of length N):
@@ -128,10 +128,10 @@ def partition(
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
     """
-    Rows that are needed, with the shortest others to make them at least `least` and a multiple of `multiple_of`.
+    The needed rows, filled up with the shortest others to at least `least` rows and a multiple of `multiple_of`.
 
-    Every process must run the same number of forward passes (DDP, FSDP and ZeRO wait for each other in them) on as
-    many rows as the others (TRL gathers a statistic of each), so some rows are computed from which nothing is learned.
+    Every process must run the same number of forward passes (DDP, FSDP and ZeRO wait for each other in them) on the
+    same number of rows (TRL gathers a statistic of each). So some rows are computed although they teach nothing.
 
     >>> rows_to_compute([False, True, False], [7, 9, 3], least=2)
     [1, 2]
@@ -152,9 +152,9 @@ def arrange(
     """
     Micro-batches of every process for rows that may be split freely.
 
-    What the processes compute at the same time has the same number of rows and about the same length, so none waits
-    long: rows are sorted by length, and each process takes one of every `num_processes` neighbours. The largest
-    micro-batches come first, so that a window that does not fit into memory fails at once.
+    Rows are sorted by length, and each process takes one of every `num_processes` neighbours. So at any time all
+    processes compute the same number of rows of about the same length, and none waits long. The largest micro-batches
+    come first, so that a window that does not fit into memory fails at once.
 
     Args:
         prompt_lengths (`Sequence[int]` of length N):
@@ -183,7 +183,7 @@ def arrange(
     completions = [max(completion_lengths[row] for row in block) for block in neighbours]
     parts = partition(prompts, completions, num_steps)
     parts.sort(key=lambda part: -positions([prompts[k] for k in part], [completions[k] for k in part]))
-    # the longest of the neighbours goes to another process each time
+    # each time another process gets the longest of the neighbours
     return [
         [[neighbours[k][(process + k) % num_processes] for k in part] for part in parts]
         for process in range(num_processes)

@@ -1,1 +1,1 @@
-"""Pure arithmetic behind `leash plan`: what a training step holds in a GPU's memory. Looks at no device."""
+"""The arithmetic of `leash plan`: the memory of one GPU in a training step. Pure, looks at no device."""

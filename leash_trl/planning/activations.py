@@ -1,4 +1,4 @@
-r"""Shapes of a decoder, and the bytes that its forward pass keeps for the backward pass, tensor by tensor.
+r"""Computes the bytes that a decoder's forward pass keeps for its backward pass, tensor by tensor.
 
 The method is that of [Reducing Activation Recomputation in Large Transformer
 Models](https://huggingface.co/papers/2205.05198), section 4: count what each operation saves. Its 34 bytes per
@@ -213,7 +213,7 @@ def outer_bytes_per_token(architecture: Architecture, weight_bytes: int) -> int:
 
 
 def cast_bytes(architecture: Architecture, num_layers: int, weight_bytes: int, compute_bytes: int) -> int:
-    """Bytes of the weights' bfloat16 copies that autocast holds for `num_layers` layers; 0 where nothing is cast.
+    """Bytes of the weights' bfloat16 copies that autocast holds for `num_layers` layers; 0 if nothing is cast.
 
     Autocast keeps the copies until the forward pass ends, and without checkpointing the graph keeps them until the
     layer's backward pass. Source: `cached_cast` in torch's aten/src/ATen/autocast_mode.cpp.

@@ -1,4 +1,4 @@
-r"""What a run holds in the memory of one GPU while it trains and while it generates, and what would make it fit.
+r"""Computes the memory of one GPU while a run trains and while it generates, and finds changes that make it fit.
 
 With $\Psi$ parameters on $N_d$ GPUs, weights, gradients and optimizer state follow
 [ZeRO](https://huggingface.co/papers/1910.02054), section 3.1 and figure 1, with what the engines that TRL runs on add.
@@ -17,7 +17,7 @@ from leash_trl.planning.activations import FLOAT32, Architecture, MicroBatch, ch
 GIB = 2**30
 BFLOAT16 = 2
 HEADROOM = 0.05
-"""Share of a GPU that nothing is planned with: CUDA context, NCCL's buffers, fragments."""
+"""Share of a GPU that the plan leaves free: CUDA context, NCCL's buffers, fragments."""
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp")
 """How training is distributed: DDP, DeepSpeed's ZeRO stages, FSDP2."""
 DEEPSPEED_BUCKET = 500_000_000
@@ -45,11 +45,11 @@ class Settings:
         weight_bytes (`int`):
             Bytes per element of the weights as loaded: 4, TRL's default, or 2 with `dtype: bfloat16`.
         has_reference (`bool`):
-            Whether a reference model is held, which `beta` other than 0 asks for.
+            Whether there is a reference model, as with `beta` other than 0.
         keeps_attention_mask (`bool`):
             Whether padded batches get a mask of T x T, as `sdpa` attention does and flash attention does not.
         groups_lengths (`bool`):
-            Whether micro-batches are filled by tokens: `length_grouped_microbatches`, and nothing speaks against it.
+            Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless other settings forbid it.
         max_prompt_length (`int`), max_completion_length (`int`):
             Tokens of the longest prompt and of the longest completion.
 
@@ -112,7 +112,7 @@ class Settings:
 
     @property
     def usable_bytes(self) -> float:
-        """Bytes of one GPU that may be planned with."""
+        """Bytes of one GPU that the plan may use."""
         return self.gpu_memory * GIB * (1 - HEADROOM)
 
     @property
@@ -150,7 +150,7 @@ def optimizer_state(settings: Settings) -> float:
 
 def communication_buffers(settings: Settings) -> float:
     """
-    Bytes of what is gathered or reduced at a time.
+    Bytes of the buffers for gathering and reducing.
 
     DDP keeps the gradients a second time, in its buckets, because accelerate leaves `gradient_as_bucket_view` off.
     DeepSpeed fills a bucket of gradients, two with ZeRO-3, which overlaps; ZeRO-3 gathers up to its limit of live
@@ -220,8 +220,8 @@ def generate_cache(settings: Settings) -> float:
 def largest_micro_batch(settings: Settings) -> MicroBatch:
     """The largest micro-batch of a GPU: as many rows as a micro-batch has on average, all of the greatest length.
 
-    That is what TRL pads every one to. Filled by tokens (`arrange` in `leash_trl.microbatching.partition`) none is
-    larger, and one of a single row has no padding.
+    TRL pads every micro-batch to this. If micro-batches are filled by tokens (`arrange` in
+    `leash_trl.microbatching.partition`), none is larger, and one of a single row has no padding.
     """
     rows, longest = settings.per_device_train_batch_size, settings.max_length
     return MicroBatch(rows * longest, longest, is_padded=rows > 1 or not settings.groups_lengths)
@@ -293,8 +293,8 @@ def refusal(settings: Settings) -> str | None:
 
 
 def changes(settings: Settings) -> dict[str, Settings]:
-    """The run after each change that saves memory and leaves the policy update as it is, by the options that make
-    it, cheapest first."""
+    """The run after each change that saves memory and keeps the policy update, by the options of the change, cheapest
+    first."""
     rows, steps = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
     generation_steps = settings.steps_per_generation
     found = {

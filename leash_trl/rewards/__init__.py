@@ -1,9 +1,9 @@
 """Task rewards with TRL's signature, and the grader behind them.
 
-The way of an answer: `answer` finds it in the completion; `grading` asks these in turn: `typography` gives its signs
-one spelling, `wording` looks at the words around it, `multiple_choice` at letters of a choice,
-`reading` takes it apart (with `formula` for values and `units` for units), `comparison` compares it with the gold.
-What they leave open goes through `grader_pool` to math-verify, which runs in processes of `grader_worker`.
+`answer` finds the answer in the completion. `grading` then asks these in turn: `typography` gives its signs one
+spelling, `wording` looks at the words around it, `multiple_choice` at letters of a choice, `reading` parses it (with
+`formula` for values and `units` for units), `comparison` compares it with the gold. Cases that stay open go through
+`grader_pool` to math-verify, which runs in processes of `grader_worker`.
 """
 
 from leash_trl.rewards.math_reward import get_math_reward, lenient_math_reward, math_reward

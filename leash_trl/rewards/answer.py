@@ -1,11 +1,11 @@
-r"""Where the answer of a completion stands: one documented rule, text in, text out.
+r"""Finds the answer in the text of a completion, by one rule.
 
-The answer is looked for in what follows the last `</think>`; thinking that was opened and never closed holds none.
+The answer must follow the last `</think>`; a completion that never closes its thinking has none.
 
-1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so that hedging
-   between two answers is neither of them.
-2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line where the rest of it is empty.
-3. On request only (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
+1. The last `\boxed{}` or `\fbox{}`. Boxes that only commas, "and" or "or" separate are one answer, so a hedge between
+   two answers equals neither of them.
+2. Else the last `Answer: ...`, DAPO's form, to the end of its line, or the next line if the rest of it is empty.
+3. Only on request (`lenient`): the last `<answer>` tag, else whatever math-verify finds in the text, such as a bare
    trailing number.
 """
 
@@ -41,9 +41,9 @@ class Answer:
         text (`str`):
             The answer without box and dollar signs.
         expression (`str`):
-            What math-verify is given, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2.
+            The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2.
         is_found (`bool`, *optional*, defaults to `True`):
-            Whether the answer stands at a known place; else math-verify looks for one in the expression.
+            Whether the answer has a known place; else math-verify looks for one in the expression.
     """
 
     text: str
@@ -65,8 +65,8 @@ def visible_text(completion: str) -> str:
     """The part of a completion that may hold its answer.
 
     Returns:
-        `str`: What follows the last `</think>`; nothing if thinking was opened and never closed; else the whole text.
-        Where the prompt opened the thinking, as [`opens_thinking`] tells, put `<think>` before the completion.
+        `str`: The text after the last `</think>`; empty if thinking was opened and never closed; else the complete
+        text. If the prompt opened the thinking (see [`opens_thinking`]), put `<think>` before the completion.
 
     Example:
         >>> visible_text("It is 3, wait.</think>The answer is 4.")
@@ -119,7 +119,7 @@ def boxed_answer(text: str) -> Answer | None:
 
 
 def _bare(text: str) -> str:
-    """A text in ASCII's signs, without the one pair of math delimiters around it and without its full stop."""
+    """A text in ASCII's signs, without its outer pair of math delimiters and without its full stop."""
     text = latex(text).strip()
     text = text if text.endswith("..") else text.removesuffix(".").rstrip()
     for opening, closing in MATH_DELIMITERS:
@@ -163,7 +163,7 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
 
     Args:
         completion (`str`):
-            What the model said.
+            The model's text.
         lenient (`bool`, *optional*, defaults to `False`):
             Whether a completion without box and answer line may give its answer in an `<answer>` tag or anywhere else.
 
@@ -183,7 +183,7 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
 
 
 def gold_answer(solution: str) -> Answer | None:
-    r"""A data set's gold answer: its last box, else the whole of it; `None` if it is empty.
+    r"""A data set's gold answer: its last box, else the complete text; `None` if it is empty.
 
     Example:
         >>> gold_answer(r"2\sqrt{3}").expression

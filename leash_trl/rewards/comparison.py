@@ -1,10 +1,10 @@
-r"""Whether two answers that have been read say the same: lists, tuples, sets, intervals, equations, quantities.
+r"""Decides whether two parsed answers are equal: lists, tuples, sets, intervals, equations, quantities.
 
-A verdict here is final. Equal are: numbers of one value, formulas of one value for all their letters, lists and sets
-with the same members, tuples with the same members in order, the same set of reals (`-2 \le x < 7`, `[-2, 7)`), the
-same time of day, numerals of one value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves out
-does not matter; units that both name are converted. An equation of numbers must be true, and says its value.
-`None` where one side cannot be read: then math-verify decides.
+A verdict here is final. These are equal: numbers of one value, formulas of one value for all their letters, lists and
+sets with the same members, tuples with the same members in order, the same set of reals (`-2 \le x < 7`, `[-2, 7)`),
+the same time of day, numerals of one value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves
+out does not matter; units that both name are converted. An equation of numbers must be true, and states its value.
+The verdict is `None` if one side cannot be read: then math-verify decides.
 """
 
 import math
@@ -19,17 +19,17 @@ from leash_trl.rewards.units import quantities_equal, unit_of
 
 ROUNDED = re.compile(r"-?\d*\.\d{6,}")  # a gold with as many decimals may be rounded
 INDEX = re.compile(r"_(?:\w|\{[^{}]*\})$")
-# 3 h, 18 mph: units where the gold has no letters
+# 3 h, 18 mph: these are units if the gold has no letters
 LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{1,3})\.?((?:\s*\^\s*\{?[23]\}?)?)")
 DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
 def comparison(answer: str, gold: str) -> bool | None:
-    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if reading does not tell.
+    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if one cannot be read.
 
     Args:
         answer (`str`), gold (`str`):
-            What [`~leash_trl.rewards.wording.commitment`] makes of them.
+            Results of [`~leash_trl.rewards.wording.commitment`].
 
     Example:
         >>> comparison("1 234", "1{,}234"), comparison(r"-2 \le x < 7", "[-2, 7)"), comparison("2+3=12", "12")
@@ -95,7 +95,7 @@ def _equal(one: Reading, gold: Reading) -> bool | None:
 
 
 def _cuts(reading: Reading) -> tuple[Cut, ...]:
-    """Cuts of what may be a set of reals, an interval or a set of numbers; none where it is something else."""
+    """Cuts of a set of reals, an interval or a set of numbers; none for anything else."""
     if reading.kind == "reals":
         return reading.key
     formulas = [item.formula for item in map(_only, reading.items)]
@@ -145,13 +145,13 @@ def _same_collection(one: Reading, gold: Reading) -> bool | None:
 
 
 def _assigned(reading: Reading) -> dict[str, Reading]:
-    """Values by name, where every item has a name of its own that more than an index tells apart."""
+    """Values by name, if every item has its own name, and the names differ in more than an index."""
     names = [INDEX.sub("", item.name) for item in reading.items]
     return dict(zip(names, reading.items, strict=True)) if len(set(names)) == len(names) and all(names) else {}
 
 
 def _fraction(reading: Reading) -> Fraction | None:
-    """The value of a bare number; `None` where it is something else."""
+    """The value of a bare number; `None` for anything else."""
     formula = reading.formula
     if formula is None or formula.names or reading.unit or reading.equation:
         return None

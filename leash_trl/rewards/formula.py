@@ -1,12 +1,12 @@
-r"""Numbers and formulas of answers: reads them from LaTeX and plain text, computes their values, compares two of them.
+r"""Reads the numbers and formulas of answers from LaTeX and plain text, computes their values, and compares two.
 
-A rational value is a fraction, any other one a number of 100 digits. Two values are equal where they agree to 50
-digits, different where they disagree within 30, so 0.3333333 is not 1/3. A letter stands for a number: formulas with
-letters are compared at several points, positive and negative ones.
+A rational value is a fraction, any other one a number of 100 digits. Two values are equal if they agree to 50 digits
+and different if they disagree within 30, so 0.3333333 is not 1/3. A letter stands for a number: formulas with letters
+are compared at several points, positive and negative ones.
 
-Numbers: thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (`1.234.567` and `1.234,56` too);
-`1.5e6`; mixed numbers such as `1 1/2`. Two numbers in a row are none, nor is `1/2x`, which has two meanings. What
-cannot be read raises [`Unreadable`].
+Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567` and
+`1.234,56`), an exponent (`1.5e6`), or a fraction (`1 1/2`). Two numbers in a row are not a number, nor is `1/2x`,
+which has two meanings. A text that cannot be read raises [`Unreadable`].
 """
 
 import functools
@@ -29,8 +29,8 @@ MAX_ANGLE = 2**1_000
 MAX_APART = 150  # bits between two terms of a sum, so that the smaller one is not lost among 100 digits
 DIGITS, EQUAL, DIFFERENT, NOISE = 100, 1e-50, 1e-30, 1e-40
 
-# One context for all threads: what is called below reads its precision and never changes it. pi and ln 2 are computed
-# here, further than they are ever needed, because growing them later would not be safe in threads.
+# One context for all threads: the functions below read its precision and never change it. pi and ln 2 are computed
+# here, with more digits than ever needed, because adding digits later would not be safe in threads.
 MP = mpmath.MPContext()
 MP.dps = DIGITS
 mpmath.libmp.pi_fixed(4_000)
@@ -69,7 +69,7 @@ OPENING = {"(": ")", "{": "}", "[": "]", "|": "|"}
 
 
 class Unreadable(ValueError):
-    """A text that has no value, or none that can be told in time."""
+    """The text has no value, or none that can be computed in time."""
 
 
 def _real(value: Value) -> Value:
@@ -78,7 +78,7 @@ def _real(value: Value) -> Value:
 
 
 def _kept(value: Fraction) -> Value:
-    """A fraction, if it is small enough to go on with."""
+    """A fraction, if it is small enough to compute with."""
     return value if max(value.numerator.bit_length(), value.denominator.bit_length()) <= MAX_BITS else NO_VALUE
 
 
@@ -158,7 +158,7 @@ def _binomial(top: Value, bottom: Value) -> Value:
 
 @functools.lru_cache(maxsize=4096)
 def _letter(name: str, point: int) -> Fraction:
-    """What a letter stands for at a point: the same for the same letter, whichever formula it stands in."""
+    """The number for a letter at a point: the same in every formula."""
     draw = random.Random(f"{name} {point}").randint(500, 1500)
     sign = -1 if point >= len(SCALES) and draw % 4 else 1
     if name in INTEGERS:
@@ -168,11 +168,11 @@ def _letter(name: str, point: int) -> Fraction:
 
 @dataclass(frozen=True)
 class Formula:
-    """A formula that has been read.
+    """A parsed formula.
 
     Args:
         at (`callable`):
-            Its value at a point, by the point's number; the letters stand for other numbers at each.
+            Its value at a point, by the point's number; at each point the letters are other numbers.
         names (`frozenset[str]`):
             Its letters.
     """
@@ -280,7 +280,7 @@ class _Parser:
         return base
 
     def exponent(self) -> Value:
-        """What stands after `^`; of powers in a row, the last is taken first."""
+        """The exponent after `^`; of powers in a row, the last one comes first."""
         self.deepen()
         sign = Fraction(-1 if self.take("-") else 1)
         exponent = self.primary()
@@ -290,7 +290,7 @@ class _Parser:
         return _multiply(sign, exponent)
 
     def argument(self) -> Value:
-        """What a command such as `\\frac` is given: a group, or a single digit or letter."""
+        """The argument of a command such as `\\frac`: a group, or a single digit or letter."""
         kind, sign = self.next()
         if kind == "number" and len(sign) > 1:
             if not sign.isdigit():
@@ -371,7 +371,7 @@ class _Parser:
         return called if power is None else _power(called, power)
 
     def operand(self) -> Value:
-        """What a function is applied to: a bracket, or the product that follows it, as in `\\sin 2x`."""
+        """The argument of a function: a bracket, or the product that follows it, as in `\\sin 2x`."""
         if self.next()[1] in ("(", "{", "["):
             return self.primary()
         operand = self.factor()
@@ -381,7 +381,7 @@ class _Parser:
 
 
 def read_number(text: str) -> Fraction:
-    """Value of a number in any of the typographies that the head of this file names.
+    """The value of a number in any form that the head of this file names.
 
     Example:
         >>> read_number("1 234"), read_number("1.234,50"), read_number("1.5e-3")
@@ -407,7 +407,7 @@ def read_formula(text: str) -> Formula:
     r"""The formula that a text is.
 
     Raises:
-        [`Unreadable`]: If it is none, or not clearly one.
+        [`Unreadable`]: If it is not clearly a formula.
 
     Example:
         >>> read_formula(r"2\sqrt{3} - \frac12").names, read_formula("2x + y").names == {"x", "y"}
@@ -424,7 +424,7 @@ def read_formula(text: str) -> Formula:
 
 
 def _same(a: Value, b: Value) -> bool | None:
-    """Whether two values are equal; `None` where their digits do not tell."""
+    """Whether two values are equal; `None` if their digits do not decide."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = _real(a), _real(b)
@@ -435,7 +435,7 @@ def _same(a: Value, b: Value) -> bool | None:
 
 
 def formulas_equal(one: Formula, other: Formula) -> bool | None:
-    r"""Whether two formulas have one value, whatever their letters are; `None` where that is not certain.
+    r"""Whether two formulas have one value, whatever their letters are; `None` if that is not certain.
 
     Example:
         >>> formulas_equal(read_formula("0.3333333"), read_formula(r"\frac13"))
@@ -463,13 +463,13 @@ def formulas_equal(one: Formula, other: Formula) -> bool | None:
 
 
 def value_of(formula: Formula) -> complex | None:
-    """The value of a formula without letters, as a float; `None` where it has none."""
+    """The value of a formula without letters, as a float; `None` if it has none."""
     value = None if formula.names else complex(_real(formula.at(0)))
     return value if value is not None and math.isfinite(abs(value)) else None
 
 
 def proportional(one: Formula, other: Formula) -> bool:
-    """Whether one formula is certainly the other one times a number that is not zero."""
+    """Whether one formula is certainly the other one times a nonzero number."""
     points = range(NUM_POINTS if one.names | other.names else 1)
     pairs = [(_real(one.at(point)), _real(other.at(point))) for point in points]
     pairs = [pair for pair in pairs if all(map(MP.isfinite, pair))]

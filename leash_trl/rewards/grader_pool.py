@@ -1,4 +1,4 @@
-"""Killable workers for math-verify: a hard limit of processor time per case, in any thread, under any launcher."""
+"""Runs math-verify in worker processes with a hard limit of processor time per case, in any thread and launcher."""
 
 import atexit
 import contextlib
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 Case = tuple[str | None, str]
 
-READY = "ready"  # what a worker says once it can compare
+READY = "ready"  # a worker's first line, when it can compare
 OUT_OF_TIME = "ran out of time"
 
 STARTUP_SECONDS = 120.0  # importing math-verify on a busy machine
 START_ATTEMPTS = 3
-TURNS = (0.05, 1.0)  # shares of a case's limit; hardly a comparison that ends needs more than the first
-LOST_LIMITS = 2  # of a case, that each worker may lose to hanging cases in each turn
-PROBE = r"\boxed{\sqrt{2}}"  # an answer that no reader stumbles over: where it fails too, the gold is to blame
+TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first
+LOST_LIMITS = 2  # limits of a case that each worker may lose to hanging cases in each turn
+PROBE = r"\boxed{\sqrt{2}}"  # an easy answer: if the comparison with it fails too, the gold is to blame
 MAX_KNOWN = 65_536  # verdicts; about 12 MB
 
 KILLED = "lost its worker process twice (the system ends processes mostly for want of memory)"
@@ -41,14 +41,14 @@ NO_WORKER = "found no worker that starts ({}; free memory, or raise the limit on
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Args:
         is_equal (`bool`, *optional*):
-            Whether the answer equals the gold; `None` where that cannot be known.
+            Whether the answer equals the gold; `None` if that is not known.
         failure (`str`, *optional*):
-            Why the comparison did not end, if it did not. Then `is_equal` is False where the answer is to blame, and
-            `None` where it is not.
+            Why the comparison did not end, if it did not. Then `is_equal` is False if the answer is to blame, and
+            `None` if it is not.
     """
 
     is_equal: bool | None
@@ -56,12 +56,12 @@ class Verdict:
 
     @property
     def is_blamed(self) -> bool:
-        """Whether the comparison did not end by the fault of what was compared."""
+        """Whether the comparison did not end, and the compared texts are to blame."""
         return self.failure is not None and self.is_equal is False
 
 
 class _NotStarted(Exception):
-    """A worker that did not come up, and why; `is_broken` if it gave up by itself, as where a package is missing."""
+    """A worker did not start, and why; `is_broken` if it gave up by itself, as with a missing package."""
 
     def __init__(self, cause: str, is_broken: bool):
         super().__init__(cause)
@@ -72,7 +72,7 @@ class _Worker:
     """One worker process.
 
     Raises:
-        `_NotStarted`: If it does not come up.
+        `_NotStarted`: If it does not start.
     """
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class _Worker:
         return _NotStarted(f"{ending}; it said: {said}", is_broken=code > 0)
 
     def _next_line(self, seconds: float, request: str = "") -> str:
-        """What it says next, to a request; `""` if it has ended, or is ended because the wait is over."""
+        """The worker's next line; `""` if it has ended, or was ended because the wait is over."""
         timer = threading.Timer(seconds, self._end_late)
         timer.daemon = True
         timer.start()
@@ -132,7 +132,7 @@ class _Worker:
         self.end()
 
     def ask(self, case: Case, seconds: float, max_wait_seconds: float) -> Verdict | None:
-        """The verdict; `None` if there is none, and then the worker is of no use any more."""
+        """The verdict; `None` if there is none, and then the worker is useless."""
         request = json.dumps({"answer": case[0], "gold": case[1], "seconds": seconds})
         try:
             return Verdict(**json.loads(self._next_line(max_wait_seconds, request + "\n")))
@@ -140,7 +140,7 @@ class _Worker:
             return None
 
     def end(self) -> None:
-        """Ends the process and the one that it forked, whatever they are doing; from any thread."""
+        """Ends the process and the one that it forked, from any thread."""
         if self._process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):  # they have ended; macOS says it the second way
@@ -158,15 +158,15 @@ class _Worker:
 
 @dataclass
 class _Turn:
-    """What the comparisons have in common that run side by side under one limit.
+    """The shared state of comparisons that run side by side under one limit.
 
     Args:
         seconds (`float`):
             Processor time of each.
         timeouts_left (`float`):
-            How many more may run over it.
+            How many more may exceed it.
         given_up (`str`, *optional*):
-            Why the rest is not compared, if it is not.
+            Why the rest is not compared, if so.
         busy (`set[_Worker]`):
             Workers that are comparing.
     """
@@ -184,29 +184,29 @@ def default_size() -> int:
 
 
 class GraderPool:
-    """A few worker processes that compare answers; a case that runs over its limits costs itself, not the run.
+    """A few worker processes that compare answers; a case that exceeds its limits does not harm the run.
 
-    What a comparison may take is processor time of its own, so that a busy machine makes no answer wrong. An answer
-    that runs over it, or out of memory, is wrong, unless its gold does so with another answer too. What says nothing
-    about the answer makes it unscorable: a worker that is killed twice, does not start, or gets no processor.
+    The limit of a comparison is its own processor time, so a busy machine makes no answer wrong. An answer that
+    exceeds it, or runs out of memory, is wrong, unless its gold also does so with another answer. A failure that says
+    nothing about the answer makes it unscorable: a worker that is killed twice, does not start, or gets no processor.
 
-    A call compares in two turns: all cases with a twentieth of the limit, which nearly all that end can do with, and
-    what ran over it with the whole. So quick cases do not wait for hanging ones. In each turn every worker may lose
-    two limits to hanging cases, 40 s in a call; then the rest of the turn is unscorable. Workers compare side by side.
-    Under torchrun each process has a pool and a bound of its own, and its share of the cores.
+    A call compares in two turns: all cases with a twentieth of the limit, which is enough for nearly all that end,
+    then the remaining cases with the full limit. So quick cases do not wait for hanging ones. In each turn every
+    worker may lose two limits to hanging cases, 40 s in a call; then the rest of the turn is unscorable. Workers
+    compare side by side. Under torchrun each process has its own pool and bound, and its share of the cores.
 
-    A pair that was compared before is not compared again, nor is one that ran over its limits: completions of one
-    problem mostly give the same few answers. What is unscorable is tried again in the next call.
+    The pool remembers each pair, also one that exceeded its limits: completions of one problem mostly give the same
+    few answers. The next call tries unscorable pairs again.
 
     Args:
         size (`int`, *optional*):
             Number of worker processes, started when first needed; defaults to [`default_size`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
-            Limit of processor time for one comparison, in seconds: math-verify's own for reading and comparing
+            Limit of processor time for one comparison, in seconds: math-verify's own limit for reading and comparing
             together.
         max_wait_seconds (`float`, *optional*, defaults to `60.0`):
-            Time on the clock after which a comparison counts as starved, and the rest of its turn with it. Other ranks
-            wait ten minutes for this one before they end the run.
+            Wall time after which a comparison, and the rest of its turn, counts as starved. Other ranks wait ten
+            minutes for this one before they end the run.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class GraderPool:
             time, and logged at the level debug after that.
 
         Raises:
-            `RuntimeError`: If no worker has ever started and those that try give up by themselves.
+            `RuntimeError`: If no worker ever started and each attempt gave up by itself.
         """
         verdicts = {case: self._recalled(case) for case in dict.fromkeys(cases)}
         new = self._compared([case for case, verdict in verdicts.items() if verdict is None])
@@ -253,7 +253,7 @@ class GraderPool:
         return [new.get(case) or cast(Verdict, verdicts[case]) for case in cases]
 
     def _recalled(self, case: Case) -> Verdict | None:
-        """The verdict as far as it is known; a gold that is to blame for one answer is for all."""
+        """The verdict, if it is known; a gold that is to blame for one answer is to blame for all."""
         answer, gold = case
         probe = self._known.get(_digest((PROBE, gold)))
         if probe and probe.failure and answer not in (None, PROBE):
@@ -267,7 +267,7 @@ class GraderPool:
         self._known = self._known | lasting if len(self._known) + len(lasting) <= MAX_KNOWN else lasting
 
     def _say_failures(self, new: dict[Case, Verdict]) -> None:
-        """A warning of each kind the first time; later ones are for `grader/unscorable_share` to show."""
+        """Warns of each kind of failure once; `grader/unscorable_share` shows later ones."""
         for verdict in dict.fromkeys(new.values()):
             if verdict.failure:
                 cases = [case for case, other in new.items() if other == verdict]
@@ -308,7 +308,7 @@ class GraderPool:
         return verdict
 
     def _attempt(self, case: Case, turn: _Turn) -> Verdict | None:
-        """The verdict, or that there will be none; `None` if the worker ended in the middle."""
+        """The verdict, or a failure; `None` if the worker ended in the middle."""
         worker, is_usable = self._free.get(), True
         try:
             if turn.given_up:
@@ -332,7 +332,7 @@ class GraderPool:
             self._free.put(worker if is_usable else None)
 
     def _started(self) -> _Worker:
-        """A new worker; raises as [`verdicts`] where none can be hoped for, and `_NotStarted` where none comes up."""
+        """A new worker; raises `_NotStarted` if it does not start, and as [`verdicts`] if none ever will."""
         deadline = time.monotonic() + STARTUP_SECONDS
         for _ in range(START_ATTEMPTS):
             try:
@@ -348,7 +348,7 @@ class GraderPool:
         raise fault
 
     def close(self) -> None:
-        """Ends all idle workers; later comparisons start new ones. Does nothing in a forked process: not its own."""
+        """Ends all idle workers; later comparisons start new ones. A forked process owns none, so it ends none."""
         if self._owner != os.getpid():
             return
         idle = [self._free.get() for _ in range(self._free.qsize())]

@@ -1,6 +1,6 @@
-"""math-verify's verdicts, given by a process that can be killed: one JSON line in, one out, within time and memory.
+"""The worker process that asks math-verify: one JSON line in, one out, within limits of time and memory.
 
-Run as `python -m leash_trl.rewards.grader_worker`; started by `grader_pool`, of no use by hand.
+`grader_pool` starts it as `python -m leash_trl.rewards.grader_worker`; it is of no use by hand.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ TYPICAL = (
 
 @functools.lru_cache(maxsize=512)
 def _values(expression: str) -> tuple[object, ...]:
-    # Without math-verify's own time limits, which need the main thread's signals and do not fire on every input.
+    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
     return tuple(parse(expression, parsing_timeout=None))
 
 
@@ -52,7 +52,7 @@ def _gold_values(expression: str) -> tuple[object, ...]:
 
 
 def _is_undefined(values: tuple[object, ...]) -> bool:
-    """Whether a value divides by zero: to math-verify 12:00 is such a value, and so equal to 3:00."""
+    """Whether a value divides by zero: math-verify takes 12:00 for such a value, equal to 3:00."""
     return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
 
 
@@ -69,8 +69,8 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
             Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
 
     Returns:
-        `bool` or `None`: `None` where math-verify finds nothing in the gold. Values that are not defined, such as
-        `\frac{1}{0}`, equal nothing.
+        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
+        equal nothing.
     """
     gold_values, answer_values = _gold_values(gold), _values(answer)
     if not gold_values:

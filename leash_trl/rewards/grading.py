@@ -2,13 +2,13 @@ r"""Completions and golds in, grades out: where most verdicts need no algebra, a
 
 Where the answer stands is the rule of [`~leash_trl.rewards.answer`]. Then, the first that tells decides:
 
-1. Texts that are equal, once written in one way, are right.
-2. A gold that is a choice's letter: right is an answer that names this letter and no other one.
-3. What the answer commits to ([`~leash_trl.rewards.wording`]): an answer that hedges is wrong, words are compared
-   as words.
-4. Where both sides can be read ([`~leash_trl.rewards.comparison`]), their values decide, exactly: 6.63e-34 is not
+1. Texts that are equal in one spelling are equal answers.
+2. If the gold is a letter of a choice, the answer must name this letter and no other one.
+3. The answer must commit to something ([`~leash_trl.rewards.wording`]): an answer that hedges is wrong, and words are
+   compared as words.
+4. If both sides can be read ([`~leash_trl.rewards.comparison`]), their values decide, exactly: 6.63e-34 is not
    6.62e-34, nor 0.3333333 one third; formulas that differ at several points are different.
-5. What is left, such as two forms of one logarithm, is math-verify's.
+5. math-verify decides the rest, such as two forms of one logarithm.
 """
 
 import functools
@@ -35,10 +35,10 @@ class Grade:
         answer (`str`, *optional*):
             The answer it commits to; `None` if it gives none.
         is_correct (`bool`, *optional*):
-            Whether the answer is equivalent to the gold; `None` where that cannot be known.
+            Whether the answer is equivalent to the gold; `None` if that is not known.
         failure (`str`, *optional*):
-            Why the comparison did not end, if it did not. Then `is_correct` is False where the answer is to blame, and
-            `None` where it is not. Without one, `None` says that the gold cannot be read.
+            Why the comparison did not end, if it did not. Then `is_correct` is False if the answer is to blame, and
+            `None` if it is not. Without a failure, `None` means that the gold cannot be read.
     """
 
     answer: str | None
@@ -52,12 +52,12 @@ def _pool() -> GraderPool:
 
 
 if hasattr(os, "register_at_fork"):
-    # the threads of a pool do not live on in a forked process, as `Dataset.map(num_proc=...)` makes
+    # the threads of a pool do not survive in a forked process, such as those of `Dataset.map(num_proc=...)`
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
-    """Verdict by the rule at the head of this file, steps 1 to 4; `None` where math-verify decides.
+    """The verdict of steps 1 to 4 of the rule at the head of this file; `None` if math-verify must decide.
 
     Example:
         >>> from leash_trl.rewards.answer import stated_answer
@@ -89,8 +89,7 @@ def grade(
 
     Args:
         completions (`Sequence[str]` of length N):
-            What the model said. Where its answer is looked for is the rule at the head of
-            [`~leash_trl.rewards.answer`].
+            The model's texts; [`~leash_trl.rewards.answer`] says where their answers must be.
         solutions (`Sequence[str]` of length N):
             Gold answers, with or without dollar signs or a box.
         lenient (`bool`, *optional*, defaults to `False`):
@@ -102,8 +101,8 @@ def grade(
         `list[Grade]`: A completion without an answer is wrong, even if its gold cannot be read.
 
     Raises:
-        `RuntimeError`: If no worker process of the grader has ever started and those that try give up by themselves,
-            as where math-verify is not installed.
+        `RuntimeError`: If no worker process of the grader ever started and each attempt gave up by itself, as when
+            math-verify is not installed.
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
@@ -126,20 +125,20 @@ def grade(
 
 
 def _expression(answer: Answer) -> str:
-    """What math-verify is given: the one formula that words stand around, where there is one."""
+    """The input for math-verify: the formula among the words, if there is exactly one."""
     said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
     return answer.expression if said in (None, answer.text) else f"\\boxed{{{said.replace(chr(34), ' ')}}}"
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
-    """Gold answers that no answer could ever be compared with, to be called where a data set is loaded.
+    """Gold answers that the grader cannot compare with any answer; call it when you load a data set.
 
     Args:
         solutions (`Sequence[str]`):
             Gold answers, one a row.
 
     Returns:
-        `dict[int, str]`: What is wrong, by row number, counted from 0.
+        `dict[int, str]`: The fault, by row number, counted from 0.
     """
     golds = dict(enumerate(map(gold_answer, solutions)))
     faults = {row: "is empty" for row, gold in golds.items() if gold is None}
@@ -156,6 +155,6 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
 
 
 def fault_list(faults: dict[int, str], solutions: Sequence[str], num_shown: int = 10) -> str:
-    """The first faults of [`unreadable_solutions`] as an error message names them."""
+    """The first faults of [`unreadable_solutions`], as text for an error message."""
     shown = [f"row {row}: {solutions[row]!r:.80} {fault}" for row, fault in list(faults.items())[:num_shown]]
     return "; ".join(shown) + (", ..." if len(faults) > num_shown else "") + " (rows counted from 0)"

@@ -9,7 +9,7 @@ from leash_trl.rewards.grading import grade
 
 
 def _text(completion: str | list[dict]) -> str:
-    """What the model said, in either of TRL's forms; a tool's output is not the model's answer."""
+    """The model's text in either of TRL's forms; tool output is not part of it."""
     if isinstance(completion, str):
         return completion
     return "\n".join(_message_text(message) for message in completion if message["role"] == "assistant")
@@ -21,7 +21,7 @@ def _message_text(message: dict) -> str:
 
 
 def _gold(index: int, solution: Any) -> str:
-    """A gold answer as text; empty, which no answer can be compared with, where there is none."""
+    """A gold answer as text; if there is none, empty text, which cannot be compared with any answer."""
     value: Any = solution.item() if getattr(solution, "ndim", None) == 0 else solution  # numpy's and torch's scalars
     if isinstance(value, str):
         return value
@@ -47,14 +47,14 @@ def math_reward(
     opens_thinking: bool = False,
     **kwargs: object,
 ) -> list[float | None]:
-    r"""The paper's task reward: +1 where the final answer is equivalent to the solution, -1 where it is not.
+    r"""The paper's task reward: +1 if the final answer is equivalent to the solution, else -1.
 
     $$ r(x, y) = +1 \text{ if is\_equivalent}(y, y^*) \text{ else } -1 $$
 
-    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). Equivalence is that of
-    [`~leash_trl.rewards.grading`]: values where both answers can be read, else math-verify's verdict. That runs in
-    worker processes with a hard limit of processor time and memory, so it cannot hang and works in any thread;
-    [`~leash_trl.rewards.grader_pool.GraderPool`] says what one comparison and one batch may take.
+    Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). [`~leash_trl.rewards.grading`] decides
+    equivalence: by value if both answers can be read, else by math-verify. math-verify runs in worker processes with a
+    hard limit of processor time and memory, so it cannot hang and works in any thread;
+    [`~leash_trl.rewards.grader_pool.GraderPool`] states the limits of one comparison and one batch.
 
     Args:
         completions (`list[str]` or `list[list[dict[str, str]]]`):
@@ -64,27 +64,27 @@ def math_reward(
             Gold answers, as text with or without dollar signs or a box, or as numbers; `None` and NaN are golds that
             cannot be read.
         log_metric (`callable`, *optional*):
-            The trainer's; logs two shares of the completions. `grader/failed_share`: wrong because comparing the
-            answer ran out of time or memory. `grader/unscorable_share`: left out with the reward `None`, because the
-            gold cannot be read, the worker was killed twice, does not start or gets no processor, or too many others
-            of the batch ran out of time; a warning says which.
+            The trainer's function; logs two shares of the completions. `grader/failed_share`: wrong because the
+            comparison ran out of time or memory. `grader/unscorable_share`: left out with the reward `None`, because
+            the gold cannot be read, the worker was killed twice, does not start or gets no processor, or too many
+            others of the batch ran out of time; a warning says which.
         lenient (`bool`, *optional*, defaults to `False`):
-            Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
-            [`lenient_math_reward`] is this function with it.
+            Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too, as in
+            [`lenient_math_reward`].
         opens_thinking (`bool`, *optional*, defaults to `False`):
-            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do: then
-            a completion without `</think>` is unfinished thinking, and a box in it no answer. `leash train` looks at
-            the template; [`get_math_reward`] gives a function for the trainer.
+            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do. Then
+            a completion without `</think>` is unfinished thinking, and a box in it is no answer. `leash train` looks
+            at the template; [`get_math_reward`] makes such a function for the trainer.
         **kwargs:
             Other dataset columns; unused.
 
     Returns:
-        `list[float | None]`: Rewards; `None` where an answer cannot be scored, so that the sample is left out.
+        `list[float | None]`: Rewards; `None` for an answer that cannot be scored, so that TRL leaves the sample out.
 
     Raises:
         `ValueError`: If a gold is of another type, such as a list.
-        `RuntimeError`: If no worker process of the grader has ever started and those that try give up by themselves,
-            as where math-verify is not installed. Later failures leave samples out.
+        `RuntimeError`: If no worker process of the grader ever started and each attempt gave up by itself, as when
+            math-verify is not installed. Later failures leave samples out.
 
     Example:
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
@@ -101,7 +101,7 @@ def math_reward(
 
 
 def lenient_math_reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
-    """[`math_reward`] that also takes answers in an `<answer>` tag and bare ones.
+    """[`math_reward`] that also accepts answers in an `<answer>` tag and bare ones.
 
     Example:
         >>> lenient_math_reward(["So there are 12 of them."], solution=["12"])

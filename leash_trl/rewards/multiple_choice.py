@@ -1,4 +1,4 @@
-"""Letters of multiple-choice answers."""
+"""Reads the letters that a multiple-choice answer names, and compares them with the gold."""
 
 import re
 
@@ -15,7 +15,7 @@ HEAD = re.compile(
     r"(?:选项|选择|选|答案是|答案)?\s*",
     re.IGNORECASE,
 )
-# "A, B" and "A or B" are two choices and none, "I, II" are statements, and "A: 3, B: 5" is a table
+# "A, B" and "A or B" are two choices, so no answer; "I, II" are statements, and "A: 3, B: 5" is a table
 SECOND = re.compile(
     rf"\W*(?:(?:and|or|maybe|perhaps|possibly)\b\W*)*[和或与及]?\W*(?:[{LETTERS}]|[IVX]+)(?:\W*(?:$|[^\w\s]|(?:and|or)\b)|\s+is\b)"
     r"|\W*(?:and|or)\b|\s*[和或与及、/]"
@@ -34,10 +34,9 @@ def _kept(remark: re.Match[str]) -> str:
 def choice_letter(text: str) -> str | None:
     r"""The letter that a multiple-choice answer names, `None` if it names none.
 
-    Letters from A to J stand alone, in brackets, after "option" or "the answer is", or before a mark and their
-    option's text, on one line. A letter at the head of a formula, as in `E = mc^2`, is none, nor is the first of
-    several: where a second choice is named beside it, the answer is no choice. What is denied ("B, not A") or gives
-    the reason is not looked at.
+    Letters from A to J count alone, in brackets, after "option" or "the answer is", or before a mark and their
+    option's text, on one line. A letter at the head of a formula, as in `E = mc^2`, does not count. An answer that
+    names a second choice names none. Denied choices ("B, not A") and reasons are ignored.
 
     Example:
         >>> choice_letter(r"\text{(C)}"), choice_letter("D. carbon"), choice_letter("A + B"), choice_letter("A, B")
@@ -77,7 +76,7 @@ def choice_letters(text: str) -> frozenset[str]:
 
 
 def choice_verdict(answer: str, gold: str) -> bool | None:
-    """Whether an answer names the letter, or the letters, that a gold is; `None` if the gold is no letter.
+    """Whether an answer names the letter or letters of the gold; `None` if the gold is not a letter.
 
     Example:
         >>> choice_verdict("(B) 42", "B"), choice_verdict("B or C", "B"), choice_verdict("B", "42")

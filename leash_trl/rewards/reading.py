@@ -1,4 +1,4 @@
-r"""Reads an answer: a number or formula with its unit, an equation, a list, tuple or set, or a set of reals."""
+r"""Parses an answer: a number or formula with its unit, an equation, a list, tuple or set, or a set of reals."""
 
 import functools
 import math
@@ -58,7 +58,7 @@ MIRRORED = str.maketrans("<>≤≥", "><≥≤")
 
 @dataclass(frozen=True)
 class Reading:
-    """An answer that has been read.
+    """A parsed answer.
 
     Args:
         kind (`str`):
@@ -68,14 +68,14 @@ class Reading:
         formula (`Formula`, *optional*):
             Of a value.
         unit (`Unit`, *optional*):
-            Of a value, as [`~leash_trl.rewards.units.read_unit`] gives it.
+            Of a value, as [`~leash_trl.rewards.units.read_unit`] returns it.
         name (`str`):
-            Of a value: what it is said to be the value of. Of a tuple or set: its brackets.
+            Of a value: its name, as in "x = 5". Of a tuple or set: its brackets.
         equation (`Formula`, *optional*):
             Left side minus right side, where a value was stated as an equation.
         key (`tuple`):
-            Of a set of reals: where it begins and ends in turn, each a number and whether the cut is after it. Of a
-            numeral: its value. Of a time: its minute, and whether it is clear which half of the day is meant.
+            Of a set of reals: its beginnings and ends in turn, each a number and whether the cut is after it. Of a
+            numeral: its value. Of a time: its minute, and whether the half of the day is clear.
     """
 
     kind: str
@@ -88,7 +88,7 @@ class Reading:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is made of formulas without letters."""
+        """Whether it consists of formulas without letters."""
         return all(item.formula and not item.formula.names for item in self.items or (self,))
 
 
@@ -96,7 +96,7 @@ NOTHING = Reading("nothing")
 
 
 def split(text: str, mark: re.Pattern[str]) -> list[str]:
-    """Parts of a text, cut at marks that no bracket encloses."""
+    """Parts of a text, cut at marks outside all brackets."""
     depth, start, place, parts = 0, 0, 0, []
     while place < len(text):
         if not depth and (match := mark.match(text, place)) and match[0]:
@@ -109,7 +109,7 @@ def split(text: str, mark: re.Pattern[str]) -> list[str]:
 
 
 def _inside(text: str, brackets: str) -> bool:
-    """Whether one pair of brackets holds all of a text."""
+    """Whether one pair of brackets encloses the complete text."""
     text = text.strip()
     if len(text) < 2 or text[0] != brackets[0] or text[-1] != brackets[1]:
         return False
@@ -247,7 +247,7 @@ def _quantity_or_ratio(text: str) -> Reading:
 
 
 def _quantity(text: str) -> Reading:
-    """A formula with its unit, which stands after it, or before it if it is money."""
+    """A formula with its unit, which comes after it, or before it for money."""
     text, unit = text.strip(), ""
     if money := MONEY.match(text):
         text, unit = money[1] + text[money.end() :], money[2]
@@ -296,7 +296,7 @@ def points(numbers: list[float]) -> tuple[Cut, ...]:
 
 
 def _reals(text: str) -> tuple[Cut, ...] | None:
-    """Cuts of a set of reals; `None` if the text is none, or may be a tuple or a set of numbers."""
+    """Cuts of a set of reals; `None` if the text is not one, or may be a tuple or a set of numbers."""
     if match := BUILDER.fullmatch(text) or MEMBER.fullmatch(text):
         return _reals(match[1].strip())
     if len(split(text, ORDER)) > 1:
@@ -331,7 +331,7 @@ def _piece(text: str) -> tuple[Cut, ...]:
 
 
 def _inequalities(text: str) -> tuple[Cut, ...]:
-    """Cuts of what inequalities of one letter hold for, such as `1 < x ≤ 2 or x > 5`."""
+    """Cuts of the solutions of inequalities in one letter, such as `1 < x ≤ 2 or x > 5`."""
     for mark, keep in ((OR_MARK, operator.or_), (AND_MARK, operator.and_)):
         if len(parts := split(text, mark)) > 1:
             return functools.reduce(lambda a, b: _combine(a, b, keep), map(_inequalities, parts))

@@ -1,4 +1,4 @@
-r"""One spelling for the signs of mathematics: `2√3`, `x²`, `½` and `sqrt(3)` become the LaTeX that they stand for."""
+r"""Writes the signs of mathematics in one spelling: `2√3`, `x²`, `½` and `sqrt(3)` become LaTeX."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Units that answers carry: their names, what they measure, how large they are; whether two quantities are equal."""
+"""The units of answers: their names, kinds and sizes, and whether two quantities with units are equal."""
 
 import re
 from fractions import Fraction
@@ -6,7 +6,7 @@ from fractions import Fraction
 from leash_trl.rewards.formula import Formula, formulas_equal, value_of
 
 
-Unit = tuple[str, Fraction]  # what it measures, and how many of the first unit of its kind it is
+Unit = tuple[str, Fraction]  # its kind, and its size in the first unit of this kind
 
 
 UNITS: dict[str, Unit] = {
@@ -38,13 +38,13 @@ ONE_PERCENT = Fraction(1, 100)
 
 
 def unit_of(name: str) -> str:
-    """The key of [`UNITS`] for a unit's name, singular or plural; empty where it is not known."""
+    """The key of [`UNITS`] for a unit's name, singular or plural; empty if it is not known."""
     name = name.lower()
     return next((key for key in (name, name.removesuffix("s")) if key in UNITS), "")
 
 
 def read_unit(text: str) -> Unit | None:
-    r"""What a unit measures, and how large it is; `None` where it is not known.
+    r"""The kind and the size of a unit; `None` if it is not known.
 
     Example:
         >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")

@@ -1,10 +1,10 @@
-r"""What an answer commits to, where words stand around it: one number, one list, or nothing.
+r"""Finds what an answer with words in it commits to: one number, one list, or nothing.
 
-1. A remark in brackets, a reason ("because ...") and what is denied after it ("34, not 35") do not count.
-2. One number that stays is the answer, with the words after it as its unit ("So there are 34 girls"); a number that is
-   denied ("not 34") or only bounded ("34 or more", "between 3 and 4") is none.
-3. Of several numbers, those after "answer is", or after the first verb, count; joined by nothing but commas, "and" or
-   "or" they are a list, which equals no single number. Other words between them make a hedge: no answer.
+1. A remark in brackets, a reason ("because ...") and a later denial ("34, not 35") do not count.
+2. If one number remains, it is the answer, and the words after it are its unit ("So there are 34 girls"). A denied
+   number ("not 34"), or one that is only bounded ("34 or more", "between 3 and 4"), is not an answer.
+3. Of several numbers, those after "answer is", or after the first verb, count. If only commas, "and" or "or" join
+   them, they are a list, which equals no single number. Other words between them make a hedge: no answer.
 """
 
 import re
@@ -48,7 +48,7 @@ BOUNDS = frozenset(
     )
 )
 GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
-# Words beside a number that make another one of it; before it they count from the last verb on
+# Words beside a number that change its meaning; before it they count from the last verb on
 CHANGED = re.compile(
     r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
     r"|\d\s*(?:squared|cubed|factorial)\b|\b(?:wrong|incorrect)\b",

@@ -1,1 +1,1 @@
-"""`LeashGRPOTrainer`, its configuration, and what happens around its steps."""
+"""`LeashGRPOTrainer`, its configuration, and the checks, callbacks and checkpoints around its steps."""

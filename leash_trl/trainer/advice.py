@@ -1,6 +1,6 @@
-"""What to turn when training runs out of memory or disk space, and what the knob stands at.
+"""Advice for training that runs out of memory or disk space: which fields to change, and their present values.
 
-Failures pass [`advise`] on their way out; the exception stays what it is and gains a note, which ends its traceback.
+[`advise`] adds it to the exception as a note, which Python prints below the traceback.
 """
 
 import errno
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-# TRL: what an exception interrupted, by the first of these functions that it passed; else the optimizer was at work
+# TRL: the first of these functions in the traceback names the phase; if none is there, the optimizer was at work
 PHASES = {
     "GRPOTrainer.__init__": "starting",
     "Trainer.evaluate": "evaluating",
@@ -34,7 +34,7 @@ MIB = 2**20
 
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 NO_SPACE_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
-# safetensors hands on the system's text; torch's zip writer knows only that a write came up short
+# safetensors passes on the system's text; torch's zip writer reports only that a write was too short
 NO_SPACE = re.compile(
     r"no space left on device|disk quota exceeded|PytorchStreamWriter failed|unexpected pos \d", re.I
 )
@@ -42,14 +42,14 @@ NO_SPACE = re.compile(
 
 @contextmanager
 def advise(args: "LeashGRPOConfig") -> Iterator[None]:
-    """Adds to an exception that passes what can be done about it, once; exceptions it knows nothing of stay bare.
+    """Adds advice to an exception that leaves this context, once; an unknown exception stays as it is.
 
-    The trainer starts and trains in it, and `leash train` does all its work in it; what a program of its own does
-    with a trainer before and after `train`, such as `evaluate` and `save_model`, it may wrap likewise.
+    The trainer starts and trains in this context, and all of `leash train` runs in it. Your own program can wrap
+    other calls of a trainer in it, such as `evaluate` and `save_model`.
 
     Args:
         args (`LeashGRPOConfig`):
-            Configuration, whose values the advice names.
+            Configuration; the advice names its values.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def advise(args: "LeashGRPOConfig") -> Iterator[None]:
 
 
 def advice_in(error: BaseException) -> str | None:
-    """The advice that `advise` has added to an exception.
+    """The advice that `advise` added to an exception.
 
     Example:
         >>> error = OSError("full")
@@ -73,13 +73,13 @@ def advice_in(error: BaseException) -> str | None:
 
 
 def phase_of(error: BaseException) -> str:
-    """What training was doing when an exception was raised, as the functions in its traceback tell."""
+    """What training was doing when an exception was raised, read from the functions in its traceback."""
     passed = {frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)}
     return next((phase for name, phase in PHASES.items() if name in passed), "updating the weights")
 
 
 def advice(error: BaseException, phase: str, args: "LeashGRPOConfig") -> str | None:
-    """What to do about a failure, with the values of the fields that matter; `None` if it is no known one."""
+    """What to do about a failure, with the values of the fields that matter; `None` if the failure is not known."""
     if is_out_of_space(error):
         return _about_space(args)
     if not isinstance(error, MemoryError) and OUT_OF_MEMORY.search(str(error)) is None:
@@ -128,7 +128,7 @@ def _memory_knobs(phase: str, args: "LeashGRPOConfig") -> list[str]:
     return [
         adapters,
         "share weights and optimizer between GPUs (DeepSpeed or FSDP, recipes/accelerate)",
-        # an enum at first, text where it was set later: of both, the text that they are
+        # `optim` is an enum by default and plain text where it was set later; str.__str__ reads both
         f"take an optimizer with smaller state, such as adamw_bnb_8bit (optim is {str.__str__(args.optim)})",
     ]
 
@@ -154,8 +154,8 @@ def _about_space(args: "LeashGRPOConfig") -> str:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Free bytes of the disk that a folder is on, or will be on; `None` if the system does not say, as some network
-    file systems give no sizes."""
+    """Free bytes on the disk of a folder, which need not exist yet; `None` if the system does not say, as with some
+    network file systems."""
     try:
         there = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
         usage = shutil.disk_usage(there)

@@ -1,4 +1,5 @@
-"""`BatchWatch`: looks at training batches until it is known whether completions end, and on what scale rewards are."""
+"""`BatchWatch`: warns if the first training batches show that completions never end, or that rewards have the wrong
+scale."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,18 +8,18 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
 
-ENOUGH = 32  # completions without an end before one may say that none ends
+ENOUGH = 32  # completions without an end token before a warning says that none ends
 
 
 @dataclass
 class BatchWatch:
-    """Names what can only be seen in batches: rewards for completions that never end, and rewards of another scale.
+    """Finds mistakes that only show in batches: rewards for completions that never end, and rewards on a wrong scale.
 
     Args:
         end_tokens (`Mapping[str, int]`):
             Tokens that end a completion, with their ids.
         turn_end (`Mapping[str, int]`):
-            The token that the chat template ends an answer with, and its id; empty if that is not known.
+            The token with which the chat template ends an answer, and its id; empty if it is not known.
     """
 
     end_tokens: Mapping[str, int]
@@ -29,13 +30,13 @@ class BatchWatch:
     num_rewarded: int = field(default=0, init=False)
 
     def problems(self, rollouts: Rollouts, method: LengthControl) -> list[str]:
-        """What this training batch makes plain for the first time, with the remedy: nothing, or one or two problems.
+        """Problems that this training batch shows for the first time, each with its remedy; at most two.
 
         Args:
             rollouts (`Rollouts`):
                 Completions of all processes.
             method (`LengthControl`):
-                Knows which scale its rewards are meant to have.
+                Knows which scale its rewards should have.
         """
         found = (self._problem_of_endings(rollouts), self._problem_of_reward_scale(rollouts, method))
         return [problem for problem in found if problem is not None]

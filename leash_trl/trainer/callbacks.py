@@ -1,4 +1,4 @@
-"""Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves show up."""
+"""Callbacks of `LeashGRPOTrainer`: the dual step that moves lambda, the prompt order after a resume, TensorBoard."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,15 +16,15 @@ from leash_trl.trainer.completion_sample import completion_sample
 class DualStepCallback(TrainerCallback):
     """Moves the method's state after the policy update, before anything is logged, evaluated or saved: the dual step.
 
-    LEASH ignores steps without new completions, so lambda moves once per generation batch however many policy
-    updates share it (`steps_per_generation`, `num_iterations`), and stays put between them. A policy update that mixed
-    precision has skipped, its gradients having overflowed, is none: what was observed awaits the next one.
+    LEASH ignores steps without new completions, so lambda moves once per generation batch, even if several policy
+    updates share the batch (`steps_per_generation`, `num_iterations`). If mixed precision skips a policy update
+    because gradients overflowed, the dual step waits for the next update.
 
     Args:
         length_control (`LengthControl`):
             The method.
         accelerator (`Callable[[], Accelerator]`):
-            Gives the trainer's, which knows what became of the policy update.
+            Returns the trainer's accelerator, which knows whether the policy update was skipped.
     """
 
     def __init__(self, length_control: LengthControl, accelerator: Callable[[], Accelerator]):
@@ -38,7 +38,7 @@ class DualStepCallback(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         """Moves the state unless the update was skipped."""
-        # a fused optimizer skips by itself, which accelerate does not see; but the scale falls
+        # accelerate does not see that a fused optimizer skips by itself; the falling scale shows it
         has_overflowed = self._current_loss_scale() < self._loss_scale
         if not has_overflowed and not self._accelerator().optimizer_step_was_skipped:
             self._length_control.step()
@@ -49,7 +49,7 @@ class DualStepCallback(TrainerCallback):
 
 
 class EpochShuffleCallback(TrainerCallback):
-    """Puts the prompt sampler's generator where it stands at the start of the current epoch.
+    """Moves the prompt sampler's generator to where it stands at the start of the current epoch.
 
     Without it, a run resumed in a later epoch replays the first epoch's order: TRL seeds its `RepeatSampler` once,
     when it is made. In an uninterrupted run this changes nothing.
@@ -58,7 +58,7 @@ class EpochShuffleCallback(TrainerCallback):
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         """Replays the permutations of the epochs before this one."""
         batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(batches, "batch_sampler"):  # accelerate wraps it where there are several processes
+        while hasattr(batches, "batch_sampler"):  # accelerate wraps it if there are several processes
             batches = batches.batch_sampler
         sampler = getattr(batches, "sampler", None)
         if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:
@@ -70,7 +70,7 @@ class EpochShuffleCallback(TrainerCallback):
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:
-    """Puts `LeashTensorBoardCallback` in the place of transformers' own; a subclass is the user's own business."""
+    """Replaces transformers' TensorBoard callback by `LeashTensorBoardCallback`; a user's subclass of it stays."""
     for callback in trainer.callback_handler.callbacks:
         if type(callback) is TensorBoardCallback:
             trainer.remove_callback(callback)
@@ -79,12 +79,12 @@ def group_tensorboard_curves(trainer: Trainer) -> None:
 
 
 class LeashTensorBoardCallback(TensorBoardCallback):
-    """TensorBoard as usual, with LEASH's curves in groups of their own, `leash/...` and `eval_leash/...`, and with
-    `log_completions` a few completions of the last training batch as text, under `completions`.
+    """TensorBoard as usual, with LEASH's curves in their own groups, `leash/...` and `eval_leash/...`. With
+    `log_completions` it also shows a few completions of the last training batch as text, under `completions`.
 
     Args:
         completion_logs (`Mapping[str, Any]`):
-            The completions that TRL has logged, as [`completion_sample`] takes them.
+            The completions that TRL logged, as [`completion_sample`] takes them.
         tb_writer (`torch.utils.tensorboard.SummaryWriter`, *optional*):
             As for [`~transformers.integrations.TensorBoardCallback`].
     """
@@ -102,7 +102,7 @@ class LeashTensorBoardCallback(TensorBoardCallback):
         for key, value in ours.items():
             if value is not None:
                 self.tb_writer.add_scalar(key, value, state.global_step)
-        # only rows of training have a loss: evaluation and the summary at the end have other keys
+        # only training rows have a loss: evaluation and the final summary have other keys
         if args.log_completions and "loss" in logs:
             self._add_completions(args.num_completions_to_print, state.global_step)
         self.tb_writer.flush()

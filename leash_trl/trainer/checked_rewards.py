@@ -1,4 +1,4 @@
-"""What reward functions return, held to what is due before TRL makes a tensor of it, or of a dictionary's keys."""
+"""Checks what reward functions return before TRL makes a tensor of it: one finite number or `None` a completion."""
 
 import inspect
 import math
@@ -11,12 +11,12 @@ import torch
 
 
 class RewardError(ValueError):
-    """A reward function gave what is no reward; the message names it."""
+    """A reward function returned something that is not a reward; the message names both."""
 
 
 @contextmanager
 def rewards_checked(trainer: Any) -> Iterator[None]:
-    """Holds the reward functions of a trainer to their duty while it lasts; `reward_funcs` stays the user's own list.
+    """Within this context a trainer's reward functions are checked; `reward_funcs` stays the user's own list.
 
     Args:
         trainer ([`~trl.GRPOTrainer`]):
@@ -31,12 +31,13 @@ def rewards_checked(trainer: Any) -> Iterator[None]:
 
 
 def checked(reward_func: Any, name: str) -> Any:
-    """A reward function that returns one finite float, or `None` or NaN for no reward, a completion.
+    """Wraps a reward function so that it returns, for each completion, one finite float, or `None` or NaN for no
+    reward.
 
     Args:
         reward_func (`RewardFunc`):
-            As TRL calls it, async too; where it returns anything else, the new one raises [`RewardError`]. Reward
-            models stay as they are.
+            As TRL calls it, async too; if it returns anything else, the wrapper raises [`RewardError`]. Reward models
+            stay as they are.
         name (`str`):
             Its name in the logs.
 
@@ -50,7 +51,7 @@ def checked(reward_func: Any, name: str) -> Any:
     """
     if isinstance(reward_func, torch.nn.Module):
         return reward_func
-    # an object may be async by its `__call__`
+    # an object can be async through its `__call__`
     if inspect.iscoroutinefunction(reward_func) or inspect.iscoroutinefunction(type(reward_func).__call__):
 
         async def call_async(**kwargs: Any) -> list[float | None]:
@@ -67,9 +68,9 @@ def checked(reward_func: Any, name: str) -> Any:
 def _rewards(returned: Any, name: str, count: int) -> list[float | None]:
     try:
         iterator = iter(() if isinstance(returned, str | bytes | Mapping | Set) else returned)
-    except TypeError:  # a number, or what a coroutine would give
+    except TypeError:  # a number, or the result of a coroutine
         iterator = iter(())
-    values = list(iterator)  # what a generator raises is its own
+    values = list(iterator)  # outside the try: what a generator raises passes through
     try:
         rewards = [_reward(value) for value in values]
     except (TypeError, ValueError, OverflowError):
@@ -84,7 +85,7 @@ def _rewards(returned: Any, name: str, count: int) -> list[float | None]:
 
 
 def _reward(value: Any) -> float | None:
-    # text may be the text of a number, and an array of one number becomes a float
+    # float() would accept the text of a number; an array of one number becomes a float
     if isinstance(value, str | bytes) or getattr(value, "ndim", 0) > 0:
         raise TypeError
     reward = None if value is None else float(value)

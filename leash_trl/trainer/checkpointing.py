@@ -1,7 +1,7 @@
-"""What a checkpoint of `LeashGRPOTrainer` holds beyond TRL's, so that a resumed run repeats the uninterrupted one.
+"""Saves and restores what a checkpoint of `LeashGRPOTrainer` needs beyond TRL's files to resume a run exactly.
 
 Beside the weights lie `leash_state.json` (state of length control, counters, settings of the run), the completions of
-a generation window that is not used up, one file a process, and a reference model that moves.
+an unfinished generation window, one file per process, and the reference model if it moves.
 """
 
 import json
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# what must be unchanged for a saved generation window to fit
+# these must be unchanged for a saved generation window to fit
 BATCHING = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
 
 
 def state_record(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
-    """What `leash_state.json` holds of a trainer as it is now."""
+    """The content of `leash_state.json` for a trainer as it is now."""
     return {
         "method": trainer.length_control.name,
         "controller": trainer.length_control.state_dict(),
@@ -72,7 +72,7 @@ def is_sharded(trainer: "LeashGRPOTrainer") -> bool:
 def save_beside_weights(
     trainer: "LeashGRPOTrainer", folder: Path, record: dict[str, Any], is_checkpoint: bool
 ) -> None:
-    """Saves what transformers does not, before it marks the checkpoint as complete and pushes it.
+    """Saves what transformers does not save, before it marks the checkpoint as complete and pushes it.
 
     Args:
         trainer ([`LeashGRPOTrainer`]):
@@ -82,7 +82,7 @@ def save_beside_weights(
         record (`dict`):
             From [`state_record`].
         is_checkpoint (`bool`):
-            Whether training is to go on from here; a model by itself gets its record only.
+            Whether training can resume from this folder; a model alone only gets the record.
     """
     files = []
     if is_checkpoint and not trainer.args.save_only_model:
@@ -109,7 +109,7 @@ def _save_entropy(trainer: "LeashGRPOTrainer", folder: Path) -> None:
 
 
 def restore(trainer: "LeashGRPOTrainer", folder: Path, is_checkpoint: bool) -> None:
-    """Takes up what [`save_beside_weights`] has saved.
+    """Restores what [`save_beside_weights`] saved.
 
     Args:
         trainer ([`LeashGRPOTrainer`]):
@@ -117,7 +117,7 @@ def restore(trainer: "LeashGRPOTrainer", folder: Path, is_checkpoint: bool) -> N
         folder (`Path`):
             Where it was saved.
         is_checkpoint (`bool`):
-            Whether transformers loads the weights too; those of a bare model folder are loaded here.
+            Whether transformers loads the weights; those of a bare model folder are loaded here.
 
     Raises:
         `ValueError`: If the folder was saved by another method, or its state is missing or damaged.
@@ -179,16 +179,16 @@ def _restore_reference(trainer: "LeashGRPOTrainer", folder: Path) -> None:
 
 
 def _restore_window(trainer: "LeashGRPOTrainer", folder: Path, record: dict[str, Any]) -> None:
-    # What an interrupted call of `train` on this trainer has left must not be trained on.
+    # Do not train on what an interrupted call of `train` on this trainer left behind.
     trainer._step, trainer._buffered_inputs = record.get("micro_step", 0), None
     trainer._metrics["train"].clear()
     if _is_window_used_up(trainer):
         return
     path = folder / _window_file(trainer.accelerator.process_index)
     fits = path.is_file() and record.get("batching") == _batching(trainer)
-    # One process that generates while the others do not would wait for them for ever.
+    # All processes decide alike: one that generates while the others do not would wait for them for ever.
     if trainer.accelerator.gather(torch.tensor([fits], device=trainer.accelerator.device)).all():
-        # not accelerator.device: with several CPU processes it is cpu:0, which torch.load does not know
+        # not accelerator.device: with several CPU processes it is cpu:0, which torch.load rejects
         device = "cpu" if trainer.accelerator.device.type == "cpu" else trainer.accelerator.device
         trainer._buffered_inputs = torch.load(path, map_location=device, weights_only=True)
         return
@@ -215,10 +215,10 @@ def is_best_loadable(trainer: "LeashGRPOTrainer") -> bool:
 
 
 def record_of_best(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
-    """Restores length control as it was at the best weights, which are loaded.
+    """Restores length control to its state at the best weights, which are loaded.
 
     Returns:
-        `dict`: What `leash_state.json` is to hold beside these weights; with a note where their state is not known.
+        `dict`: The content of `leash_state.json` for these weights; with a note if their state is not known.
     """
     best, last_step = Path(trainer.state.best_model_checkpoint), trainer.state.global_step
     try:

@@ -1,7 +1,7 @@
-"""Mistakes named before training: what can be seen to be wrong with data, rewards, tokenizer, context and disk.
+"""Finds mistakes before training starts: in data, rewards, tokenizer, context length and disk space.
 
-[`before`] looks before the model is loaded, [`after`] at the trainer that was made. Errors and warnings name field,
-value and remedy; a function `..._problem` gives the text of a warning, or `None`. Streams are not read.
+[`before`] runs before the model is loaded, [`after`] on the new trainer. Errors and warnings name field, value and
+remedy; a function `..._problem` returns the text of a warning, or `None`. Streams are not read.
 """
 
 import difflib
@@ -37,20 +37,20 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 GIVEN_TO_REWARDS = frozenset(
     {"prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments"}
 )
-MOST_MEASURED = 100  # prompts tokenized, those that take the most bytes
+MOST_MEASURED = 100  # prompts that are tokenized: those with the most bytes
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
 FULL_ADAMW = ("adamw_torch", "adamw_torch_fused")  # others keep smaller state, or none
 
 
 def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, environment_factory=None):
-    """The model that a trainer is to load, once nothing is seen to be wrong with what it is to train on.
+    """Checks what a trainer gets, and returns the model that it should load.
 
     Args:
         model, reward_funcs, args, train_dataset, rollout_func, environment_factory:
             As the trainer takes them.
 
     Returns:
-        `str` or [`~transformers.PreTrainedModel`]: The model, or where it is.
+        `str` or [`~transformers.PreTrainedModel`]: The model, or its path or id.
 
     Raises:
         `ValueError`: If a column is missing, a prompt asks nothing, or a row's target does not fit.
@@ -67,14 +67,14 @@ def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, env
 
 
 def after(trainer: Any) -> BatchWatch:
-    """Looks at a trainer that was just made, and warns of what may be a mistake, in the main process.
+    """Checks a new trainer; the main process warns of what may be a mistake.
 
     Args:
         trainer ([`~trl.GRPOTrainer`]):
             A trainer with a [`LeashGRPOConfig`].
 
     Returns:
-        [`BatchWatch`]: What is to look at its training batches.
+        [`BatchWatch`]: Checks the trainer's first training batches.
 
     Raises:
         `ValueError`: If the tokenizer has no end token or lacks the chat template that prompts need, no reward
@@ -90,7 +90,7 @@ def after(trainer: Any) -> BatchWatch:
     problems = [space_problem(trainer), misspelt_target_problem(known_columns(trainer.train_dataset))]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))
-        if is_text_only:  # an image is more tokens than its place in text
+        if is_text_only:  # an image becomes more tokens than its placeholder
             problems += prompt_problems(trainer)
     if trainer.accelerator.is_main_process:
         for problem in filter(None, problems):
@@ -101,7 +101,7 @@ def after(trainer: Any) -> BatchWatch:
 
 
 def check_vllm(args: LeashGRPOConfig) -> None:
-    """Raises `ImportError` if vLLM is to generate and is not there."""
+    """Raises `ImportError` if vLLM should generate and is not installed."""
     if args.use_vllm and not is_vllm_available():
         raise ImportError(
             "use_vllm is True, but vLLM is not installed: pip install 'leash-trl[vllm]', or set use_vllm to False, "
@@ -110,7 +110,7 @@ def check_vllm(args: LeashGRPOConfig) -> None:
 
 
 def required_columns(reward_func: Any) -> set[str]:
-    """Columns that a reward function cannot do without: parameters that have no default and that TRL does not give.
+    """Columns that a reward function requires: its parameters that have no default and that TRL does not pass.
 
     Example:
         >>> def reward(completions, solution, weight=1.0, **kwargs): ...
@@ -118,7 +118,7 @@ def required_columns(reward_func: Any) -> set[str]:
         ({'solution'}, set())
     """
     try:
-        # a wrapper may give what it wraps more than it takes itself
+        # a wrapper may pass on more arguments than it takes
         parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
     except (TypeError, ValueError):  # a reward model's name, or a function written in C
         return set()
@@ -127,8 +127,8 @@ def required_columns(reward_func: Any) -> set[str]:
 
 
 def known_columns(dataset: Any) -> list[str]:
-    """Columns that rows of a data set have; none where that cannot be told: a stream may not say, a transform that is
-    applied as rows are read makes others, and environments may do without a data set."""
+    """Columns of a data set; empty if they are not known: a stream may not say, a transform on reading may make
+    others, and with environments there may be no data set."""
     is_transformed = isinstance(dataset, Dataset) and dataset.format["type"] == "custom"
     if is_transformed or not isinstance(dataset, Dataset | IterableDataset):
         return []
@@ -138,9 +138,9 @@ def known_columns(dataset: Any) -> list[str]:
 def check_columns(
     columns: Sequence[str], reward_funcs: Any, rollout_func: Any = None, environment_factory: Any = None
 ) -> None:
-    """Raises `ValueError` if a column is missing that the reward functions need, or the prompts.
+    """Raises `ValueError` if the data set lacks `prompt` or a column that the reward functions need.
 
-    A rollout function may give the reward functions fields of its own, and environments may bring the prompts.
+    A rollout function may pass its own fields to the reward functions, and environments may bring the prompts.
     """
     funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     rewarded = {name for func in funcs for name in required_columns(func)} if rollout_func is None else set()
@@ -153,8 +153,8 @@ def check_columns(
 
 
 def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if rows are too few for a step: TRL trains none then and says nothing. Streams are not
-    counted."""
+    """Raises `ValueError` if the data set has too few rows for one step: TRL would train nothing and say nothing.
+    Streams are not counted."""
     if not isinstance(dataset, Dataset):
         return
     needed = args.generation_batch_size // args.num_generations
@@ -169,10 +169,10 @@ def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
 
 
 def check_own_targets(dataset: Any, method: LengthControl, args: LeashGRPOConfig) -> None:
-    """Holds targets of single prompts to the rule that `target_length` is held to.
+    """Checks the targets of single prompts by the rule for `target_length`.
 
     Raises:
-        `ValueError`: If one is no length, or one that the method cannot use within the generation limit, or at a
+        `ValueError`: If one is not a length, or the method cannot use it within the generation limit or at a
             milestone.
     """
     if not isinstance(dataset, Dataset) or TARGET_COLUMN not in known_columns(dataset):
@@ -183,14 +183,14 @@ def check_own_targets(dataset: Any, method: LengthControl, args: LeashGRPOConfig
             target = own_target({TARGET_COLUMN: value})
             if target is not None and target not in checked:
                 checked.add(target)
-                # a fraction of a token more than the limit is more than the limit
+                # rounded up: a fraction of a token above the limit is above the limit
                 args.check_target(math.ceil(target), method)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
 
 
 def misspelt_target_problem(columns: Sequence[str]) -> str | None:
-    """A column that is nearly called `target_length`, which would be ignored."""
+    """Warns of a column whose name is nearly `target_length`, which would be ignored."""
     similar = [] if TARGET_COLUMN in columns else difflib.get_close_matches(TARGET_COLUMN, columns, n=1, cutoff=0.8)
     if not similar:
         return None
@@ -201,7 +201,7 @@ def misspelt_target_problem(columns: Sequence[str]) -> str | None:
 
 
 def check_correctness_func(chosen: str | None, names: Sequence[str], method: LengthControl) -> None:
-    """Raises `ValueError` if no reward function says what is correct, where the method needs to know."""
+    """Raises `ValueError` if the method needs to know what is correct and no reward function says so."""
     if chosen is not None and chosen not in names:
         raise ValueError(f"correctness_func is {chosen!r}, but must be one of {', '.join(names)}")
     if chosen is None and len(names) > 1 and method.uses_correctness:
@@ -212,8 +212,7 @@ def check_correctness_func(chosen: str | None, names: Sequence[str], method: Len
 
 
 def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises `ValueError` if a tokenizer does not say what ends a completion, which TRL takes for padding too where
-    there is no pad token."""
+    """Raises `ValueError` if a tokenizer has no end token, which TRL also uses as padding if there is no pad token."""
     if tokenizer.eos_token is None:
         raise ValueError(
             f"the tokenizer has no eos_token (its pad_token is {tokenizer.pad_token!r}), so completions cannot end; "
@@ -223,9 +222,9 @@ def check_end_token(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def strings_problem(dataset: Any, tokenizer: PreTrainedTokenizerBase) -> str | None:
-    """Prompts that are plain text where the tokenizer has a chat template, which is not applied then.
+    """Warns of prompts that are plain text although the tokenizer has a chat template, which is not applied then.
 
-    Text with a token that was added to the tokenizer, such as `<|im_start|>`, was written by a template already.
+    A template already wrote text that contains an added token of the tokenizer, such as `<|im_start|>`.
     """
     if tokenizer.chat_template is None or "prompt" not in known_columns(dataset):
         return None
@@ -240,9 +239,9 @@ def strings_problem(dataset: Any, tokenizer: PreTrainedTokenizerBase) -> str | N
 
 
 def prompt_problems(trainer: Any) -> list[str | None]:
-    """What is wrong with prompts as the model gets them: thinking that is over before it begins, and the context.
+    """Warns of prompts, as the model gets them, that close the thinking or leave too little context.
 
-    A template that fails on them ends the look; generation says it, if it gets to that prompt.
+    If the template fails on them there is no warning; generation raises the error when it reaches such a prompt.
 
     Raises:
         `ValueError`: If there is no chat template for messages, or a prompt leaves colocated vLLM no token.
@@ -270,7 +269,7 @@ def prompt_problems(trainer: Any) -> list[str | None]:
 
 
 def longest_prompts(dataset: Dataset, args: LeashGRPOConfig) -> tuple[list[int], list[Any]]:
-    """Rows and prompts, with the suffixes of the method, that take the most bytes: `MOST_MEASURED` at most."""
+    """The `MOST_MEASURED` prompts with the most bytes, with the method's suffixes, and their rows."""
     columns = [name for name in ("prompt", TARGET_COLUMN) if name in dataset.column_names]
     sizes = [len(json.dumps(prompt, default=repr)) for prompt in dataset["prompt"]]
     rows = heapq.nlargest(MOST_MEASURED, range(len(sizes)), key=sizes.__getitem__)
@@ -280,7 +279,7 @@ def longest_prompts(dataset: Dataset, args: LeashGRPOConfig) -> tuple[list[int],
 
 
 def closed_thinking_problem(text: str, chat_template_kwargs: Mapping[str, Any]) -> str | None:
-    """A prompt that keeps the model from thinking, as the chat template wrote it."""
+    """Warns of a prompt in which the chat template already closes the thinking."""
     if not CLOSED_THINKING.search(text):
         return None
     return (
@@ -291,15 +290,15 @@ def closed_thinking_problem(text: str, chat_template_kwargs: Mapping[str, Any]) 
 
 
 def context_length(config: PreTrainedConfig) -> int | None:
-    """Tokens that a model's positions allow for prompt and completion together; `None` if its text configuration is
-    silent, or if positions are a slope (ALiBi), which has no end. Of two readings the longer context counts."""
+    """Tokens that a model's positions allow for prompt and completion together; `None` if its text configuration does
+    not say, or if positions are a slope (ALiBi), which has no end. Of two readings the longer context counts."""
     length: int | None = getattr(config, "max_position_embeddings", None)
     if length is None or getattr(config, "alibi", False):
         return None
     rope = getattr(config, "rope_parameters", None) or {}
     # one scaling for all layers, or one for each kind of layer
     scalings = [rope, *(scaling for scaling in rope.values() if isinstance(scaling, Mapping))]
-    # whether a stretched model's configuration counts the stretch already is a matter of taste
+    # some configurations of stretched models already count the stretch in max_position_embeddings, others do not
     return max(
         length,
         *(int((s.get("original_max_position_embeddings") or length) * (s.get("factor") or 1)) for s in scalings),
@@ -307,7 +306,7 @@ def context_length(config: PreTrainedConfig) -> int | None:
 
 
 def context_problem(row: int, length: int, config: PreTrainedConfig, args: LeashGRPOConfig) -> str | None:
-    """A prompt that does not fit into the context with a completion of the generation limit.
+    """Warns if the longest prompt and a completion at the generation limit do not fit into the context.
 
     Args:
         row (`int`):
@@ -320,8 +319,8 @@ def context_problem(row: int, length: int, config: PreTrainedConfig, args: Leash
             Generation limit, and vLLM's context where that is shorter than the model's.
 
     Raises:
-        `ValueError`: If it leaves no token to vLLM in this process, which would refuse it. A server has a context of
-            its own, and transformers goes on past it.
+        `ValueError`: If it leaves no token to vLLM in this process, which would refuse it. A server has its own
+            context, and transformers generates past the end of it.
     """
     context, name = context_length(config), "max_position_embeddings of the model"
     if args.use_vllm and args.vllm_max_model_length is not None and args.vllm_max_model_length < (context or math.inf):
@@ -342,7 +341,7 @@ def context_problem(row: int, length: int, config: PreTrainedConfig, args: Leash
 
 
 def space_problem(trainer: Any) -> str | None:
-    """A disk on which not even one checkpoint fits: the weights that are saved, and AdamW's two moments."""
+    """Warns if the disk has no room for one checkpoint: the saved weights and AdamW's two moments."""
     args = trainer.args
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in trainer.model.parameters()]
     trained = sum(size for size, is_trained in sizes if is_trained)

@@ -1,19 +1,19 @@
-"""A few completions of a batch as a Markdown table, in which no text can be anything but text."""
+"""Formats a few completions of a batch as a Markdown table for TensorBoard, with their text escaped."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
-USUAL_COUNT = 4  # completions, where the recipe leaves their number to TRL, whose console then gets them all
+USUAL_COUNT = 4  # completions if the recipe sets no number; TRL's console then shows all of them
 MAX_CHARACTERS = 2000  # of one cell
 
 
 def completion_sample(logs: Mapping[str, Any], count: int | None) -> str:
     """Completions of the last batch as a Markdown table: prompt, completion, rewards, further columns, advantage.
 
-    They are spread evenly over the batch, so that they answer different prompts; nothing is drawn at random, which
-    would move the generators that training uses.
+    They are spread evenly over the batch, so that they answer different prompts. Nothing is drawn at random: that
+    would change the generators that training uses.
 
     Args:
         logs (`Mapping[str, Any]`):
@@ -54,7 +54,7 @@ def _cell(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    """A conversation, or what a reward function has logged, as text."""
+    """A conversation, or a value that a reward function logged, as text."""
     if isinstance(value, Sequence) and all(isinstance(message, Mapping) for message in value):
         return "\n".join(f"{message.get('role')}: {_content(message)}" for message in value)
     return str(value)
@@ -71,7 +71,7 @@ def _plain(parts: Iterable[Any]) -> Iterable[str]:
 
 
 def _shortened(text: str) -> str:
-    """The text, or its two ends and how many characters lie between them."""
+    """The text; of a long one its two ends and the number of characters between them."""
     left_out = len(text) - MAX_CHARACTERS
     if left_out <= 0:
         return text
@@ -80,6 +80,6 @@ def _shortened(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text in Markdown: whatever could mean something there or in HTML is a numeric character reference."""
+    """The text in Markdown: characters with a meaning there or in HTML become numeric character references."""
     escaped = "".join(char if char.isalnum() or char in " .,;" else f"&#{ord(char)};" for char in text)
     return escaped.replace("&#10;", "<br>")

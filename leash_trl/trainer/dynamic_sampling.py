@@ -1,6 +1,6 @@
-"""DAPO's dynamic sampling: groups without signal give way to fresh prompts, for a bounded number of rounds.
+"""DAPO's dynamic sampling: replaces groups without signal by fresh prompts, for a bounded number of rounds.
 
-What each round does is decided from the rewards of all processes, so every process decides alike.
+Each round decides from the rewards of all processes, so every process decides alike.
 """
 
 from collections.abc import Collection, Mapping, Sized
@@ -13,9 +13,9 @@ from leash_trl.microbatching import batch_fields
 
 
 class PromptStream:
-    """Rows of a data set in an order of its own, pass after pass; the same on every process.
+    """Rows of a data set, pass after pass, in an order that is the same on every process.
 
-    The first pass goes through the first epoch's order from its end. So no prompt comes twice until batches and
+    The first pass goes backwards through the first epoch's order. So no prompt comes twice until batches and
     replacements together have used up the data set. Later passes are in seeded random order.
 
     Args:
@@ -60,13 +60,13 @@ class PromptStream:
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
         """
-        The next rows, no question twice, unless the data set has no others.
+        The next rows; a question comes twice only if the data set has no others.
 
         Args:
             count (`int`):
                 Number of rows.
             without (`Collection[int]`):
-                Questions to pass over, as `question_of` gives them.
+                Questions to skip, as `question_of` returns them.
         """
         rows: list[dict[str, Any]] = []
         used, num_passed_over = {*without}, 0
@@ -82,7 +82,7 @@ class PromptStream:
 
 
 def groups_per_process(has_signal: torch.Tensor, num_processes: int) -> int:
-    """How many fresh groups every process has to sample, so that the one with most dead groups can replace them all.
+    """Number of fresh groups that every process samples: as many as the process with the most dead groups needs.
 
     Args:
         has_signal (`torch.Tensor` of shape `(P,)`):
@@ -98,7 +98,7 @@ def groups_per_process(has_signal: torch.Tensor, num_processes: int) -> int:
 
 
 def replacements(has_signal: torch.Tensor, is_fresh_alive: torch.Tensor, num_processes: int) -> list[int]:
-    """Where each group comes from: below P an old group, from P on a fresh one of the same process.
+    """Source of each group: a number below P is an old group, from P on a fresh group of the same process.
 
     Args:
         has_signal (`torch.Tensor` of shape `(P,)`):
@@ -123,14 +123,14 @@ def replacements(has_signal: torch.Tensor, is_fresh_alive: torch.Tensor, num_pro
 
 
 def group_rows(groups: list[int], num_generations: int) -> torch.Tensor:
-    """`torch.Tensor` of shape `(len(groups) * G,)`: The rows of whole groups."""
+    """`torch.Tensor` of shape `(len(groups) * G,)`: All rows of these groups."""
     return torch.tensor([group * num_generations + i for group in groups for i in range(num_generations)])
 
 
 def local_rows(
     sources: list[int], num_groups: int, fresh_share: int, process: int, num_processes: int, num_generations: int
 ) -> torch.Tensor:
-    """Rows of one process's own batch followed by its own fresh batch, for the groups that are this process's.
+    """Rows of this process's groups, counted through its old batch and then through its fresh batch.
 
     Args:
         sources (`list[int]`):
@@ -138,9 +138,9 @@ def local_rows(
         num_groups (`int`):
             P, groups of all processes.
         fresh_share (`int`):
-            Fresh groups that each process has sampled.
+            Fresh groups that each process sampled.
         process (`int`), num_processes (`int`):
-            Which process of how many.
+            Index of this process, and number of processes.
         num_generations (`int`):
             G, completions per prompt.
 
@@ -162,7 +162,7 @@ def local_rows(
 def merged_batch(
     old: Mapping[str, torch.Tensor], fresh: Mapping[str, torch.Tensor], rows: torch.Tensor, pad_token_id: int
 ) -> batch_fields.Batch:
-    """One process's padded training batch from rows of `old` followed by `fresh`.
+    """One process's padded training batch, picked from the rows of `old` followed by those of `fresh`.
 
     Args:
         old (`Mapping`), fresh (`Mapping`):
@@ -173,7 +173,7 @@ def merged_batch(
             The tokenizer's padding token.
 
     Raises:
-        `ValueError`: If the batch holds something that cannot be replaced row by row, such as images.
+        `ValueError`: If the batch holds fields that cannot be replaced row by row, such as images.
     """
     if unknown := sorted(old.keys() - batch_fields.FIELDS):
         raise ValueError(f"dynamic_sampling_rounds cannot replace {', '.join(unknown)} (images?); set it to 0")

@@ -1,4 +1,4 @@
-"""`GenerationBatch`: what is known of one generation batch, from its prompts to its advantages."""
+"""`GenerationBatch`: all that the trainer knows about one generation batch, from its prompts to its advantages."""
 
 import dataclasses
 import math
@@ -15,14 +15,14 @@ from leash_trl.trainer import dynamic_sampling
 @dataclass(frozen=True)
 class GenerationBatch:
     """
-    One generation batch. Its prompts come first; each step of the trainer gives back a batch that knows more.
+    One generation batch. It starts with the prompts; each step of the trainer returns a batch with more fields set.
 
     The fields up to `is_truncated` belong to the n completions of this process, `scored` and `advantages` to the N of
     all processes.
 
     Args:
         questions (`Sequence[int]`):
-            A number for each completion's prompt, the same in every run.
+            A number that identifies each completion's prompt, the same in every run.
         targets (`Sequence[float]`):
             Target of each completion's prompt in tokens, NaN for none.
         lengths (`Sequence[int]`):
@@ -30,9 +30,9 @@ class GenerationBatch:
         is_truncated (`Sequence[bool]`):
             Whether each completion ended without an end token.
         generation_limit (`float`):
-            Most tokens that a completion could have, infinite for none.
+            Most tokens that a completion could have; infinite for no limit.
         scored (`ScoredRollouts`):
-            The completions with what length control made of their rewards.
+            The completions with the rewards that length control shaped.
         advantages (`torch.Tensor` of shape `(N,)`):
             Advantages of the shaped rewards, float64.
     """
@@ -52,11 +52,11 @@ class GenerationBatch:
         end_ids: Collection[int],
         generation_limit: float,
     ) -> "GenerationBatch":
-        """The batch with its completions counted.
+        """The batch with the lengths of its completions.
 
         Args:
             completion_ids (`Sequence[Sequence[int]]`):
-                Tokens of n completions, tool output included.
+                Tokens of the n completions, tool output included.
             tool_mask (`Sequence[Sequence[int]]`, *optional*):
                 1 for tokens of the model, 0 for tool output.
             end_ids (`Collection[int]`):
@@ -75,7 +75,7 @@ class GenerationBatch:
         correctness_rewards: torch.Tensor | None,
         num_generations: int,
     ) -> Rollouts:
-        """What methods see: the completions of all processes, on the CPU.
+        """The completions of all processes as methods see them, on the CPU.
 
         Args:
             accelerator ([`~accelerate.Accelerator`]):
@@ -83,7 +83,7 @@ class GenerationBatch:
             task_rewards (`torch.Tensor` of shape `(N,)`):
                 Weighted sum of the task rewards.
             correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
-                The reward that decides what is correct, where one does.
+                The reward that decides what is correct, if one reward decides it.
             num_generations (`int`):
                 G, completions per prompt.
         """
@@ -108,6 +108,6 @@ class GenerationBatch:
         )
 
     def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":
-        """The batch after dynamic sampling: each group is one of its own, or from P on one of `fresh`."""
+        """The batch after dynamic sampling: each group is one of this batch or, from P on, one of `fresh`."""
         rows = dynamic_sampling.group_rows(sources, self.scored.rollouts.num_generations)
         return dataclasses.replace(self, scored=joined([self.scored, fresh.scored]).select(rows))

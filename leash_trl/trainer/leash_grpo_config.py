@@ -1,4 +1,4 @@
-"""Configuration of `LeashGRPOTrainer`: LEASH's own fields, and the paper's recipe as defaults of TRL's."""
+"""Configuration of `LeashGRPOTrainer`: LEASH's own fields, the paper's recipe as defaults of TRL's fields, checks."""
 
 import difflib
 import math
@@ -28,20 +28,20 @@ LEAST = {
     "num_generations": 2,
     "num_iterations": 1,
 }
-# TRL: GRPOTrainer._generate_single_turn takes a tensor of one completion a prompt, and passes no tokenizer
+# TRL: GRPOTrainer._generate_single_turn expects a tensor with one completion per prompt, and passes no tokenizer
 NOT_FOR_TRAINING = {"num_return_sequences": 1, "return_dict_in_generate": False, "stop_strings": None}
 SAMPLING = {"do_sample": True, "num_beams": 1}
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 
 def _help_of(name: str) -> str:
-    """What the installed TRL says of a field of its own, which names choices that we do not know yet."""
+    """The installed TRL's help for one of its fields, which may name choices that we do not know yet."""
     text: str = GRPOConfig.__dataclass_fields__[name].metadata["help"]
     return text
 
 
 def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
-    """A field that recipes give as a mapping and command lines as the text of one, in YAML or JSON."""
+    """Reads a field that a recipe gives as a mapping and a command line as YAML or JSON text."""
     try:
         mapping = yaml.safe_load(value) if isinstance(value, str) else value
     except yaml.YAMLError:
@@ -57,25 +57,26 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     Configuration class for the [`LeashGRPOTrainer`].
 
     This class includes the parameters of LEASH and those of [`~trl.GRPOConfig`] whose defaults differ: the defaults
-    are the recipe of the paper and of its authors' release. `length_grouped_microbatches` and `skip_zero_signal` are
-    those of [`LengthGroupedGRPOConfig`]. For all others see [`~trl.GRPOConfig`].
+    are the recipe of the paper and of its authors' release. `length_grouped_microbatches` and `skip_zero_signal` come
+    from [`LengthGroupedGRPOConfig`]. For all others see [`~trl.GRPOConfig`].
 
     Parameters:
         > Parameters that control the length constraint
 
         length_control (`str`, *optional*, defaults to `"leash"`):
-            Method that shapes the rewards, a name that `leash methods` lists or an import path.
+            Method that shapes the rewards: a name that `leash methods` lists, or an import path.
         length_control_kwargs (`dict` or `str`, *optional*):
-            Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value.
+            Hyper-parameters of the method, as a mapping or its text; those left out have the paper's values.
         target_length (`int`, *optional*):
             Target for the mean completion length, in tokens. Required by methods with a target, LEASH among them; must
-            be below `max_completion_length`. A column `target_length` in the data set gives prompts targets of their
-            own.
+            be below `max_completion_length`. A column `target_length` in the data set gives each prompt its own
+            target.
         target_schedule (`str`, *optional*, defaults to `"constant"`):
             How the target moves over training: `constant`, `linear` or `staged`.
         target_milestones (`dict` or `str`, *optional*):
             Target in tokens by number of policy updates done, such as `{0: 8192, 100: 4096}`, for the schedules
-            `linear` and `staged`. The last is `target_length`; targets of a data set's column move in proportion.
+            `linear` and `staged`. The last one is `target_length`; targets from a data set's column move in
+            proportion.
         lambda_init (`float`, *optional*):
             Penalty coefficient lambda before the first dual step, in reward units. The default is the method's own:
             0.1 for LEASH. The paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
@@ -88,8 +89,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             Upper bound of lambda. The default is the method's own: 1 for LEASH.
         correctness_func (`str`, *optional*):
             Reward function whose positive reward makes an answer correct. The default is the weighted sum of all;
-            with several functions, methods with a scale of their own need the name of one. What it returns `None` for
-            is unscorable to them, not wrong.
+            with several functions, methods with their own reward scale need the name of one. They treat a completion
+            for which it returns `None` as unscorable, not as wrong.
         advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
             Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
             the authors' release 1e-6, TRL 1e-4.
@@ -97,14 +98,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
             LEASH leaves it out, DLER needs it.
         update_batch_size (`int`, *optional*):
-            Completions over all processes that a policy update is meant to have; where it has another number, a
-            warning says what to set. It sets nothing itself.
+            Completions, over all processes, that a policy update should have; if it has another number, a warning
+            says what to set. This field itself sets nothing.
 
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
         max_completion_length (`int`, *optional*, defaults to `32768`):
-            Maximum number of tokens to generate per completion. `generation_kwargs` may set another (`max_new_tokens`,
-            with vLLM `max_tokens`), which wins, as in TRL; `None` leaves it to the engine.
+            Maximum number of tokens to generate per completion. As in TRL, a limit in `generation_kwargs`
+            (`max_new_tokens`, with vLLM `max_tokens`) wins; `None` leaves the limit to the engine.
         epsilon_high (`float`, *optional*, defaults to `0.28`):
             Upper clipping range of the importance ratio (DAPO's clip-higher).
         lr_scheduler_type (`str`, *optional*, defaults to `"constant"`):
@@ -120,13 +121,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     length_control: str = field(
         default="leash",
         metadata={
-            "help": "Method that shapes the rewards, a name that `leash methods` lists or an import path.",
+            "help": "Method that shapes the rewards: a name that `leash methods` lists, or an import path.",
         },
     )
     length_control_kwargs: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Hyper-parameters of the method, as a mapping or its text; what is left out has the paper's value."
+            "help": "Hyper-parameters of the method, as a mapping or its text; those left out have the paper's values."
         },
     )
     target_length: int | None = field(
@@ -172,8 +173,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     update_batch_size: int | None = field(
         default=None,
         metadata={
-            "help": "Completions over all processes that a policy update is meant to have; where it has another "
-            "number, a warning says what to set."
+            "help": "Completions, over all processes, that a policy update should have; if it has another number, a "
+            "warning says what to set."
         },
     )
 
@@ -217,7 +218,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self._check_update_batch(is_generation_batch_given)
 
     def _check_ranges(self) -> None:
-        """What upstream divides by, or refuses only once training has begun."""
+        """Checks values that TRL or transformers divide by, or refuse only after training has begun."""
         for name, least in LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} is {value}, but must be at least {least}")
@@ -231,7 +232,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"scale_rewards is {self.scale_rewards!r}, but must be 'group', 'batch' or 'none'")
 
     def _check_whole_groups(self, steps_name: str) -> None:
-        """TRL names a generation batch that nobody set, and no remedy."""
+        """Checks the size of the generation batch: TRL's own error names a field that nobody set, and no remedy."""
         at_once, groups_of = self._completions_per_accumulation_step, self.num_generations
         steps = getattr(self, steps_name)
         if at_once * steps % groups_of:
@@ -243,7 +244,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Whoever sets the Hub token, `set_push_to_hub` too, it stays out of files and logs."""
+        """Keeps the Hub token out of files and logs, whoever sets it, `set_push_to_hub` included."""
         super().__setattr__(name, HubToken(value) if name == "hub_token" and value is not None else value)
 
     def _check_no_token_elsewhere(self) -> None:
@@ -285,7 +286,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return made
 
     def target_at(self, step: int) -> float | None:
-        """The target after `step` policy updates in tokens, or `None` if there is none."""
+        """The target in tokens after `step` policy updates, or `None` if there is none."""
         if self.target_length is None:
             return None
         milestones = cast(dict[int, float], self.target_milestones or {})
@@ -300,7 +301,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have, infinite where the engine's own limit or the context ends it."""
+        """Most tokens that a completion may have; infinite if only the engine's own limit or the context ends it."""
         limit = self._limit()[1]
         return math.inf if limit is None else limit
 
@@ -320,7 +321,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
 
     def _check_generation_kwargs(self) -> None:
-        """What transformers ignores, or refuses only once it generates; vLLM's names are its own."""
+        """Checks options that transformers ignores, or refuses only when it generates; vLLM has its own names."""
         kwargs = {name: value for name, value in (self.generation_kwargs or {}).items() if value is not None}
         temperature = kwargs.get("temperature", 1)
         if not isinstance(temperature, int | float) or not temperature > 0:
@@ -360,10 +361,10 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self.check_target(self.target_length, method)
 
     def check_target(self, target: int, method: LengthControl) -> None:
-        """Raises `ValueError` if no completion could violate a target in tokens, the configured one or a prompt's own,
-        or if the method cannot use it, now or at a milestone."""
+        """Raises `ValueError` if no completion could violate a target, the configured one or a prompt's own, or if the
+        method cannot use it, now or at a milestone."""
         limit = self.generation_limit
-        # where generation is cut at the target, whatever is cut has violated it
+        # if generation is cut at the target, every completion that is cut has violated it
         cuts = type(method).generation_cap is not LengthControl.generation_cap
         if method.target_use != "none" and (target > limit or (target == limit and not cuts)):
             raise ValueError(
@@ -399,7 +400,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if self.target_length is None:
             raise ValueError("target_schedule needs target_length, the target from the last milestone on")
         try:
-            # JSON and the command line have strings for keys
+            # keys from JSON and the command line are strings
             given = cast(dict[Any, Any], self.target_milestones)
             milestones = {int(str(step)): float(target) for step, target in given.items()}
         except (TypeError, ValueError, AttributeError) as error:
@@ -449,7 +450,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return self.world_size * self.per_device_train_batch_size
 
     def batches(self) -> str:
-        """What a generation batch and a policy update are in this run, in one line."""
+        """One line with the sizes of a generation batch and a policy update in this run."""
         update = self._completions_per_accumulation_step * self.gradient_accumulation_steps
         updates = self.generation_batch_size * self.num_iterations / update
         return (

@@ -39,12 +39,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
     reward functions), the result is clipped to [-1, 1], and after the policy update lambda moves by `lambda_lr *
     mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool output excluded.
-    Rewards are meant to be +1 for right and -1 for wrong, as [`~leash_trl.rewards.math_reward`] gives.
+    Rewards should be +1 for correct and -1 for wrong answers, as [`~leash_trl.rewards.math_reward`] returns them.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    `length_control` in the configuration chooses another method; everything else stays the same. The trainer hands
-    methods the task reward and whether it is positive, which is what they take for correctness.
+    `length_control` in the configuration chooses another method; everything else stays the same. Methods get the task
+    reward from the trainer; an answer with a positive one is correct to them.
 
     Lambda belongs to the trainer: it is saved with every checkpoint (`leash_state.json`: the value *after* that step's
     dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A second
@@ -58,15 +58,15 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             Task rewards, as for [`~trl.GRPOTrainer`]; functions, async functions and reward models, with
             `reward_weights`. Do not add a length reward of your own.
         args ([`LeashGRPOConfig`]):
-            Configuration; LEASH's `target_length` has no default, so neither has this.
+            Configuration. It has no default, since LEASH's `target_length` has none.
         kwargs:
             All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
-        `ValueError`: If a column is missing, a row's target does not fit, or with colocated vLLM its prompt does not,
-            or the tokenizer lacks an end token or the chat template that the prompts need.
-        `ImportError`: If vLLM is to generate and is not installed.
+        `ValueError`: If a column is missing, a row's target does not fit (with colocated vLLM its prompt too), or the
+            tokenizer lacks an end token or the chat template that the prompts need.
+        `ImportError`: If vLLM should generate and is not installed.
 
     Example:
         ```python
@@ -126,8 +126,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     @contextlib.contextmanager
     def _generation_cut_at(self, limit: int):
-        # TRL: GRPOTrainer.__init__ hands its limit to the generation backend once; tools and rollout functions read
-        # max_completion_length, and so does the dr_grpo loss, later
+        # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools, rollout functions and the
+        # dr_grpo loss read max_completion_length later
         value: Any = limit
         if self.use_vllm:
             owner, name = self.vllm_generation, "generation_kwargs"
@@ -153,13 +153,13 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 output = super()._generate(prompts)
         else:
             output = super()._generate(prompts)
-        self.model.train(was_training)  # TRL's continuous batching sets it even during evaluation
+        self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit)
         return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Hands the task rewards to length control and returns them unchanged; they stay logged under their names."""
+        """Gives the task rewards to length control and returns them unchanged; TRL logs them under their names."""
         with rewards_checked(self):
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._batch.rollouts(
@@ -189,7 +189,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return slice(start, start + num_local)
 
     def _generate_and_score_completions(self, inputs):
-        """Swaps the advantages of the task reward for those of the shaped reward, in the batch and in the table."""
+        """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
         if self._mode == "eval":  # nothing is observed, so lambda stays
             output = self._score(inputs)
             self._log_length_control(self._batch.scored)
@@ -213,16 +213,16 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return output
 
     def _score(self, inputs) -> dict[str, Any]:
-        """One round: completions, their rewards and, in training, the advantages of the shaped ones."""
+        """One round: completions, their rewards and, in training, the advantages of the shaped rewards."""
         target = self.args.target_at(self.state.global_step)
-        # the data set's own rows are left alone
+        # these are copies: the data set's own rows stay as they are
         rows, questions, targets = rows_with_targets(inputs, self.length_control, target, self.args.target_length)
         self._batch = GenerationBatch(questions, targets)
         output = super()._generate_and_score_completions(rows)
         if self._mode == "train":
             self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
             self._use_own_advantages(output)
-            # TRL: GRPOTrainer._generate_and_score_completions has just appended the advantages of all processes
+            # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
             logged, own = self._logs["advantages"], self._batch.advantages.tolist()
             for _ in range(min(len(own), len(logged))):
                 logged.pop()
@@ -266,7 +266,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return output
 
     def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
-        """This process's share of `count` fresh prompts, each as often as it is to be answered."""
+        """This process's share of `count` fresh prompts, each repeated once per completion."""
         rows = [row for row in self.prompt_stream.draw(count, without) for _ in range(self.num_generations)]
         return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
 
@@ -286,11 +286,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     @cached_property
     def run_settings(self) -> dict[str, Any]:
-        """What must be equal for a run to go on from a checkpoint of this one; read anew by each call of `train`."""
+        """Settings that must be equal for a run to resume from this run's checkpoints; each call of `train` reads them
+        anew."""
         return run_settings(self.args, self.model_settings, self.reward_func_names, self.train_dataset)
 
     def _state_record(self) -> dict[str, Any]:
-        """What `leash_state.json` holds beside the weights that are loaded now."""
+        """The content of `leash_state.json` for the weights that are loaded now."""
         return self._record_of_weights or checkpointing.state_record(self)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
@@ -301,26 +302,25 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if is_checkpoint:
             if self.args.should_save:
                 clear_checkpoint(folder)
-            self.accelerator.wait_for_everyone()  # or a process would clear away what another has written
+            self.accelerator.wait_for_everyone()  # or one process would delete what another has written
         super().save_model(output_dir, _internal_call)
         checkpointing.save_beside_weights(self, folder, self._state_record(), is_checkpoint)
         if self.args.should_save:
             self.publishing.write_beside_model(folder, is_checkpoint=_internal_call)
 
     def _save_rng_state(self, output_dir):
-        """Waits until all processes have saved their parts: transformers marks the checkpoint as complete next."""
+        """Waits until all processes have saved their parts: transformers then marks the checkpoint as complete."""
         super()._save_rng_state(output_dir)
         self.accelerator.wait_for_everyone()
 
     def _load_best_model(self):
-        """Loads the state that belongs to the best weights too, so that what is saved at the end is of one step."""
+        """Also loads the state that belongs to the best weights, so that the final save holds one step only."""
         if checkpointing.is_best_loadable(self):
             super()._load_best_model()
             self._record_of_weights = checkpointing.record_of_best(self)
 
     def set_initial_training_values(self, *args, **kwargs):
-        """Leaves no epoch to train where the checkpoint is the run's last, of which transformers would train a step
-        more: only what comes at the end of training is left."""
+        """Leaves no epoch to train if the checkpoint is the run's last: transformers would train one more step."""
         num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
         if self._start.is_end(self.args, max_steps):
             num_epochs = max_steps // updates_per_epoch
@@ -331,13 +331,14 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
         Args:
             resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
-                `True` for the last checkpoint in `output_dir` that is complete; a checkpoint; a bare model folder with
-                its `leash_state.json`, such as a Hub root; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
+                `True` for the last complete checkpoint in `output_dir`; a checkpoint; a bare model folder with its
+                `leash_state.json`, such as a Hub root; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
             args, kwargs:
                 As for [`~transformers.Trainer.train`].
 
         Raises:
-            `ValueError`: If there is nothing to resume from, it is of another run, or another run uses `output_dir`.
+            `ValueError`: If there is nothing to resume from, the checkpoint belongs to another run, or another run
+                uses `output_dir`.
         """
         checks.check_size(self.train_dataset, self.args)
         self._record_of_weights = None
@@ -346,7 +347,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
             if isinstance(resume_from_checkpoint, str):
                 place = agreed(self.accelerator, partial(pinned, resume_from_checkpoint))
-                resume_from_checkpoint = local_checkpoint(place)  # which each process downloads
+                resume_from_checkpoint = local_checkpoint(place)  # each process downloads it
             find = partial(starting_point, resume_from_checkpoint, self.args)
             is_sharded = checkpointing.is_sharded(self)
             self._start = agreed(self.accelerator, lambda: find(self.run_settings, is_sharded))
@@ -358,21 +359,21 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             return output
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
-        """Makes the repository, and the branch of `hub_revision`, or raises `ValueError` before any training."""
+        """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""
         with write_access(self.args, token):
             super().init_hf_repo(token, private)
             if self.is_world_process_zero():
                 HubRepository(self.hub_model_id, token or self.args.hub_token, self.args.hub_revision).create_branch()
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
-        """Writes our card over TRL's, of which metadata and links to trackers are kept."""
+        """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
             known = (self._state_record(), self.state.log_history)
             self.publishing.write_card(*known, model_name, self.hub_model_id, self.is_in_train)
 
     def _push_from_checkpoint(self, checkpoint_folder):
-        """Does not call super, which makes two commits, and forgets those that fail or come too early."""
+        """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""
         self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
@@ -381,7 +382,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
     ):
-        """As [`~transformers.Trainer.push_to_hub`], which may make several commits; this one makes one, patiently."""
+        """As [`~transformers.Trainer.push_to_hub`], but in one commit, with retries."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)

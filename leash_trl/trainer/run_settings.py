@@ -1,4 +1,4 @@
-"""What makes a run's training what it is: kept in every checkpoint, so that no run goes on with another's unseen."""
+"""The settings that decide what a run trains; each checkpoint holds them, so that a resume notices other settings."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ from leash_trl.length_control.targets import TARGET_COLUMN
 from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
 
 
-# fields that may differ between a checkpoint and the run that goes on from it; all others change what is trained
+# fields that may differ between a checkpoint and the run that resumes from it; all others change what is trained
 MAY_DIFFER = (
     *("max_steps", "num_train_epochs"),
     # what is logged, saved, pushed and evaluated, and how a run is resumed
@@ -37,34 +37,34 @@ MAY_DIFFER = (
     *("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation", "generation_batch_size"),
     "update_batch_size",
 )
-# one model has several names: an id on the Hub, its snapshot on disk, a copy
+# these only give a warning: one model has several names, such as a Hub id, its snapshot on disk, a copy
 ONLY_SAID = frozenset({"model"})
 ARCHITECTURE = ("model_type", "hidden_size", "num_hidden_layers")
 NOT_THE_ADAPTER = ("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision")
-NUM_PROMPTS = 16  # prompts that stand for a data set
-MOST_SHOWN = 60  # characters of a value in a message
+NUM_PROMPTS = 16  # prompts that identify a data set
+MOST_SHOWN = 60  # characters of a value shown in a message
 
 
 def run_settings(
     args: LeashGRPOConfig, model: Mapping[str, Any], reward_funcs: Sequence[str], dataset: Any
 ) -> dict[str, Any]:
-    """What must be equal for a run to go on from a checkpoint, as JSON gives it back.
+    """Settings that must be equal for a run to resume from a checkpoint, as JSON returns them.
 
     Args:
         args ([`LeashGRPOConfig`]):
-            Configuration; of its fields those that are not at their defaults.
+            Configuration; fields at their defaults are left out.
         model (`Mapping`):
             From [`model_settings`].
         reward_funcs (`list[str]`):
             Names of the reward functions.
         dataset (`Dataset`, *optional*):
-            Training data, known by its size, some prompts, and all golds and targets; a stream is not compared.
+            Training data, identified by its size, some prompts, and all golds and targets; a stream is not compared.
     """
     fields = {name: value for name, value in portable(changed_fields(args)).items() if not _may_differ(name)}
     method = args.make_length_control()
     settings = {
         **fields,
-        # a recipe may name the method's own, or leave it out
+        # a recipe may name the method's own default, or leave it out
         **{name: getattr(method, name) for name in LAMBDA_FIELDS if hasattr(method, name)},
         "completions per update": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
         "completions per generation batch": args.generation_batch_size,
@@ -82,11 +82,11 @@ def _may_differ(name: str) -> bool:
 
 
 def model_settings(model: Any) -> dict[str, Any]:
-    """The same of a model that is to be trained, as it is before DeepSpeed or FSDP change its weights' type.
+    """The same for the model to train, read before DeepSpeed or FSDP change the type of its weights.
 
     Args:
         model ([`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
-            Known by its architecture, its adapter and the last part of its name.
+            Identified by its architecture, its adapter and the last part of its name.
     """
     is_adapter = isinstance(model, PeftModel)
     adapter = model.peft_config[model.active_adapter].to_dict() if is_adapter else {"peft_type": None}
@@ -109,13 +109,13 @@ def _data(dataset: Any) -> str | None:
     rows = len(dataset)
     prompts = dataset.select_columns("prompt").select(range(0, rows, max(1, rows // NUM_PROMPTS)))
     small = {name: dataset[name][:] for name in ("solution", TARGET_COLUMN) if name in dataset.column_names}
-    # pictures in messages have no text of their own
+    # images in messages have no text of their own
     text = json.dumps([list(prompts), small], default=lambda value: type(value).__name__, sort_keys=True)
     return f"{rows} rows {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Settings that are not what they were, as `old -> new` by name; what one side does not know is no difference.
+    """Settings that changed, as `old -> new` by name; a setting that one side does not have does not count.
 
     Example:
         >>> differences({"seed": 1}, {"seed": 2, "data": "8 rows", "weight_decay": 0.0})
@@ -131,7 +131,7 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, s
 
 
 def _change(old: Any, new: Any) -> str:
-    """Two values, each cut to where they differ."""
+    """Two values as `old -> new`, each cut to the part where they differ."""
     texts = (str(old), str(new))
     pairs = enumerate(zip(*texts, strict=False))
     same = next((place for place, (one, other) in pairs if one != other), min(map(len, texts)))

@@ -1,4 +1,4 @@
-"""Where training begins: afresh, in a checkpoint, or behind the last step; and what speaks against it."""
+"""Decides where training begins: at the start, at a checkpoint, or after the last step; refuses what cannot work."""
 
 import logging
 import os
@@ -34,11 +34,11 @@ class StartingPoint(NamedTuple):
 
     Args:
         folder (`str`, *optional*):
-            Checkpoint or model folder; `None` to start afresh.
+            Checkpoint or model folder; `None` for a new run.
         is_checkpoint (`bool`, *optional*, defaults to `False`):
-            Whether the folder holds the trainer's state too.
+            Whether the folder also holds the trainer's state.
         steps (`int`, *optional*, defaults to 0):
-            Updates that it has behind it.
+            Policy updates done so far.
     """
 
     folder: str | None = None
@@ -49,7 +49,7 @@ class StartingPoint(NamedTuple):
         """Whether nothing is left to train in a run of `max_steps` updates.
 
         Raises:
-            `CannotStartError`: If the checkpoint has more updates behind it than the run is to have.
+            `CannotStartError`: If the checkpoint has more updates than the run.
         """
         if not self.steps or self.steps < max_steps:
             return False
@@ -63,7 +63,7 @@ class StartingPoint(NamedTuple):
 
 
 def agreed(accelerator: Accelerator, find: Callable[[], T]) -> T:
-    """What the main process finds, on all processes, so that none goes another way or waits for the others.
+    """What the main process finds, on all processes, so that all go the same way and none waits for the others.
 
     Raises:
         `CannotStartError`: On all processes, if the main one raises anything.
@@ -72,7 +72,7 @@ def agreed(accelerator: Accelerator, find: Callable[[], T]) -> T:
     if accelerator.is_main_process:
         try:
             found[0] = find()
-        except Exception as error:  # whatever it is, the others wait in the broadcast
+        except Exception as error:  # catch all: the other processes wait in the broadcast
             found[1] = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     result, problem = broadcast_object_list(found)
     if problem is not None:
@@ -85,21 +85,21 @@ def starting_point(
 ) -> StartingPoint:
     """The place that `resume_from_checkpoint` means.
 
-    `True` goes on with the run in `output_dir`, which must be of the same settings. A checkpoint that is named is gone
-    on from with the settings of this run, and a warning says what differs.
+    `True` continues the run in `output_dir`, which must have the same settings. From a named checkpoint, training
+    continues with the settings of this run, and a warning says what differs.
 
     Args:
         requested (`str`, `os.PathLike` or `bool`, *optional*):
-            As for [`~transformers.Trainer.train`]; also a bare model folder with the state of length control.
+            As for [`~transformers.Trainer.train`], or a bare model folder with the state of length control.
         args ([`LeashGRPOConfig`]):
             Configuration of this run.
         settings (`Mapping`):
             From [`~leash_trl.trainer.run_settings.run_settings`].
         is_sharded (`bool`):
-            Whether DeepSpeed or FSDP share weights between processes, which cannot load a bare folder.
+            Whether DeepSpeed or FSDP share weights between processes; they cannot load a bare folder.
 
     Raises:
-        `ValueError`: If there is no such place, it is not whole, or not of this run.
+        `ValueError`: If there is no such place, it is incomplete, or it belongs to another run.
     """
     if requested is None or requested is False:
         if (problem := problem_of_used_folder(args.output_dir)) is not None:

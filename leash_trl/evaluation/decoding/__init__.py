@@ -1,1 +1,1 @@
-"""Decoding strategies: what an engine is asked, step by step, for one completion."""
+"""Decoding strategies: plain sampling, budget forcing and early exit, each as a series of requests to an engine."""

@@ -1,4 +1,4 @@
-"""Budget forcing of s1: an upper and a lower limit on thinking."""
+"""Budget forcing, the decoding strategy of s1: an upper and a lower limit on thinking."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,18 +44,18 @@ def kept_thinking(generation: Generation, tokens_left: int) -> tuple[list[int], 
 
 @dataclass(frozen=True)
 class BudgetForcing(DecodingStrategy):
-    r"""s1's budget forcing: thinking is cut at a number of tokens, and made to go on where it ends too early.
+    r"""s1's budget forcing: cuts thinking at a number of tokens, and continues thinking that ends too early.
 
-    Thinking that reaches `max_thinking_tokens` is cut, and `end_thinking` and `final_answer` are put in. The first
-    `num_ignore` times that the model ends its thinking, the end is dropped and `wait` put in instead.
+    Thinking that reaches `max_thinking_tokens` is cut, and `end_thinking` and `final_answer` follow it. The first
+    `num_ignore` times that the model ends its thinking, `wait` replaces the end.
 
     Source: [s1: Simple test-time scaling](https://huggingface.co/papers/2501.19393), README of `simplescaling/s1`,
     with `num_ignore` 1 and 32000 tokens. Its own models stop at `<|im_start|>` and end with `<|im_start|>answer`.
 
-    Differs: the words put in do not count towards the budget, nor does the token that ends thinking (the README counts
-    that token). With `counts_wait` the words do, which is s1's evaluation harness: there each continuation gets the
-    full budget and all of it is cut afterwards, which gives the same tokens. The harness starts a new line before
-    `end_thinking` where thinking is cut.
+    Differs: inserted words do not count towards the budget, nor does the token that ends thinking (the README counts
+    that token). With `counts_wait` the words count, as in s1's evaluation harness: there each continuation gets the
+    full budget and everything is cut afterwards, which gives the same tokens. The harness starts a new line before
+    `end_thinking` if thinking is cut.
 
     Args:
         max_thinking_tokens (`int`, *optional*, defaults to `32000`):
@@ -63,15 +63,15 @@ class BudgetForcing(DecodingStrategy):
         num_ignore (`int`, *optional*, defaults to `0`):
             How often an end of thinking is ignored, budget permitting.
         counts_wait (`bool`, *optional*, defaults to `False`):
-            Whether the words put in count towards the budget.
+            Whether inserted words count towards the budget.
         stop_thinking (`str`, *optional*, defaults to `"</think>"`):
             Token at which the model ends its thinking; EOS does too.
         end_thinking (`str`, *optional*, defaults to `"</think>"`):
-            What is put after thinking.
+            Text after thinking.
         final_answer (`str`, *optional*, defaults to `"\nFinal Answer:"`):
-            What is put after that, where thinking was cut.
+            Text after that, if thinking was cut.
         wait (`str`, *optional*, defaults to `"Wait"`):
-            What is put in place of an ignored end.
+            Text in place of an ignored end.
 
     Raises:
         `ValueError`: If a number is out of its range.

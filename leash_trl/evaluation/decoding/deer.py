@@ -1,4 +1,4 @@
-"""DEER: leave thinking early, where a trial answer is confident."""
+"""DEER, a decoding strategy: ends thinking early when the model is confident of a trial answer."""
 
 import math
 from collections.abc import Generator, Sequence
@@ -70,7 +70,7 @@ class DeerIds:
 
 @dataclass(frozen=True)
 class Thinking:
-    """Thinking up to where the answer begins, what was thrown away for it, and whether the model ended it with EOS."""
+    """Thinking up to the answer, the tokens discarded on the way, and whether the model ended it with EOS."""
 
     token_ids: list[int]
     num_dropped: int
@@ -79,37 +79,37 @@ class Thinking:
 
 @dataclass(frozen=True)
 class Deer(DecodingStrategy):
-    r"""DEER's early exit: at each "Wait" a trial answer is made, and thinking ends if the model is confident of it.
+    r"""DEER's early exit: at each "Wait" the model makes a trial answer, and thinking ends if it is confident of it.
 
-    The trial is thrown away in either case; only its tokens count in `num_generated_tokens`.
+    The trial is discarded in either case; its tokens only count in `num_generated_tokens`.
 
     Source: [Dynamic Early Exit in Reasoning Models](https://huggingface.co/papers/2504.15895), `vllm-deer.py` of
     `iie-ycx/DEER`, for models of DeepSeek-R1's kind.
 
     Differs: trials take the likeliest tokens (the source's script leaves vLLM's default temperature). A boundary is a
-    token, so "Waiting" in one token is none. Thinking that ends by itself keeps the model's own tokens, EOS within
-    thinking ends the completion, and thinking may use its share to the last token (the source leaves 50). Where
-    thinking reaches its share, it is closed and the model answers; the source then puts its final answer line in.
+    token, so "Waiting" in one token is not one. Thinking that ends by itself keeps the model's own tokens, EOS within
+    thinking ends the completion, and thinking may use its share to the last token (the source leaves 50). If thinking
+    reaches its share, it is closed and the model answers; the source then inserts its final answer line.
 
     Args:
         threshold (`float`, *optional*, defaults to `0.95`):
-            Confidence that must be exceeded, in [0, 1].
+            Confidence to exceed, in [0, 1].
         policy (`str`, *optional*, defaults to `"avg1"`):
             `"avg1"`, the arithmetic mean, or `"avg2"`, the geometric one.
         max_trials (`int`, *optional*, defaults to `10`):
-            Trials per completion; after them thinking goes on undisturbed.
+            Trials per completion; after them thinking continues undisturbed.
         think_share (`float`, *optional*, defaults to `0.9`):
             Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
         max_trial_tokens (`int`, *optional*, defaults to `20`):
             Tokens of a trial.
         boundary (`str`, *optional*, defaults to `"Wait"`):
-            Word before which a trial is made.
+            Word before which the model makes a trial.
         trial (`str`, *optional*):
-            What a trial starts with, defaults to the source's final answer line up to `\boxed`.
+            Start of a trial; defaults to the source's final answer line up to `\boxed`.
         stop_thinking (`str`, *optional*, defaults to `"</think>"`):
             Token at which the model ends its thinking.
         end_thinking (`str`, *optional*, defaults to `"\n</think>\n\n"`):
-            What is put in where thinking is left.
+            Text to insert when thinking ends early.
 
     Raises:
         `ValueError`: If a value is out of its range.

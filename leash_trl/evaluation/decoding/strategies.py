@@ -1,4 +1,4 @@
-"""Every decoding strategy by its name, and the plainest of them."""
+"""Finds a decoding strategy by its name, and defines plain sampling."""
 
 import json
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
                 f"decoding strategy {name!r} has no parameter {parameter}; it has {', '.join(defaults) or 'none'}"
             )
         expected = type(defaults[parameter])
-        # a whole number is a number; a bool is an int to Python, but none here
+        # a whole number is a number; a bool is an int in Python, but not here
         if type(value) is not expected and not (expected is float and type(value) is int):
             raise ValueError(f"{name}'s {parameter} is {value!r}, but must be of type {expected.__name__}")
     return STRATEGIES[name](**parameters)

@@ -1,4 +1,4 @@
-"""What a decoding strategy is: one script per completion, which asks the engine step by step."""
+"""The interface of a decoding strategy: one script per completion, which asks the engine step by step."""
 
 import hashlib
 from collections.abc import Generator, Sequence
@@ -18,9 +18,9 @@ class Decoded:
 
     Args:
         token_ids (`list[int]`):
-            Tokens of the response, EOS and what the strategy put in included, its trials left out.
+            Tokens of the response, with EOS and inserted tokens, without trials.
         num_generated_tokens (`int`):
-            Those tokens, and all that were sampled and thrown away on the way to them.
+            Those tokens, and all that were sampled and discarded on the way.
         is_truncated (`bool`):
             Whether the limit cut the response off.
     """
@@ -32,17 +32,17 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Ask:
-    """What one completion needs from the engine next.
+    """The next request of one completion to the engine.
 
     Args:
         prompt_ids (`list[int]`):
-            Prompt and all that has been said so far.
+            The prompt and all tokens so far.
         max_new_tokens (`int`):
             Limit of this step in tokens.
         stop_token_ids (`frozenset[int]`, *optional*):
             Tokens that end this step.
         is_trial (`bool`, *optional*, defaults to `False`):
-            Whether to take the likeliest tokens and say how probable they were, rather than to sample.
+            Whether to take the likeliest tokens and return their probabilities, instead of sampling.
     """
 
     prompt_ids: list[int]
@@ -75,12 +75,12 @@ class DecodingStrategy:
                 Limit of a response in tokens.
 
         Raises:
-            `ValueError`: If the tokenizer does not know what the strategy looks for, or the limit leaves no room.
+            `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
         raise NotImplementedError
 
     def check(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> None:
-        """Checks, before anything is sampled, that the strategy can be followed; cheap.
+        """Checks cheaply, before anything is sampled, that the strategy works with this tokenizer and limit.
 
         Args:
             tokenizer (`PreTrainedTokenizerBase`), max_new_tokens (`int`):
@@ -102,17 +102,17 @@ class DecodingStrategy:
         seeds: Sequence[int],
         settings: SamplingSettings,
     ) -> list[Decoded]:
-        """One completion per prompt, the same again for the same call.
+        """One completion per prompt; the same call gives the same completions.
 
         Args:
             engine (`Engine`):
-                What generates.
+                The engine that generates.
             prompts_ids (`Sequence[Sequence[int]]` of length N):
                 Token ids of the prompts, chat template applied; one per completion.
             seeds (`Sequence[int]` of length N):
                 Seed of each completion; its later steps take seeds from [`step_seed`].
             settings (`SamplingSettings`):
-                How to sample, and the limit of a response in tokens.
+                Settings of the sampling, and the limit of a response in tokens.
 
         Raises:
             `ValueError`: If prompt and limit do not fit into the model's context, or `scripts` raises it.
@@ -170,7 +170,7 @@ def run_scripts(
 def _answers(
     asks: dict[int, Ask], engine: Engine, seeds: Sequence[int], settings: SamplingSettings, step: int
 ) -> dict[int, Generation]:
-    """The engine's answers by row; trials are greedy, so they are a call of their own."""
+    """The engine's answers by row; trials are greedy, so they need their own call."""
     answers: dict[int, Generation] = {}
     for is_trial in (False, True):
         requests = {

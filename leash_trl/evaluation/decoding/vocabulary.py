@@ -1,4 +1,4 @@
-"""Texts that a strategy looks for or puts in, as a tokenizer writes them."""
+"""Turns the texts that a decoding strategy looks for or inserts into token ids."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ def id_of_token(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> 
 
 
 def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
-    """Ids of all tokens that are a word, with any white space around it.
+    """Ids of all tokens that consist of a word and any white space around it.
 
     Raises:
         `ValueError`: If there is none.
@@ -51,7 +51,7 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
 
 
 def unknown_token_share(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> float:
-    """Share of tokens that stand for what the tokenizer cannot write, in [0, 1]; 0 for no tokens.
+    """Share of tokens that replace text the tokenizer cannot write, in [0, 1]; 0 for no tokens.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`):
