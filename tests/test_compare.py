@@ -315,7 +315,7 @@ def comparison(write_config, tmp_path, monkeypatch):
     def run(*more, fails=()):
         def child_command(run):
             run.folder.mkdir(parents=True, exist_ok=True)
-            claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), [], run.seed)
+            claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), run.seed)
             (run.folder / "claim.json").write_text(json.dumps(claim))
             is_failing = (run.arm.name, run.seed) in fails
             result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT})

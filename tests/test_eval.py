@@ -18,7 +18,8 @@ from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli.eval import write_results
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked, resolve_engine, weights_fingerprint
-from leash_trl.cli.train import load_training_data, parse
+from leash_trl.cli.train import load_training_data
+from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.evaluation.results import load_results
 

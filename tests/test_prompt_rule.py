@@ -13,7 +13,8 @@ from test_schemas import DAPO_PROCESSED, dapo_row
 from leash_trl import LeashGRPOTrainer, gym
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
-from leash_trl.cli.train import build_trainer, load_training_data, parse
+from leash_trl.cli.train import build_trainer, load_training_data
+from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.blank_prompts import check_not_blank
 from leash_trl.evaluation.sampling_run import _prompt_ids

@@ -50,21 +50,18 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     arguments, rest = build_parser().parse_known_args(argv)
     if arguments.num_gpus < 1:
         raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
-    from leash_trl.cli.train import DATACLASS_TYPES, RecipeParser, check_recipe
+    from leash_trl.cli.training_arguments import arguments_of, given_fields
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
         world_size = property(lambda self: arguments.num_gpus)
 
-    check_recipe(arguments.config)
-    types = [PlannedConfig if kind is LeashGRPOConfig else kind for kind in DATACLASS_TYPES]
     # planning happens where there are no GPUs, of which bf16 would ask
-    parser = RecipeParser(types, prog="leash plan")
-    argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
+    given = given_fields(["--config", arguments.config, "--use_cpu", "true", *rest], prog="leash plan")
     with warnings.catch_warnings():
         # Trainer's new name for gradient_checkpointing, which TRL itself still sets
         warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
-        _, training_args, model_args, _ = parser.parse_args_and_config(argv)
+        _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError(f"--model_name_or_path is missing: neither {arguments.config} nor the command line names it")
     return arguments, training_args, model_args
