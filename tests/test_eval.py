@@ -15,13 +15,14 @@ from filelock import FileLock
 from sampled_run import completion, problem, write_run
 
 from leash_trl.checkpoints.completeness import LOCK_FILE
-from leash_trl.cli.eval import write_results
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine, weights_fingerprint
+from leash_trl.cli.sampling import load_checked, resolve_engine
 from leash_trl.cli.train import load_training_data
 from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.evaluation.export import write_results
 from leash_trl.evaluation.results import load_results
+from leash_trl.evaluation.run_description import weights_fingerprint
 
 
 KILLED_COMMAND = Path(__file__).with_name("killed_command.py")
@@ -127,7 +128,7 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
         (["--benchmarks", "gym_test", "gym_test"], "two have the same name"),
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
-        (["--benchmarks", "gym_test", "--tensor_parallel_size", "2"], "for --engine vllm"),
+        (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
         (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),
     ],
 )

@@ -35,23 +35,16 @@ def main(argv: list[str]) -> int:
     runs = planned_runs(arms, arguments.seeds, arguments.output_dir)
     for run in runs:
         check_claim(run.folder, run_claim(run.arm.recipe, run.seed))
-    failed: dict[Run, int] = {}
-    if not arguments.table_only:
-        try:
-            with only_command_in(arguments.output_dir):
-                failed = _train(runs, arguments.jobs, environment)
-        except KeyboardInterrupt:
-            print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
-            return 130
-    results = {run: result for run in runs if (result := read_result(run.folder)) is not None}
-    if results:
+    try:
+        with only_command_in(arguments.output_dir):
+            failed = _train(runs, arguments.jobs, environment)
+    except KeyboardInterrupt:
+        print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    if results := {run: result for run in runs if (result := read_result(run.folder)) is not None}:
         from leash_trl.cli.comparison_report import write_report
 
         write_report(f"leash compare {shlex.join(argv)}", runs, results, arguments.output_dir)
-    elif not failed:
-        raise UserError(
-            f"{arguments.output_dir} holds no finished run of these arms and seeds; run without --table_only"
-        )
     for run, exit_code in failed.items():
         print(_failure(run, exit_code), file=sys.stderr)
     return 1 if failed else 0
@@ -84,7 +77,6 @@ def _build_parser() -> CommandParser:
         default=Path("runs/compare"),
         help="folder for everything (default: runs/compare); one comparison at a time uses it",
     )
-    parser.add_argument("--table_only", action="store_true", help="train nothing; table and figure of what is there")
     return parser
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets import IterableDataset
+from datasets import Dataset
 from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
@@ -38,10 +38,10 @@ from leash_trl.cli.training_arguments import (
     print_help,
 )
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
-from leash_trl.rewards.grading import fault_list, unreadable_solutions
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checked_rewards import RewardError
@@ -159,45 +159,23 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     return is_last or requested
 
 
-def check_splits(dataset, script_args: LeashScriptArguments, training_args: LeashGRPOConfig) -> None:
-    """Raises `ValueError` if a split that the run reads is not there."""
-    needed = {"dataset_train_split": script_args.dataset_train_split}
-    if training_args.eval_strategy != "no":
-        needed["dataset_test_split"] = script_args.dataset_test_split
-    for field_name, split in needed.items():
-        if split not in dataset:
-            raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
-
-
-def check_solutions(dataset, reward_funcs: list) -> None:
-    """Raises `ValueError` if the grader cannot read a gold, which would leave its samples unscored in every epoch."""
-    if isinstance(dataset, IterableDataset) or not any(f in reward_funcs for f in (math_reward, lenient_math_reward)):
-        return
-    if "solution" not in dataset.column_names:  # a rollout function or a transform gives it
-        return
-    for row, gold in enumerate(dataset["solution"]):
-        if not isinstance(gold, str):
-            raise ValueError(f"row {row} (counted from 0) of the data set: solution is {gold!r}, but must be text")
-    if faults := unreadable_solutions(dataset["solution"]):
-        raise ValueError(
-            f"{len(faults)} of {len(dataset)} solutions cannot be graded; mend them, or drop their rows, as leash "
-            f"filter does: {fault_list(faults, dataset['solution'])}"
-        )
-
-
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
     check_vllm(training_args)
+    evaluates = training_args.eval_strategy != "no"
     reward_funcs = load_reward_funcs(script_args)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
-        dataset = load_training_data(script_args, dataset_args, training_args.eval_strategy != "no", has_template)
-    check_splits(dataset, script_args, training_args)
-    train_dataset = dataset[script_args.dataset_train_split]
-    check_solutions(train_dataset, reward_funcs)
+        dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
+    train_dataset = _split(dataset, "dataset_train_split", script_args)
+    eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+    # golds of a stream are read while training; a rollout function or a transform may give them, too
+    has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
+    if has_golds and {math_reward, lenient_math_reward} & {*reward_funcs}:
+        with_readable_golds(train_dataset, "the data set")
     check_size(train_dataset, training_args)
     model_init_kwargs = {
         "revision": model_args.model_revision,
@@ -210,7 +188,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
-        eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
+        eval_dataset=eval_dataset,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
         rollout_func=script_args.rollout_func and _imported("rollout_func", script_args.rollout_func),
@@ -221,6 +199,13 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
+
+
+def _split(dataset, field_name: str, script_args: LeashScriptArguments):
+    split = getattr(script_args, field_name)
+    if split not in dataset:
+        raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
+    return dataset[split]
 
 
 def run_training(
