@@ -35,9 +35,9 @@ def main(argv: list[str]) -> None:
         arguments = parse_with_recipe(parser, argv)
 
     from leash_trl.data.references import parse_reference
-    from leash_trl.evaluation.changes import check_same_problems
     from leash_trl.evaluation.export import summary_markdown, write_results
     from leash_trl.evaluation.results import load_results
+    from leash_trl.evaluation.run_description import check_same_problems
 
     folder = Path(arguments.output_dir)
     with user_errors():

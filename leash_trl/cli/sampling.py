@@ -100,8 +100,6 @@ def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
         `ValueError`: If folder, engine or a value of the plan is wrong.
     """
     folder = Path(arguments.output_dir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output_dir {folder} is a file, but must be a folder")
     if any((folder / name).is_file() for name in ("config.json", TRAINER_STATE_FILE)):
         raise ValueError(f"--output_dir {folder} holds a model or a training run; choose a folder of its own")
     check_writable(folder)
@@ -190,7 +188,7 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
 
         # the model's own context may be many times longer, and its KV cache with it
         longest = _longest_prompt(arguments, plan, problems) + plan.sampling.max_new_tokens
-        options |= {"max_model_len": longest, "gpu_memory_utilization": 0.9, "seed": arguments.seed}
+        options |= {"max_model_len": longest, "seed": arguments.seed}
         return VllmEngine(arguments.model_name_or_path, **{**options, **arguments.engine_kwargs})
     from leash_trl.engines.transformers_engine import TransformersEngine
 

@@ -174,7 +174,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
     # golds of a stream are read while training; a rollout function or a transform may give them, too
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    if has_golds and {math_reward, lenient_math_reward} & {*reward_funcs}:
+    if has_golds and any(reward in (math_reward, lenient_math_reward) for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
     check_size(train_dataset, training_args)
     model_init_kwargs = {

@@ -1,14 +1,11 @@
 """A run against its baseline: differences on the same problems, with intervals that go problem by problem."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from datasets import Dataset
 
-from leash_trl.data.sources import fingerprint
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -97,22 +94,6 @@ def compare_results(run: RunResults, baseline: RunResults) -> RunComparison:
         benchmarks=tuple(_change(name, [pair], num_samples) for name, pair in pairs.items()),
         overall=_change(OVERALL, [*pairs.values()], num_samples),
     )
-
-
-def check_same_problems(problems: Mapping[str, Dataset], baseline: dict[str, Any], folder: str) -> None:
-    """Sees to it, before anything is sampled, that a run can be compared with the one in a folder.
-
-    Raises:
-        `ValueError`: If the baseline was evaluated on other benchmarks or other problems.
-    """
-    if problems.keys() != baseline.keys():
-        raise ValueError(
-            f"--baseline {folder} was evaluated on {', '.join(baseline)}, this run is on {', '.join(problems)}; "
-            "evaluate both on the same benchmarks"
-        )
-    for name, rows in problems.items():
-        if fingerprint(rows) != baseline[name]["fingerprint"]:
-            raise ValueError(f"--baseline {folder} has other problems, prompts or golds in {name}; evaluate it again")
 
 
 def _check_same(run: RunResults, baseline: RunResults, own: set[str], other: set[str], what: str) -> None:

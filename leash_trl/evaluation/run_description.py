@@ -58,6 +58,22 @@ def describe_run(
     }
 
 
+def check_same_problems(problems: Mapping[str, Dataset], baseline: dict[str, Any], folder: str) -> None:
+    """Sees to it, before anything is sampled, that a run can be compared with the one in a folder.
+
+    Raises:
+        `ValueError`: If the baseline was evaluated on other benchmarks or other problems.
+    """
+    if problems.keys() != baseline.keys():
+        raise ValueError(
+            f"--baseline {folder} was evaluated on {', '.join(baseline)}, this run is on {', '.join(problems)}; "
+            "evaluate both on the same benchmarks"
+        )
+    for name, rows in problems.items():
+        if fingerprint(rows) != baseline[name]["fingerprint"]:
+            raise ValueError(f"--baseline {folder} has other problems, prompts or golds in {name}; evaluate it again")
+
+
 def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
     SHA-256 of its files, of long ones their size and both ends."""
