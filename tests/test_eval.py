@@ -175,12 +175,6 @@ def test_a_folder_with_a_model_is_refused(name, tmp_path, capsys):
     assert "holds a model or a training run" in capsys.readouterr().err
 
 
-def test_an_output_that_is_a_file_is_refused(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert main(["filter", "--dataset", "gym", *SMALL, "--output_dir", str(tmp_path / "file")]) == 2
-    assert "is a file" in capsys.readouterr().err
-
-
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
     nothing = ["--min_passes", "0", "--max_passes", "0", "--limit", "2"]
     assert main(["filter", "--dataset", "gym", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2

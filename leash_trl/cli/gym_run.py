@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import warnings
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,11 +56,12 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
     from leash_trl.cli.training_arguments import given_fields
 
     with user_errors():
-        claim = run_claim(given_fields(["--config", config, *overrides]), seed)
+        given = given_fields(["--config", config, *overrides])
+    claim = run_claim(given, seed)
     check_claim(run_dir, claim)
     if (result := read_result(run_dir)) is not None:
         return result
-    recipe = {**claim["recipe"], "output_dir": str(run_dir), "seed": seed}
+    recipe = {**given, "output_dir": str(run_dir), "seed": seed}
     arguments = gym_arguments(recipe, config)
     write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
     result = _train_and_evaluate(recipe, arguments, run_dir)
@@ -70,20 +71,8 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 
 
 def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What a folder is marked with: what makes one run differ from another, as JSON gives it back.
-
-    The method's defaults are part of it, because a recipe does not name them and they may change.
-
-    Raises:
-        `ValueError`: If the recipe names no method that there is.
-    """
-    from leash_trl.length_control.methods import find_method
-
-    defaults = {
-        field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(find_method(recipe.get("length_control", "leash")))
-    }
-    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults}))
+    """What a folder is marked with, as JSON gives it back: what makes one run differ from another."""
+    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "seed": seed}))
     return claim
 
 
@@ -96,8 +85,8 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     held = _read_json(run_dir / CLAIM_FILE) or _read_json(run_dir / RESULT_FILE)
     if held is not None and held != claim:
         raise UserError(
-            f"{run_dir} holds a run of another recipe, other overrides or other defaults; choose another --output_dir "
-            "or remove the folder"
+            f"{run_dir} holds a run of another recipe or other overrides; choose another --output_dir or remove the "
+            "folder"
         )
 
 
