@@ -1,4 +1,4 @@
-"""`leash filter`: keeps the training problems that a model sometimes solves, with pass rates and right lengths."""
+"""`leash filter`: keeps the training problems that a model sometimes solves, with pass rates and correct lengths."""
 
 import json
 from pathlib import Path

@@ -104,15 +104,7 @@ def checked_recipe(
 ) -> dict[str, Any]:
     """A recipe's values for a parser's options: text as the command line reads it, one value of a list as a list.
 
-    Args:
-        parser (`argparse.ArgumentParser`):
-            Parser with the options.
-        recipe (`dict[str, Any]`):
-            Values by TRL's names.
-        where (`str`):
-            What errors call the recipe.
-        has_env (`bool`, *optional*, defaults to `False`):
-            Whether the environment's variables may stand in it too, as `env`.
+    Errors call the recipe `where`. If it `has_env`, the environment's variables may stand in it too, as `env`.
 
     Raises:
         `ValueError`: If a key is no option, or a value is none of the option's, such as 1.5 for a whole number.
