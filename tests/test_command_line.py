@@ -91,7 +91,7 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 def test_train_takes_the_short_names_on_the_command_line_and_in_recipes(in_tmp):
-    from leash_trl.cli.train import given_fields, parse
+    from leash_trl.cli.training_arguments import given_fields, parse
 
     long = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--output_dir", "run"]
     short = ["--model", "gym", "--dataset=gym", "--output", "run"]
@@ -111,7 +111,7 @@ def test_train_takes_the_short_names_on_the_command_line_and_in_recipes(in_tmp):
 def test_sampling_commands_take_both_names_on_the_command_line_and_in_recipes(command, in_tmp):
     import importlib
 
-    from leash_trl.cli.recipe_arguments import parse_with_recipe
+    from leash_trl.cli.recipe import parse_with_recipe
 
     module = importlib.import_module(f"leash_trl.cli.{command}")
     what = {"eval": ["--benchmarks", "gym_test"], "filter": ["--dataset", "gym"]}[command]
@@ -152,7 +152,7 @@ def test_a_recipe_with_both_names_and_different_values_is_an_error_in_one_line(a
 
 
 def test_a_recipe_sets_the_environment_and_says_what_is_no_environment(in_tmp, monkeypatch, capsys):
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     monkeypatch.setenv("MY_VARIABLE", "before")
     Path("env.yaml").write_text("model: gym\ndataset: gym\nenv: {MY_VARIABLE: 1}\n")
@@ -227,7 +227,7 @@ def test_compare_sees_that_a_run_had_other_settings(planned):
     folder = Path("out/leash/seed-0")
     folder.mkdir(parents=True)
     recipe = planned("--arms", "leash", "--max_steps", "5")["leash"]
-    (folder / "claim.json").write_text(json.dumps(run_claim(recipe, [], 0)))
+    (folder / "claim.json").write_text(json.dumps(run_claim(recipe, 0)))
     planned("--arms", "leash", "--max_steps", "5")  # the same run goes on
     with pytest.raises(UserError, match="holds a run of another recipe"):
         planned("--arms", "leash", "--max_steps", "6")

@@ -264,7 +264,6 @@ def test_every_arms_first_seed_comes_before_any_second(write_config):
         ({"arms": {"a/b": {"lambda_lr": 0.1}}}, [], "arm 'a/b' cannot name a folder"),
         ({}, ["--arms", "leash", "lehs"], "has no arm 'lehs'; it has leash, frozen"),
         ({}, ["--jobs", "0"], "--jobs is 0"),
-        ({}, ["--table_only"], "holds no finished run"),
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean lambda_lr?"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "arm 'x': lambda_lr"),
         ({"base": {**FIELDS, "model_name_or_path": "a/b", "dataset_name": "c/d"}}, [], "does not train on the gym"),
@@ -315,7 +314,7 @@ def comparison(write_config, tmp_path, monkeypatch):
     def run(*more, fails=()):
         def child_command(run):
             run.folder.mkdir(parents=True, exist_ok=True)
-            claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), [], run.seed)
+            claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), run.seed)
             (run.folder / "claim.json").write_text(json.dumps(claim))
             is_failing = (run.arm.name, run.seed) in fails
             result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT})
@@ -375,13 +374,6 @@ def test_where_every_run_fails_there_is_no_table_but_every_name(comparison, caps
     assert "frozen seed 0 failed" in capsys.readouterr().err
 
 
-def test_table_only_takes_what_is_there(comparison, tmp_path, capsys):
-    assert comparison("--arms", "leash", "--seeds", "1") == 0
-    assert comparison("--table_only") == 0
-    assert "Missing: leash seed 0, frozen seed 0." in capsys.readouterr().out
-    assert (tmp_path / "out" / "started.txt").read_text().split() == ["leash/seed-1"]
-
-
 def test_as_many_run_at_once_as_asked_for(tmp_path):
     code = f"""
 import os, pathlib, time
@@ -433,10 +425,9 @@ run_jobs(jobs, 2, os.environ, lambda *ended: "")
     assert not (tmp_path / "c").exists()
 
 
-def test_a_second_comparison_in_the_folder_is_refused_but_may_show_the_table(comparison, tmp_path, capsys):
+def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path, capsys):
     assert comparison() == 0
     with FileLock(tmp_path / "out" / LOCK_FILE):
-        assert comparison("--table_only") == 0
         assert comparison() == 2
     assert "is in use by another run" in capsys.readouterr().err
 

@@ -210,9 +210,9 @@ def files(tmp_path, monkeypatch):
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize("output", ["out/clean.jsonl", "out/clean.parquet"])
 @pytest.mark.usefixtures("files")
-def test_the_command_reports_and_writes_what_can_be_trained_on(output, capsys):
+def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
+    output = "out/clean.jsonl"
     command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
     out = capsys.readouterr().out
     assert "train.jsonl: 4 problems" in out
@@ -245,7 +245,7 @@ def test_the_command_tells_verbatim_from_near(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--benchmarks", "bench.jsonl", "--output", "clean.csv"], "must be a file that ends in .jsonl or .parquet"),
+        (["--benchmarks", "bench.jsonl", "--output", "clean.csv"], "must be a file that ends in .jsonl"),
         (["--benchmarks", "bench.jsonl", "--output", "folder.jsonl"], "output is 'folder.jsonl', but must be a file"),
         (["--benchmarks", "bench.jsonl", "--output", "longer.jsonl/clean.jsonl"], "longer.jsonl, which is no folder"),
         (["--benchmarks", "missing.jsonl"], "'missing.jsonl' is no data set"),
@@ -273,14 +273,13 @@ def test_the_command_never_writes_over_what_it_reads(output, tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.usefixtures("files")
-def test_an_output_that_cannot_be_written_whole_leaves_the_old_one(suffix, tmp_path, monkeypatch):
+def test_an_output_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, monkeypatch):
     def killed(*args):
         raise KeyboardInterrupt
 
-    (tmp_path / f"clean{suffix}").write_bytes(b"old")
+    (tmp_path / "clean.jsonl").write_bytes(b"old")
     monkeypatch.setattr("leash_trl.files.os.replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        command.main(["--dataset", "train.jsonl", "--benchmarks", "bench.jsonl", "--output", f"clean{suffix}"])
-    assert (tmp_path / f"clean{suffix}").read_bytes() == b"old"
+        command.main(["--dataset", "train.jsonl", "--benchmarks", "bench.jsonl", "--output", "clean.jsonl"])
+    assert (tmp_path / "clean.jsonl").read_bytes() == b"old"

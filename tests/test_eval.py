@@ -15,12 +15,14 @@ from filelock import FileLock
 from sampled_run import completion, problem, write_run
 
 from leash_trl.checkpoints.completeness import LOCK_FILE
-from leash_trl.cli.eval import write_results
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine, weights_fingerprint
-from leash_trl.cli.train import load_training_data, parse
+from leash_trl.cli.sampling import load_checked, resolve_engine
+from leash_trl.cli.train import load_training_data
+from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.evaluation.export import write_results
 from leash_trl.evaluation.results import load_results
+from leash_trl.evaluation.run_description import weights_fingerprint
 
 
 KILLED_COMMAND = Path(__file__).with_name("killed_command.py")
@@ -126,7 +128,7 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
         (["--benchmarks", "gym_test", "gym_test"], "two have the same name"),
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
-        (["--benchmarks", "gym_test", "--tensor_parallel_size", "2"], "for --engine vllm"),
+        (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
         (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),
     ],
 )
@@ -171,12 +173,6 @@ def test_a_folder_with_a_model_is_refused(name, tmp_path, capsys):
     (tmp_path / name).touch()
     assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
     assert "holds a model or a training run" in capsys.readouterr().err
-
-
-def test_an_output_that_is_a_file_is_refused(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert main(["filter", "--dataset", "gym", *SMALL, "--output_dir", str(tmp_path / "file")]) == 2
-    assert "is a file" in capsys.readouterr().err
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):

@@ -551,7 +551,7 @@ def test_runs_are_found_in_the_folder_that_holds_them(name, evaluated, tmp_path)
 
 
 def test_a_folder_that_holds_training_runs_is_drawn(tmp_path, shared_data):
-    from leash_trl.cli.plot import draw
+    from leash_trl.analysis.drawn_runs import draw
 
     for name in ("leash_log_train.csv", "leash_log_train_constant.csv"):
         (tmp_path / name).write_bytes((shared_data / name).read_bytes())

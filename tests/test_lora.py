@@ -162,7 +162,7 @@ def test_gym_recipe_trains_an_adapter_that_merges(tmp_path, monkeypatch, capsys)
 def test_recipes_for_one_gpu_train_all_matrices_without_dropout(name, tmp_path, monkeypatch):
     from trl import get_peft_config
 
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     monkeypatch.chdir(tmp_path)
     path = RECIPES / f"{name}.yaml"
@@ -180,7 +180,7 @@ def test_recipes_for_one_gpu_train_all_matrices_without_dropout(name, tmp_path, 
 def test_qlora_recipe_computes_in_bfloat16(tmp_path, monkeypatch):
     from trl import get_quantization_config
 
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     monkeypatch.chdir(tmp_path)
     path = RECIPES / "leash_7b_4k_qlora.yaml"

@@ -4,13 +4,12 @@ import copy
 import os
 import signal
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from leash_trl.rewards import lenient_math_reward, math_reward
+from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
 
 
@@ -27,25 +26,21 @@ def test_conversational_completions_and_other_columns():
     assert math_reward(completions, ["4", "4"], prompts=["a", "b"], level=[1, 2]) == [1.0, -1.0]
 
 
-def test_training_heeds_thinking_that_the_template_opens(tokenizer):
-    from leash_trl.cli.train import _heed_opened_thinking
-    from leash_trl.rewards import lenient_math_reward
-
+def test_rewards_heed_thinking_that_the_template_opens(tokenizer):
     def other(completions, **kwargs):
         return [0.0]
 
+    tokenizer = copy.deepcopy(tokenizer)
     for opening, expected in (("<think>", [-1.0, 1.0]), ("", [1.0, 1.0])):
-        trainer = SimpleNamespace(
-            processing_class=copy.deepcopy(tokenizer),
-            chat_template_kwargs={},
-            reward_funcs=[math_reward, lenient_math_reward, other],
-        )
-        trainer.processing_class.chat_template = "{{ messages[0]['content'] }}<|assistant|>" + opening
-        _heed_opened_thinking(trainer)
-        for reward in trainer.reward_funcs[:2]:
+        tokenizer.chat_template = "{{ messages[0]['content'] }}<|assistant|>" + opening
+        rewards = heeding_opened_thinking([math_reward, lenient_math_reward, other], tokenizer)
+        for reward in rewards[:2]:
             assert reward([r"so \boxed{4}? Wait", r"</think>\boxed{4}"], solution=["4", "4"]) == expected
-        assert trainer.reward_funcs[0].__name__ == "math_reward"
-        assert trainer.reward_funcs[2] is other
+        assert rewards[0].__name__ == "math_reward"
+        assert rewards[2] is other
+    for template in (None, "{{ raise_exception('no lone question') }}"):
+        tokenizer.chat_template = template
+        assert heeding_opened_thinking([math_reward], tokenizer) == [math_reward]
 
 
 def test_what_a_tool_said_is_not_the_models_answer():

@@ -97,7 +97,7 @@ def test_merged_folder_is_complete(adapter, merged, tokenizer):
 
 def test_the_recipe_of_a_merged_model_makes_no_adapter(run, tmp_path):
     """TRL's ModelConfig describes the model and the adapter; the run's other fields stay to the letter."""
-    from leash_trl.cli.train import DATACLASS_TYPES
+    from leash_trl.cli.training_arguments import DATACLASS_TYPES
 
     names = [field.name for part in DATACLASS_TYPES for field in dataclasses.fields(part)]
     kinds = [["q_proj", "a: b"], {"a": [1, 2]}, "long " * 99, "two\n\nlines"]

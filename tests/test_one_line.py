@@ -10,7 +10,7 @@ import pytest
 from leash_trl import gym
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.main import main
-from leash_trl.cli.train import parse
+from leash_trl.cli.training_arguments import parse
 
 
 GOOD = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + "\n" for i in range(40))
@@ -200,7 +200,7 @@ def test_every_scale_of_trl_is_taken(scale, make_args):
 
 
 def test_numbers_as_golds_train_as_they_are_evaluated(files, tmp_path, make_args):
-    from leash_trl.cli.train import load_training_data, parse
+    from leash_trl.cli.train import load_training_data
 
     (tmp_path / "numbers.jsonl").write_text('{"prompt": "x", "solution": 4}\n')
     script_args, _, _, dataset_args = parse(words("train", {"DATA": str(tmp_path / "numbers.jsonl")})[1:])

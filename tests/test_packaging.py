@@ -24,8 +24,8 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 def test_recipes_go_by_their_names_in_the_package(in_tmp):
-    from leash_trl.cli.recipe_arguments import read_recipe
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.recipe import read_recipe
+    from leash_trl.cli.training_arguments import parse
 
     smoke = yaml.safe_load((RECIPES / "gym" / "smoke.yaml").read_text())
     for name in ("gym/smoke.yaml", "recipes/gym/smoke.yaml"):
@@ -55,7 +55,7 @@ def test_demo_needs_no_recipe(in_tmp, monkeypatch):
         pass
 
     def run_seed(config, overrides, folder, seed):
-        from leash_trl.cli.recipe_arguments import read_recipe
+        from leash_trl.cli.recipe import read_recipe
 
         assert read_recipe(config) == yaml.safe_load((RECIPES / "gym" / "leash.yaml").read_text())
         raise Enough

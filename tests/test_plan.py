@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from transformers import LlamaConfig, MixtralConfig
 
-from leash_trl.cli.plan import load_model_config, make_settings, parse, verdict_lines
+from leash_trl.cli.plan import make_settings, parse
 from leash_trl.planning import activations, memory
-from leash_trl.planning.activations import PAPER_MODELS, MicroBatch, read_architecture
+from leash_trl.planning.activations import PAPER_MODELS, MicroBatch, load_model_config, read_architecture
 from leash_trl.planning.memory import GIB, Settings
+from leash_trl.planning.report import verdict_lines
 
 
 ROOT = Path(__file__).parent.parent

@@ -13,10 +13,11 @@ from test_schemas import DAPO_PROCESSED, dapo_row
 from leash_trl import LeashGRPOTrainer, gym
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
-from leash_trl.cli.train import build_trainer, load_training_data, parse
+from leash_trl.cli.train import build_trainer, load_training_data
+from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.evaluation.sampling_run import _prompt_ids
+from leash_trl.evaluation.sampling_run import prompt_ids
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
@@ -53,7 +54,7 @@ def training_arguments(*words: str):
 
 
 def ids_of(prompts, tokenizer) -> list[list[int]]:
-    return _prompt_ids(SimpleNamespace(tokenizer=tokenizer), prompts, SimpleNamespace(chat_template_kwargs={}))
+    return prompt_ids(tokenizer, prompts, {})
 
 
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])

@@ -13,7 +13,7 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 
 
 def configuration(argv):
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     script_args, training_args, model_args, _ = parse(argv)
     values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}
@@ -31,7 +31,7 @@ def configuration(argv):
     ids=["gym", "paper", "method"],
 )
 def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatch):
-    from leash_trl.cli.train import given_fields
+    from leash_trl.cli.training_arguments import given_fields
 
     monkeypatch.chdir(tmp_path)
     write_recipe(tmp_path, given_fields(argv))
@@ -39,7 +39,7 @@ def test_the_written_recipe_is_the_same_configuration(argv, tmp_path, monkeypatc
 
 
 def test_the_command_line_comes_before_the_recipe(tmp_path):
-    from leash_trl.cli.train import given_fields
+    from leash_trl.cli.training_arguments import given_fields
 
     (tmp_path / "r.yaml").write_text("target_length: 46\nbeta: 0.1\nenv: {X: y}\n")
     given = given_fields(["--config", str(tmp_path / "r.yaml"), "--beta", "0.0"])

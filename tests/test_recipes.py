@@ -27,7 +27,7 @@ PAPER = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_recipe_parses(path, monkeypatch, tmp_path):
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     monkeypatch.chdir(tmp_path)
     # what needs a GPU is checked by the parser on a machine without one
@@ -60,7 +60,7 @@ def test_every_arm_of_the_choice_of_target_and_step_parses():
 def test_recipes_of_evaluation_and_filter_parse(path):
     from leash_trl.cli import eval as eval_command
     from leash_trl.cli import filter as filter_command
-    from leash_trl.cli.recipe_arguments import parse_with_recipe
+    from leash_trl.cli.recipe import parse_with_recipe
     from leash_trl.cli.sampling import make_plan
     from leash_trl.data.references import SOURCES
     from leash_trl.engines.engine import SamplingSettings

@@ -116,14 +116,11 @@ def test_tokens_of_trials_are_counted_apart(tokenizer, sums, tmp_path):
     assert (completion.num_tokens, completion.num_generated_tokens) == (5, 99)
 
 
-def test_values_for_the_chat_template_reach_it(tokenizer, sums, tmp_path):
-    engine = SumEngine(tokenizer)
-    template = "{% if quiet %}Wait, {% endif %}" + tokenizer.chat_template
-    prompts = sampling_run._prompt_ids
-    engine.tokenizer = copy.deepcopy(tokenizer)
-    engine.tokenizer.chat_template = template
-    quiet = plan(chat_template_kwargs={"quiet": True})
-    assert len(prompts(engine, sums["prompt"][:1], quiet)[0]) > len(prompts(engine, sums["prompt"][:1], plan())[0])
+def test_values_for_the_chat_template_reach_it(tokenizer, sums):
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = "{% if quiet %}Wait, {% endif %}" + tokenizer.chat_template
+    quiet, plain = (sampling_run.prompt_ids(tokenizer, sums["prompt"][:1], given) for given in ({"quiet": True}, {}))
+    assert len(quiet[0]) > len(plain[0])
 
 
 def test_counting_what_is_done_changes_nothing(tokenizer, sums, tmp_path):

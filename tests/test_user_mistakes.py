@@ -318,7 +318,7 @@ def test_the_context_is_what_the_positions_allow(config, expected):
 )
 def test_our_recipes_leave_room_for_long_prompts(recipe, context, monkeypatch, tmp_path):
     """R1-Distill-Qwen has 131,072 positions, Qwen3-4B-Thinking 262,144, the gym's model 1,024."""
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import parse
 
     monkeypatch.chdir(tmp_path)
     training_args = parse(["--config", str(recipe), "--use_cpu", "true", "--bf16", "false"])[1]
@@ -437,8 +437,7 @@ def test_the_short_help_shows_our_fields_and_the_long_one_everything(capsys):
 
 
 def test_every_field_of_the_short_help_exists():
-    from leash_trl.cli.train import DATACLASS_TYPES
-    from leash_trl.cli.training_options import MOST_USED
+    from leash_trl.cli.training_arguments import DATACLASS_TYPES, MOST_USED
 
     known = {name for dataclass_type in DATACLASS_TYPES for name in dataclass_type.__dataclass_fields__}
     assert known >= MOST_USED

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.errors import check_writable, user_errors
 from leash_trl.cli.process_queue import Job, run_jobs
 
 
@@ -60,12 +60,16 @@ def main(argv: list[str]) -> int:
     settings_type, engines = options.pop("settings_type"), options.pop("engines", [])
     with user_errors():
         settings = settings_type(**options)
+        check_writable(output)
 
     from leash_trl.benchmark.settings import ARMS, ENGINES
     from leash_trl.benchmark.tables import make_report, markdown, with_utilisation
     from leash_trl.files import write_whole
 
-    _clear(output, benchmark, ARMS if benchmark == "step" else ENGINES)
+    output.mkdir(parents=True, exist_ok=True)
+    arms = ARMS if benchmark == "step" else ENGINES
+    for name in (f"{benchmark}.json", f"{benchmark}.md", *(f"{arm}.log" for arm in arms)):
+        (output / name).unlink(missing_ok=True)  # what an earlier run has left
     names: Iterable[str] = dict.fromkeys(engines)
     if benchmark == "step":
         names = ARMS if settings.num_dead_groups else ("stock", "ours")
@@ -82,17 +86,6 @@ def main(argv: list[str]) -> int:
     write_whole(output / f"{benchmark}.md", page)
     print(f"\n{page}\nResults and logs are in {output}.")
     return 1 if any("failed" in result for result in results.values()) else 0
-
-
-def _clear(output: Path, benchmark: str, names: Iterable[str]) -> None:
-    """Makes the folder and removes the files of an earlier run of the same benchmark."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        for old in (f"{benchmark}.json", f"{benchmark}.md", *(f"{name}.log" for name in names)):
-            (output / old).unlink(missing_ok=True)
-        tempfile.TemporaryFile(dir=output).close()
-    except OSError as error:
-        raise UserError(f"--output_dir {output} cannot be written to ({error}); give another folder") from error
 
 
 def _gradient_difference(results: dict[str, dict[str, Any]], folder: Path) -> dict[str, float] | None:

@@ -10,9 +10,9 @@ from pathlib import Path
 import yaml
 
 from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Run, load_arms, overridden_arms, planned_runs
-from leash_trl.cli.errors import UserError, only_command_in, user_errors
-from leash_trl.cli.gym_run import check_claim, parse_recipe, prepare_environment, read_result, run_claim
+from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Run, checked_arms, load_arms, planned_runs
+from leash_trl.cli.errors import UserError, only_command_in
+from leash_trl.cli.gym_run import check_claim, prepare_environment, read_result, run_claim
 from leash_trl.cli.process_queue import Job, run_jobs
 from leash_trl.files import write_whole
 
@@ -31,28 +31,20 @@ def main(argv: list[str]) -> int:
 
     environment = {**os.environ, **RUN_ENVIRONMENT}
     prepare_environment()
-    arms = overridden_arms(load_arms(arguments.config, arguments.arms), overrides)
+    arms = checked_arms(load_arms(arguments.config, arguments.arms), overrides, arguments.config)
     runs = planned_runs(arms, arguments.seeds, arguments.output_dir)
-    with user_errors():
-        for run in runs:
-            check_claim(run.folder, run_claim(run.arm.recipe, [], run.seed))
-    failed: dict[Run, int] = {}
-    if not arguments.table_only:
-        try:
-            with only_command_in(arguments.output_dir):
-                failed = _train(arguments.config, runs, arguments.jobs, environment)
-        except KeyboardInterrupt:
-            print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
-            return 130
-    results = {run: result for run in runs if (result := read_result(run.folder)) is not None}
-    if results:
+    for run in runs:
+        check_claim(run.folder, run_claim(run.arm.recipe, run.seed))
+    try:
+        with only_command_in(arguments.output_dir):
+            failed = _train(runs, arguments.jobs, environment)
+    except KeyboardInterrupt:
+        print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    if results := {run: result for run in runs if (result := read_result(run.folder)) is not None}:
         from leash_trl.cli.comparison_report import write_report
 
         write_report(f"leash compare {shlex.join(argv)}", runs, results, arguments.output_dir)
-    elif not failed:
-        raise UserError(
-            f"{arguments.output_dir} holds no finished run of these arms and seeds; run without --table_only"
-        )
     for run, exit_code in failed.items():
         print(_failure(run, exit_code), file=sys.stderr)
     return 1 if failed else 0
@@ -85,16 +77,14 @@ def _build_parser() -> CommandParser:
         default=Path("runs/compare"),
         help="folder for everything (default: runs/compare); one comparison at a time uses it",
     )
-    parser.add_argument("--table_only", action="store_true", help="train nothing; table and figure of what is there")
     return parser
 
 
-def _train(config: str, runs: list[Run], at_once: int, environment: Mapping[str, str]) -> dict[Run, int]:
-    """Trains and scores the runs that are not done; returns those that failed, with their exit codes."""
+def _train(runs: list[Run], at_once: int, environment: Mapping[str, str]) -> dict[Run, int]:
+    """Trains and scores what is not done yet; returns the runs that failed, with their exit codes."""
     pending = [run for run in runs if read_result(run.folder) is None]
     for arm, folder in {run.arm: run.folder.parent for run in pending}.items():
         write_whole(folder / RECIPE_FILE, yaml.safe_dump(arm.recipe, sort_keys=False))
-        _check_recipe(config, arm.name, folder)
     jobs = {Job(run.name, tuple(child_command(run)), run.folder / LOG_FILE): run for run in pending}
     exit_codes = run_jobs(
         list(jobs),
@@ -110,15 +100,6 @@ def child_command(run: Run) -> list[str]:
     """The command line that trains and scores one run."""
     arguments = ["--config", str(run.folder.parent / RECIPE_FILE), "--seed", str(run.seed)]
     return [sys.executable, "-m", "leash_trl.cli.gym_run", *arguments, "--output_dir", str(run.folder)]
-
-
-def _check_recipe(config: str, arm: str, folder: Path) -> None:
-    """Finds an arm's mistakes before any run starts."""
-    recipe = str(folder / RECIPE_FILE)
-    try:
-        parse_recipe(recipe, ["--output_dir", str(folder)])
-    except UserError as error:
-        raise UserError(f"{config}: arm {arm!r}: {str(error).removeprefix(f'{recipe}: ')}") from error
 
 
 def _outcome(run: Run, exit_code: int, seconds: float) -> str:

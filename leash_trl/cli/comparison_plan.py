@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.recipe_arguments import read_recipe, with_trl_names
+from leash_trl.cli.gym_run import gym_arguments
+from leash_trl.cli.recipe import checked_recipe, read_recipe, with_trl_names
 
 
 DEFAULT_SEEDS = 3
@@ -82,19 +83,24 @@ def _arm(name: str, fields: Any, base: dict[str, Any], config: str) -> Arm:
     return Arm(name, label, num_seeds, {**base, **own})
 
 
-def overridden_arms(arms: list[Arm], options: list[str]) -> list[Arm]:
+def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
     """The arms with fields of `leash train` from the command line in all their recipes.
 
     Raises:
-        `UserError`: If an option is none of `leash train`.
+        `UserError`: If an option is none of `leash train`, or an arm has a mistake or is not for the gym.
     """
-    if not options:
-        return arms
-    from leash_trl.cli.train import given_fields
+    from leash_trl.cli.training_arguments import TrainingParser, given_fields
 
     with user_errors():
-        given = given_fields(options)
-    return [replace(arm, recipe={**arm.recipe, **given}) for arm in arms]
+        given, parser = given_fields(options), TrainingParser()
+    checked = []
+    for arm in arms:
+        where = f"{config}: arm {arm.name!r}"
+        with user_errors():
+            recipe = {**checked_recipe(parser, arm.recipe, where, has_env=True), **given}
+        gym_arguments(recipe, where)
+        checked.append(replace(arm, recipe=recipe))
+    return checked
 
 
 def planned_runs(arms: list[Arm], seeds: list[int] | None, output_dir: Path) -> list[Run]:

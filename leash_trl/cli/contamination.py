@@ -10,7 +10,6 @@ from leash_trl.cli.errors import user_errors
 
 NUM_EXAMPLES = 5
 EXAMPLE_WIDTH = 110
-OUTPUT_SUFFIXES = (".jsonl", ".parquet")
 
 
 def main(argv: list[str]) -> None:
@@ -31,14 +30,13 @@ def main(argv: list[str]) -> None:
         default=0.6,
         help="share of a benchmark problem's runs above which a training problem overlaps with it (default: 0.6)",
     )
-    parser.add_argument(
-        "--output", help=f"write the training problems without overlap here ({' or '.join(OUTPUT_SUFFIXES)})"
-    )
+    parser.add_argument("--output", help="write the training problems without overlap to this .jsonl file")
     arguments = parser.parse_args(argv)
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
     from leash_trl.data.references import parse_reference
     from leash_trl.data.sources import load_problems
+    from leash_trl.files import write_whole
 
     with user_errors():
         if arguments.output is not None:
@@ -54,7 +52,9 @@ def main(argv: list[str]) -> None:
     print(_examples(overlaps, training, benchmarks))
     if arguments.output:
         clean = without_overlaps(training, overlaps)
-        _write(clean, arguments.output)
+        content = io.BytesIO()
+        clean.to_json(content, force_ascii=False)
+        write_whole(arguments.output, content.getvalue())
         print(f"wrote {arguments.output}: {len(clean)} of {len(training)} problems")
 
 
@@ -63,25 +63,14 @@ def _check_output(output: str, references: Iterable[str]) -> None:
     from leash_trl.data.references import parse_reference
 
     path = Path(output).resolve()
-    if path.suffix not in OUTPUT_SUFFIXES or path.is_dir():
-        raise ValueError(f"output is {output!r}, but must be a file that ends in {' or '.join(OUTPUT_SUFFIXES)}")
+    if path.suffix != ".jsonl" or path.is_dir():
+        raise ValueError(f"output is {output!r}, but must be a file that ends in .jsonl")
     read = [place.resolve() for text in references if (place := parse_reference(text).path) is not None]
     for place in (path, *path.parents):
         if place in read:
             raise ValueError(f"output is {output!r}, which would overwrite or join {place}; name another file")
         if place != path and place.is_file():
             raise ValueError(f"output is {output!r}, in {place}, which is no folder; name another file")
-
-
-def _write(dataset, output: str) -> None:
-    from leash_trl.files import write_whole
-
-    content = io.BytesIO()
-    if Path(output).suffix == ".jsonl":
-        dataset.to_json(content, force_ascii=False)
-    else:
-        dataset.to_parquet(content)
-    write_whole(output, content.getvalue())
 
 
 def _table(counts, threshold: float) -> str:

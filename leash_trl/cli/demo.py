@@ -5,7 +5,7 @@ from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.gym_run import prepare_environment, run_seed
-from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE
+from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.gym import base_record
 
 

@@ -1,16 +1,11 @@
 """`leash eval`: avg@k accuracy and tokens of a model on benchmarks, resumable, with intervals and exports."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.recipe_arguments import parse_with_recipe
+from leash_trl.cli.recipe import parse_with_recipe
 from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_checked, sample_all
-
-
-if TYPE_CHECKING:
-    from leash_trl.evaluation.results import RunResults
 
 
 def build_parser() -> CommandParser:
@@ -40,8 +35,9 @@ def main(argv: list[str]) -> None:
         arguments = parse_with_recipe(parser, argv)
 
     from leash_trl.data.references import parse_reference
-    from leash_trl.evaluation.export import summary_markdown
+    from leash_trl.evaluation.export import summary_markdown, write_results
     from leash_trl.evaluation.results import load_results
+    from leash_trl.evaluation.run_description import check_same_problems
 
     folder = Path(arguments.output_dir)
     with user_errors():
@@ -55,40 +51,10 @@ def main(argv: list[str]) -> None:
             for name, reference in zip(names, arguments.benchmarks, strict=True)
         }
         if baseline is not None:
-            _check_same_problems(problems, baseline.run["benchmarks"], arguments.baseline)
+            check_same_problems(problems, baseline.run["benchmarks"], arguments.baseline)
     sample_all(arguments, plan, problems, dict(zip(names, arguments.benchmarks, strict=True)), folder)
     with user_errors():
         results = load_results(folder)
         write_results(folder, results, baseline)
     print(f"\n{summary_markdown(results, baseline)}")
     print(f"Samples and results are in {folder}; leash behavior, plot and report read it.")
-
-
-def _check_same_problems(problems: dict, baseline: dict, folder: str) -> None:
-    """What a comparison needs, before anything is sampled.
-
-    Raises:
-        `ValueError`: If the baseline was evaluated on other benchmarks or other problems.
-    """
-    from leash_trl.data.sources import fingerprint
-
-    if problems.keys() != baseline.keys():
-        raise ValueError(
-            f"--baseline {folder} was evaluated on {', '.join(baseline)}, this run is on {', '.join(problems)}; "
-            "evaluate both on the same benchmarks"
-        )
-    for name, rows in problems.items():
-        if fingerprint(rows) != baseline[name]["fingerprint"]:
-            raise ValueError(f"--baseline {folder} has other problems, prompts or golds in {name}; evaluate it again")
-
-
-def write_results(folder: Path, results: "RunResults", baseline: "RunResults | None") -> None:
-    """Writes `results.md`, `.csv` and `.json` and, for complete benchmarks of the Hub, `hub_eval_results.yaml`."""
-    from leash_trl.evaluation.export import to_csv, to_json, to_markdown
-    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
-    from leash_trl.files import write_whole
-
-    for suffix, export in (("md", to_markdown), ("csv", to_csv), ("json", to_json)):
-        write_whole(folder / f"results.{suffix}", export(results, baseline))
-    if hub_benchmarks(results):
-        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(results))

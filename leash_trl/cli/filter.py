@@ -5,7 +5,7 @@ from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.recipe_arguments import parse_with_recipe
+from leash_trl.cli.recipe import parse_with_recipe
 from leash_trl.cli.sampling import add_sampling_arguments, checked_plan, load_checked, sample_all
 
 

@@ -9,15 +9,17 @@ import sys
 import warnings
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leash_trl.checkpoints.completeness import is_whole
 from leash_trl.checkpoints.state_file import read_state
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.recipe_arguments import read_recipe
 from leash_trl.files import write_whole
 
+
+if TYPE_CHECKING:
+    from leash_trl.cli.training_arguments import TrainingArguments
 
 CLAIM_FILE = "claim.json"
 RESULT_FILE = "result.json"
@@ -51,19 +53,24 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
     Raises:
         `UserError`: If the folder holds another run, or the recipe has a mistake.
     """
+    from leash_trl.cli.training_arguments import given_fields
+
     with user_errors():
-        claim = run_claim(read_recipe(config), overrides, seed)
+        given = given_fields(["--config", config, *overrides])
+    claim = run_claim(given, seed)
     check_claim(run_dir, claim)
     if (result := read_result(run_dir)) is not None:
         return result
+    recipe = {**given, "output_dir": str(run_dir), "seed": seed}
+    arguments = gym_arguments(recipe, config)
     write_whole(run_dir / CLAIM_FILE, json.dumps(claim, indent=2) + "\n")
-    result = _train_and_evaluate(config, overrides, run_dir, seed)
+    result = _train_and_evaluate(recipe, arguments, run_dir)
     lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in result.items()]
     write_whole(run_dir / RESULT_FILE, "{\n" + ",\n".join(lines) + "\n}\n")
     return result
 
 
-def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[str, Any]:
+def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """The mark of a folder: the settings that distinguish runs, as JSON returns them.
 
     The method's defaults are part of it, because a recipe does not name them and they may change.
@@ -77,8 +84,7 @@ def run_claim(recipe: dict[str, Any], overrides: list[str], seed: int) -> dict[s
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(find_method(recipe.get("length_control", "leash")))
     }
-    parts = {"recipe": recipe, "overrides": overrides, "seed": seed, "defaults": defaults}
-    claim: dict[str, Any] = json.loads(json.dumps(parts))
+    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults}))
     return claim
 
 
@@ -91,8 +97,8 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     held = _read_json(run_dir / CLAIM_FILE) or _read_json(run_dir / RESULT_FILE)
     if held is not None and held != claim:
         raise UserError(
-            f"{run_dir} holds a run of another recipe, other overrides or other defaults; choose another --output_dir "
-            "or remove the folder"
+            f"{run_dir} holds a run of another recipe or other overrides; choose another --output_dir or remove the "
+            "folder"
         )
 
 
@@ -102,42 +108,42 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.is_file():
-        return None
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    content: dict[str, Any] | None = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     return content
 
 
-def parse_recipe(config: str, overrides: list[str]):
-    """Script, training, model and data arguments of a gym recipe.
+def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
+    """Script, training, model and data arguments of a gym recipe, which errors call `where`.
 
     Raises:
         `UserError`: If the recipe has a mistake or is not for the gym.
     """
     from leash_trl import gym
-    from leash_trl.cli.train import parse
+    from leash_trl.cli.training_arguments import arguments_of
 
-    with user_errors():
-        script_args, training_args, model_args, dataset_args = parse(["--config", config, *overrides])
-    if gym.NAME not in (model_args.model_name_or_path, script_args.dataset_name):
-        raise UserError(f"{config} does not train on the gym; this command is for gym recipes, use leash train")
-    return script_args, training_args, model_args, dataset_args
+    try:
+        with user_errors():
+            arguments = arguments_of(recipe)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+    if gym.NAME not in (recipe.get("model_name_or_path"), recipe.get("dataset_name")):
+        raise UserError(f"{where} does not train on the gym; this command is for gym recipes, use leash train")
+    return arguments
 
 
-def _train_and_evaluate(config: str, overrides: list[str], run_dir: Path, seed: int) -> dict[str, Any]:
-    from leash_trl.cli.train import given_fields, run_training
+def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", run_dir: Path) -> dict[str, Any]:
+    from leash_trl.cli.train import run_training
     from leash_trl.evaluation.evaluate import summarize
     from leash_trl.gym.record import measure
 
-    resume = ["--resume_from_checkpoint", "true"] if any(map(is_whole, run_dir.glob("checkpoint-*"))) else []
-    argv = [*overrides, "--output_dir", str(run_dir), "--seed", str(seed), *resume]
-    script_args, training_args, model_args, dataset_args = parse_recipe(config, argv)
-    if not is_whole(run_dir):  # the final model does not exist yet
-        recipe = given_fields(["--config", config, *argv])
-        run_training(script_args, training_args, model_args, dataset_args, recipe)
-    samples = measure(str(run_dir), seed, _prompt_suffix(training_args, run_dir))
+    training_args = arguments[1]
+    if not is_whole(run_dir):  # the final model is not there yet
+        if any(map(is_whole, run_dir.glob("checkpoint-*"))):
+            training_args.resume_from_checkpoint = "true"
+        run_training(*arguments, recipe=recipe)
+    samples = measure(str(run_dir), recipe["seed"], _prompt_suffix(training_args, run_dir))
     return {
-        "seed": seed,
+        "seed": recipe["seed"],
         "trained": asdict(summarize(samples, training_args.target_length)),
         "target_length": training_args.target_length,
         **_training_record(run_dir),

@@ -3,15 +3,13 @@
 import argparse
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
-from leash_trl.engines.checkpoint_path import checkpoint_path
-from leash_trl.planning import memory
-from leash_trl.planning.activations import PAPER_MODELS, read_architecture
-from leash_trl.planning.memory import GIB, SHARDINGS, Settings
+from leash_trl.planning.activations import load_model_config, read_architecture
+from leash_trl.planning.memory import SHARDINGS, Settings, fits
+from leash_trl.planning.report import memory_lines, precision, step_lines, verdict_lines
 
 
 if TYPE_CHECKING:
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_PROMPT_LENGTH = 1024
-TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
@@ -50,47 +47,21 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
     arguments, rest = build_parser().parse_known_args(argv)
     if arguments.num_gpus < 1:
         raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
-    from leash_trl.cli.train import DATACLASS_TYPES, RecipeParser, check_recipe
+    from leash_trl.cli.training_arguments import arguments_of, given_fields
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
     class PlannedConfig(LeashGRPOConfig):
         world_size = property(lambda self: arguments.num_gpus)
 
-    check_recipe(arguments.config)
-    types = [PlannedConfig if kind is LeashGRPOConfig else kind for kind in DATACLASS_TYPES]
-    # planning runs on machines without GPUs, which bf16 would require
-    parser = RecipeParser(types, prog="leash plan")
-    argv = ["--config", arguments.config, "--use_cpu", "true", *rest]
+    # planning happens where there are no GPUs, of which bf16 would ask
+    given = given_fields(["--config", arguments.config, "--use_cpu", "true", *rest], prog="leash plan")
     with warnings.catch_warnings():
         # Trainer's new name for gradient_checkpointing, which TRL itself still sets
         warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
-        _, training_args, model_args, _ = parser.parse_args_and_config(argv)
+        _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError(f"--model_name_or_path is missing: neither {arguments.config} nor the command line names it")
     return arguments, training_args, model_args
-
-
-def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
-    """
-    A model's configuration: the given file, a folder's, one of the paper's models, the gym's or the Hub's.
-
-    Raises:
-        `ValueError`: If there is none to be had, or it describes no model.
-    """
-    from huggingface_hub.errors import StrictDataclassError
-    from transformers import AutoConfig
-
-    if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
-        return AutoConfig.for_model(**PAPER_MODELS[model])
-    try:
-        if config_file is not None and not Path(config_file).is_file():
-            raise FileNotFoundError("no such file")
-        return AutoConfig.from_pretrained(config_file or checkpoint_path(model))
-    except (OSError, ValueError, StrictDataclassError) as error:
-        place = f"--model_config {config_file}" if config_file else f"model_name_or_path {model!r}"
-        raise ValueError(
-            f"{place}: {' '.join(str(error).split())}; give the model's config.json with --model_config FILE"
-        ) from error
 
 
 def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
@@ -168,61 +139,6 @@ def _check_known(training_args: Any, model_args: Any) -> None:
         raise ValueError(f"optim is {optimizer!r}, but memory is modelled for {' and '.join(OPTIMIZERS)} only")
 
 
-def memory_lines(settings: Settings) -> list[str]:
-    """The items of one GPU's memory in GiB, and their sums."""
-    usable = (settings.usable_bytes, settings.usable_bytes)
-    rows = {**memory.items(settings), "sum": memory.peak_bytes(settings), "usable": usable}
-    lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
-    for name, sizes in rows.items():
-        if any(sizes):
-            lines.append(f"{name:<30}" + "".join(f"{size / GIB:12.2f}" if size else f"{'-':>12}" for size in sizes))
-    return lines
-
-
-def step_lines(settings: Settings, num_iterations: int) -> list[str]:
-    """Tokens of the largest micro-batch, of the longest sequence's cache and of a generation batch."""
-    batch, limit = memory.largest_micro_batch(settings), settings.max_completion_length
-    completions, at_once = settings.generated_completions, settings.update_completions
-    lines = [
-        f"largest micro-batch: {batch.tokens:,} tokens, {settings.per_device_train_batch_size} x {batch.length:,}"
-    ]
-    if settings.is_colocated:
-        lines.append(
-            f"vLLM holds {memory.vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens "
-            f"at once, {memory.vllm_sequence_bytes(settings) / GIB:.2f} GiB each"
-        )
-    elif settings.use_vllm:
-        lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
-    updates = num_iterations * completions / at_once
-    return [
-        *lines,
-        f"generation batch: {completions:,} completions, {updates:g} policy updates of {at_once:,}; at most "
-        f"{completions * limit:,} tokens, {limit:,} each",
-    ]
-
-
-def verdict_lines(settings: Settings) -> list[str]:
-    """Whether the run fits, and how tightly; if not, why, and the result of each possible change."""
-    if reason := memory.refusal(settings):
-        lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
-        for options, changed in memory.changes(settings).items():
-            if memory.spare_bytes(changed) > memory.spare_bytes(settings):
-                peak = max(memory.peak_bytes(changed)) / GIB
-                lines.append(f"  {options}: {peak:.1f} GiB{', fits' if memory.fits(changed) else ''}")
-        return [*lines, "otherwise take more GPUs with --sharding fsdp, or GPUs with more memory"]
-    spare = memory.spare_bytes(settings)
-    if spare < TIGHT_SHARE * settings.usable_bytes:
-        return [f"fits, with only {spare / GIB:.1f} GiB to spare: the estimate was checked on CPUs only"]
-    return ["fits"]
-
-
-def precision(settings: Settings, dtype: str) -> str:
-    """The dtypes of weights and of matrix products; the engines that shard cast without autocast."""
-    if not settings.bf16:
-        return f"{dtype} weights, no autocast"
-    return f"{dtype} weights, {'bfloat16 autocast' if settings.sharding == 'none' else 'computed in bfloat16'}"
-
-
 def main(argv: list[str]) -> int:
     """Runs `leash plan`: 0 if the run fits, 1 if not."""
     with user_errors():
@@ -235,4 +151,4 @@ def main(argv: list[str]) -> int:
     )
     steps = step_lines(settings, training_args.num_iterations)
     print("\n".join([*memory_lines(settings), "", *steps, "", *verdict_lines(settings)]))
-    return 0 if memory.fits(settings) else 1
+    return 0 if fits(settings) else 1

@@ -1,18 +1,8 @@
 """`leash plot`: draws the paper's figures, and those of evaluations."""
 
-import logging
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
 
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-logger = logging.getLogger(__name__)
 
 FIGURES = {
     "dynamics": "satisfaction rate, lambda, penalty and length over training",
@@ -47,6 +37,7 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     output = arguments.output or f"{arguments.figure}.png"
 
+    from leash_trl.analysis.drawn_runs import draw
     from leash_trl.figures import check_format, write_figure
 
     with user_errors():
@@ -54,42 +45,3 @@ def main(argv: list[str]) -> None:
         figure = draw(arguments.figure, arguments.runs, arguments.benchmark)
     write_figure(figure, output)
     print(f"wrote {output}")
-
-
-def draw(name: str, runs: list[str], benchmark: str | None) -> "Figure":
-    """The figure with that name.
-
-    Raises:
-        `ValueError`: If a run is not what the figure needs.
-    """
-    from leash_trl import figures
-    from leash_trl.analysis.behavior import draw_behavior, load_behaviors
-    from leash_trl.analysis.comparisons import comparison_table, read_trade_offs
-    from leash_trl.analysis.curves import load_runs
-    from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, trade_offs
-    from leash_trl.analysis.run_folders import runs_of_kind
-    from leash_trl.evaluation.results import interval_warning
-
-    if name == "pareto" and len(runs) == 1 and (table := comparison_table(Path(runs[0]))) is not None:
-        base, *rows = read_trade_offs(table)
-        return figures.pareto_figure(rows, base, width=figures.NARROW)
-    kind = "training" if name in ("dynamics", "training") else "evaluation"
-    folders = runs_of_kind([Path(run) for run in runs], kind)
-    if kind == "training":
-        curves = load_runs(folders)
-        return figures.dynamics_figure(curves) if name == "dynamics" else figures.training_figure(curves)
-    if name == "behavior":
-        checkpoints = load_behaviors(folders)
-        _warn_of_few_problems(point.warning for point in checkpoints)
-        return draw_behavior(checkpoints)
-    evaluated = load_evaluated_runs(folders)
-    _warn_of_few_problems([interval_warning(evaluated.values())])
-    if name == "budget":
-        return figures.budget_figure(budget_curves(evaluated, benchmark))
-    base, *rows = trade_offs(evaluated, benchmark)
-    return figures.pareto_figure(rows, base, intervals_over="problems")
-
-
-def _warn_of_few_problems(warnings: Iterable[str]) -> None:
-    for warning in dict.fromkeys(filter(None, warnings)):
-        logger.warning(warning)

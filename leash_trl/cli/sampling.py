@@ -1,18 +1,15 @@
 """The shared part of `leash eval` and `leash filter`: options of model, engine and sampling, and the sampling loop."""
 
 import argparse
-import hashlib
 import importlib.util
 import json
-import logging
 import os
 import shutil
 from collections import Counter
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.checkpoints.completeness import LOCK_FILE, TRAINER_STATE_FILE, read_trainer_state
+from leash_trl.checkpoints.completeness import LOCK_FILE, TRAINER_STATE_FILE
 from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
 from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
 
@@ -23,11 +20,6 @@ if TYPE_CHECKING:
     from leash_trl.data.references import Kind
     from leash_trl.engines.engine import Engine
     from leash_trl.evaluation.sampling_run import SamplingPlan
-
-logger = logging.getLogger(__name__)
-
-HEAD_BYTES = 2**20
-FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 
 
 def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) -> None:
@@ -49,16 +41,10 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
     )
     model.add_argument("--dtype", default="auto", help="type of the weights, such as bfloat16 (default: the model's)")
     model.add_argument(
-        "--tensor_parallel_size", type=int, default=1, help="vLLM: GPUs that share the model (default: 1)"
-    )
-    model.add_argument(
-        "--gpu_memory_utilization", type=float, default=0.9, help="vLLM: share of the GPU's memory (default: 0.9)"
-    )
-    model.add_argument(
         "--engine_kwargs",
         type=json_object,
         default={},
-        help="vLLM: further options, as JSON: '{\"enforce_eager\": true}'",
+        help="vLLM: its options, as JSON: '{\"tensor_parallel_size\": 2}'",
     )
     sampling = parser.add_argument_group("sampling (defaults: the paper's)")
     sampling.add_argument(
@@ -114,8 +100,6 @@ def checked_plan(arguments: argparse.Namespace) -> "SamplingPlan":
         `ValueError`: If folder, engine or a value of the plan is wrong.
     """
     folder = Path(arguments.output_dir)
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output_dir {folder} is a file, but must be a folder")
     if any((folder / name).is_file() for name in ("config.json", TRAINER_STATE_FILE)):
         raise ValueError(f"--output_dir {folder} holds a model or a training run; choose a folder of its own")
     check_writable(folder)
@@ -162,8 +146,8 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
         `ValueError`: If a gold cannot be read and its row is not to be dropped.
     """
     from leash_trl.data import BOXED_SUFFIX
+    from leash_trl.data.golds import with_readable_golds
     from leash_trl.data.sources import load_problems
-    from leash_trl.rewards.grading import fault_list, unreadable_solutions
 
     suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
@@ -174,59 +158,7 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
             kind=kind,
             has_chat_template=has_chat_template(arguments.model_name_or_path, arguments.revision),
         )
-    faults = unreadable_solutions(problems["solution"])
-    if not faults:
-        return problems
-    message = f"{reference}: {len(faults)} of {len(problems)} solutions cannot be graded"
-    if not drops_unreadable:
-        raise ValueError(f"{message}, mend or drop them: {fault_list(faults, problems['solution'])}")
-    logger.warning("%s and are left out: %s", message, fault_list(faults, problems["solution"]))
-    return problems.select([row for row in range(len(problems)) if row not in faults])
-
-
-def describe_run(
-    arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"], references: dict[str, str]
-) -> dict[str, Any]:
-    """The content of `run.json`: all settings that decide the samples."""
-    from leash_trl.data.sources import fingerprint
-    from leash_trl.evaluation.sampling_run import package_versions
-
-    path = checkpoint_path(arguments.model_name_or_path)
-    return {
-        "label": arguments.label or Path(arguments.model_name_or_path.rstrip("/")).name,
-        "model": arguments.model_name_or_path,
-        "weights": weights_fingerprint(path, arguments.revision),
-        "step": (read_trainer_state(Path(path)) or {}).get("global_step"),
-        "engine": resolve_engine(arguments.engine),
-        **{name: getattr(arguments, name) for name in ("engine_kwargs", "tensor_parallel_size", "dtype")},
-        **asdict(plan),
-        "decoding": plan.decoding.to_dict(),
-        "prompt_suffix": arguments.prompt_suffix,
-        "benchmarks": {
-            name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
-            for name, rows in problems.items()
-        },
-        "versions": package_versions(),
-    }
-
-
-def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
-    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
-    SHA-256 of its files, of long ones their size and both ends."""
-    if not Path(name).is_dir():
-        from transformers import AutoConfig
-
-        commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
-        return commit
-    sha = hashlib.sha256()
-    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
-        size = path.stat().st_size
-        sha.update(f"{path.name}:{size}:".encode())
-        with open(path, "rb") as file:
-            sha.update(file.read(HEAD_BYTES))
-            file.seek(max(HEAD_BYTES, size - HEAD_BYTES))
-            sha.update(file.read(HEAD_BYTES))
-    return sha.hexdigest()[:16]
+    return with_readable_golds(problems, reference, drops_unreadable)
 
 
 def _check_engine(arguments: argparse.Namespace) -> None:
@@ -234,8 +166,8 @@ def _check_engine(arguments: argparse.Namespace) -> None:
     import torch
 
     is_vllm = resolve_engine(arguments.engine) == "vllm"
-    if not is_vllm and (arguments.engine_kwargs or arguments.tensor_parallel_size != 1):
-        raise ValueError("--engine_kwargs and --tensor_parallel_size are for --engine vllm; leave them out")
+    if not is_vllm and arguments.engine_kwargs:
+        raise ValueError("--engine_kwargs is for --engine vllm; leave it out")
     if is_vllm and arguments.engine_batch_size is not None:
         raise ValueError("--engine_batch_size is for --engine transformers; vLLM fills the memory itself")
     if arguments.dtype != "auto" and not isinstance(getattr(torch, arguments.dtype, None), torch.dtype):
@@ -250,46 +182,29 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
     Raises:
         `ValueError`: If the model cannot be loaded or vLLM is not installed.
     """
-    path = arguments.model_name_or_path
+    options = {"revision": arguments.revision, "dtype": arguments.dtype}
     if resolve_engine(arguments.engine) == "vllm":
         from leash_trl.engines.vllm_engine import VllmEngine
 
-        return VllmEngine(
-            path,
-            revision=arguments.revision,
-            dtype=arguments.dtype,
-            tensor_parallel_size=arguments.tensor_parallel_size,
-            gpu_memory_utilization=arguments.gpu_memory_utilization,
-            seed=arguments.seed,
-            **{"max_model_len": _needed_length(arguments, plan, problems), **arguments.engine_kwargs},
-        )
+        # the model's own context may be many times longer, and its KV cache with it
+        longest = _longest_prompt(arguments, plan, problems) + plan.sampling.max_new_tokens
+        options |= {"max_model_len": longest, "seed": arguments.seed}
+        return VllmEngine(arguments.model_name_or_path, **{**options, **arguments.engine_kwargs})
     from leash_trl.engines.transformers_engine import TransformersEngine
 
-    return TransformersEngine.from_pretrained(
-        path,
-        revision=arguments.revision,
-        dtype=arguments.dtype,
-        batch_size=plan.batch_size if arguments.engine_batch_size is None else arguments.engine_batch_size,
-    )
+    batch_size = plan.batch_size if arguments.engine_batch_size is None else arguments.engine_batch_size
+    return TransformersEngine.from_pretrained(arguments.model_name_or_path, batch_size=batch_size, **options)
 
 
-def _needed_length(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> int:
-    """Context in tokens that the task needs; the model's own, and its KV cache, may be many times longer."""
+def _longest_prompt(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> int:
     from transformers import AutoTokenizer
 
-    from leash_trl.engines.chat_template import check_chat_template
+    from leash_trl.evaluation.sampling_run import prompt_ids
 
-    name = checkpoint_path(arguments.model_name_or_path)
-    tokenizer = AutoTokenizer.from_pretrained(name, revision=arguments.revision)
-    prompts = [prompt for rows in problems.values() for prompt in rows["prompt"]]
-    if not all(isinstance(prompt, str) for prompt in prompts):
-        check_chat_template(tokenizer.chat_template)
-    options = {"add_generation_prompt": True, "return_dict": False, **plan.chat_template_kwargs}
-    ids = [
-        tokenizer(prompt)["input_ids"] if isinstance(prompt, str) else tokenizer.apply_chat_template(prompt, **options)
-        for prompt in prompts
-    ]
-    return max(map(len, ids)) + plan.sampling.max_new_tokens
+    path = checkpoint_path(arguments.model_name_or_path)
+    tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
+    parts = (prompt_ids(tokenizer, rows["prompt"][:], plan.chat_template_kwargs) for rows in problems.values())
+    return max(len(ids) for part in parts for ids in part)
 
 
 def sample_all(
@@ -325,18 +240,20 @@ def _sample(
     references: dict[str, str],
     folder: Path,
 ) -> None:
-    from leash_trl.evaluation.resuming import check_run, grade_again, mend_samples, num_done
+    from leash_trl.evaluation.resuming import prepare_folder
+    from leash_trl.evaluation.run_description import describe_run
     from leash_trl.evaluation.sampling_run import check_prompts
 
-    with user_errors(model_name_or_path=arguments.model_name_or_path):
-        todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
-        check_run(folder, describe_run(arguments, plan, problems, references), is_complete=not todo)
-        for name, rows in problems.items():
-            mend_samples(folder, name, rows, plan)
-            grade_again(folder, name, plan)
-        if not todo:
+    model = arguments.model_name_or_path
+    details = {name: getattr(arguments, name) for name in ("engine_kwargs", "dtype", "prompt_suffix")}
+    if arguments.label is not None:
+        details["label"] = arguments.label
+    with user_errors(model_name_or_path=model):
+        engine_name = resolve_engine(arguments.engine)
+        run = describe_run(model, plan, problems, references, arguments.revision, engine=engine_name, **details)
+        if not (todo := prepare_folder(folder, run, problems, plan)):
             return
-        with user_errors(only_loads=True, model_name_or_path=arguments.model_name_or_path):
+        with user_errors(only_loads=True, model_name_or_path=model):
             engine = load_engine(arguments, plan, problems)
         plan.decoding.check(engine.tokenizer, plan.sampling.max_new_tokens)
         for rows in todo.values():

@@ -1,22 +1,19 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
-import argparse
 import importlib
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from datasets import Dataset
 from transformers import ProgressCallback
 from trl import (
     DatasetMixtureConfig,
-    ModelConfig,
-    ScriptArguments,
-    TrlParser,
     get_dataset,
     get_peft_config,
     get_quantization_config,
@@ -31,19 +28,22 @@ from leash_trl.checkpoints.completeness import (
     whole_checkpoints,
 )
 from leash_trl.checkpoints.state_file import read_state, restore_method
-from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, check_writable, failure_line, user_errors
-from leash_trl.cli.progress import LeashProgressCallback
-from leash_trl.cli.recipe_arguments import DEFAULT_RECIPE, recipe_of, split_config
-from leash_trl.cli.training_checks import check_solutions, check_splits
-from leash_trl.cli.training_options import HELP_ALL, print_help
+from leash_trl.cli.recipe import DEFAULT_RECIPE
+from leash_trl.cli.training_arguments import (
+    HELP_ALL,
+    LeashScriptArguments,
+    arguments_of,
+    given_fields,
+    print_help,
+)
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.engines.chat_template import TEMPLATE_FAULTS
+from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
-from leash_trl.rewards import get_math_reward, lenient_math_reward, math_reward
-from leash_trl.rewards.answer import opens_thinking
+from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.advice import advise
+from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checked_rewards import RewardError
 from leash_trl.trainer.checks import check_size, check_vllm
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -57,108 +57,6 @@ REWARD_FUNCS = {
     "reasoning_accuracy_reward": reasoning_accuracy_reward,
     "think_format_reward": think_format_reward,
 }
-
-
-@dataclass
-class LeashScriptArguments(ScriptArguments):
-    """Script arguments of `leash train`; the help of each field describes it."""
-
-    reward_model_name_or_path: str | None = field(
-        default=None, metadata={"help": "Reward model, as a Hub id or a local folder."}
-    )
-    reward_funcs: list[str] | None = field(
-        default=None,
-        metadata={
-            "help": "Reward functions: `math_reward` (the default), `lenient_math_reward`, TRL's `accuracy_reward`, "
-            "`reasoning_accuracy_reward` and `think_format_reward`, or dotted import paths such as "
-            "`my_lib.rewards.custom_reward`."
-        },
-    )
-    prompt_suffix: str | None = field(
-        default=None,
-        metadata={
-            "help": "Appended to string prompts, which become user messages so that the chat template applies, "
-            'defaults to the instruction of the LEASH authors\' release; `""` appends nothing.'
-        },
-    )
-    rollout_func: str | None = field(
-        default=None,
-        metadata={
-            "help": "Dotted import path of a function that generates in TRL's place, such as "
-            "`leash_trl.engines.shrinking_batch.shrinking_rollout`."
-        },
-    )
-
-
-DATACLASS_TYPES = (LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig)
-OUR_FIELDS = (*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__)
-
-
-class RecipeParser(CommandParser, TrlParser):
-    """`TrlParser` that finds the package's recipes by their names, and reads the short names of options."""
-
-    help_option = HELP_ALL
-
-    def __init__(self, dataclass_types=DATACLASS_TYPES, **kwargs):
-        TrlParser.__init__(self, dataclass_types, **kwargs)
-
-    def options(self):
-        """As `CommandParser`'s, with that which [`split_config`] reads."""
-        return [*super().options(), "--config"]
-
-    def parse_args_and_config(self, args):
-        """The dataclasses, as from `TrlParser`'s; the recipe's `env` goes into the environment.
-
-        Raises:
-            `ValueError`: If the recipe has something that no option reads, or a value is wrong.
-            `UserError`: If the command line has.
-        """
-        path, words = split_config(args)
-        recipe = {} if path is None else recipe_of(self, path, has_env=True)
-        environment = recipe.pop("env", {})
-        if not isinstance(environment, dict):
-            raise ValueError(f"{path}: env is {environment!r}, but must be a mapping of names to values")
-        self.parse_args(words)  # reports misspelt options before the configuration misses the intended ones
-        os.environ.update({name: str(value) for name, value in environment.items()})
-        self.set_defaults_with_config(**recipe)
-        try:
-            return self.parse_args_into_dataclasses(words)
-        except TypeError as error:  # a value of another type than a field's, such as a list for a number
-            raise ValueError(str(error)) from error
-
-
-def make_parser() -> RecipeParser:
-    """Parser of YAML recipes and command lines, in TRL's style."""
-    parser = RecipeParser(prog="leash train")
-    parser.set_defaults_with_config(report_to="tensorboard")
-    return parser
-
-
-def parse(argv: list[str]) -> tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]:
-    """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    return make_parser().parse_args_and_config(argv)
-
-
-def check_recipe(path: str) -> None:
-    """Names misspelt keys of a recipe and values of another type."""
-    recipe_of(make_parser(), path, has_env=True)
-
-
-def given_fields(argv: list[str]) -> dict[str, Any]:
-    """The values of a command line and its recipe, by field name: the recipe that repeats the run.
-
-    Args:
-        argv (`list[str]`):
-            A command line that [`parse`] takes.
-
-    Raises:
-        `ValueError` or `UserError`: If recipe or command line have something that no option reads.
-    """
-    parser = RecipeParser(prog="leash train", argument_default=argparse.SUPPRESS)
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS
-    path, words = split_config(argv)
-    return {**({} if path is None else recipe_of(parser, path, has_env=True)), **vars(parser.parse_args(words))}
 
 
 def _check_given(fields: dict[str, Any]) -> None:
@@ -180,8 +78,7 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
         `ValueError`: If a name is neither known nor an import path that leads to a function.
     """
     reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    names = script_args.reward_funcs  # a recipe may name one without a list
-    names = [names] if isinstance(names, str) else names or ([] if reward_funcs else ["math_reward"])
+    names = script_args.reward_funcs or ([] if reward_funcs else ["math_reward"])
     return reward_funcs + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name, REWARD_FUNCS) for name in names]
 
 
@@ -265,16 +162,20 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
     check_vllm(training_args)
+    evaluates = training_args.eval_strategy != "no"
     reward_funcs = load_reward_funcs(script_args)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
-        dataset = load_training_data(script_args, dataset_args, training_args.eval_strategy != "no", has_template)
-    check_splits(dataset, script_args, training_args)
-    train_dataset = dataset[script_args.dataset_train_split]
-    check_solutions(train_dataset, reward_funcs)
+        dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
+    train_dataset = _split(dataset, "dataset_train_split", script_args)
+    eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+    # golds of a stream are read while training; a rollout function or a transform may give them, too
+    has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
+    if has_golds and any(reward in (math_reward, lenient_math_reward) for reward in reward_funcs):
+        with_readable_golds(train_dataset, "the data set")
     check_size(train_dataset, training_args)
     model_init_kwargs = {
         "revision": model_args.model_revision,
@@ -287,35 +188,24 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         reward_funcs=reward_funcs,
         args=training_args,
         train_dataset=train_dataset,
-        eval_dataset=dataset[script_args.dataset_test_split] if training_args.eval_strategy != "no" else None,
+        eval_dataset=eval_dataset,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
         rollout_func=script_args.rollout_func and _imported("rollout_func", script_args.rollout_func),
     )
-    _heed_opened_thinking(trainer)
+    trainer.reward_funcs = heeding_opened_thinking(
+        trainer.reward_funcs, trainer.processing_class, **trainer.chat_template_kwargs
+    )
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
 
 
-def _heed_opened_thinking(trainer: LeashGRPOTrainer) -> None:
-    """If the chat template opens `<think>` in the prompt, a completion without `</think>` gives no answer."""
-    tokenizer = trainer.processing_class
-    if getattr(tokenizer, "chat_template", None) is None:
-        return
-    question = [{"role": "user", "content": "?"}]
-    try:
-        prompt = tokenizer.apply_chat_template(
-            question, tokenize=False, add_generation_prompt=True, **trainer.chat_template_kwargs
-        )
-    except TEMPLATE_FAULTS:  # some need a system message, or lists as contents
-        return
-    if opens_thinking(prompt):
-        strict = {
-            math_reward: get_math_reward(opens_thinking=True),
-            lenient_math_reward: get_math_reward(lenient=True, opens_thinking=True),
-        }
-        trainer.reward_funcs = [strict.get(reward, reward) for reward in trainer.reward_funcs]
+def _split(dataset, field_name: str, script_args: LeashScriptArguments):
+    split = getattr(script_args, field_name)
+    if split not in dataset:
+        raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
+    return dataset[split]
 
 
 def run_training(
@@ -373,11 +263,11 @@ def main(argv: list[str]) -> int:
     warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     if {"-h", "--help", HELP_ALL} & {*argv}:
-        print_help(make_parser(), OUR_FIELDS, shows_all=HELP_ALL in argv)
+        print_help(shows_all=HELP_ALL in argv)
     with user_errors():
         recipe = given_fields(argv)
         _check_given(recipe)
-        arguments = parse(argv)
+        arguments = arguments_of(recipe)
     try:
         with advise(arguments[1]):  # covers the final save too
             trainer = run_training(*arguments, recipe=recipe)

@@ -4,9 +4,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from leash_trl.evaluation.changes import RunComparison, compare_results
+from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results
 from leash_trl.evaluation.intervals import Estimate
 from leash_trl.evaluation.numbers import (
     csv_table,
@@ -19,6 +21,7 @@ from leash_trl.evaluation.numbers import (
     without_nan,
 )
 from leash_trl.evaluation.results import OVERALL, BenchmarkResult, RunResults, have_overall, interval_warning
+from leash_trl.files import write_whole
 
 
 LEGEND = (
@@ -214,3 +217,11 @@ def to_json(run: RunResults, baseline: RunResults | None = None) -> str:
         "changes": None if baseline is None else asdict(compare_results(run, baseline)),
     }
     return json.dumps([without_nan(document)], ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def write_results(folder: Path, results: RunResults, baseline: RunResults | None) -> None:
+    """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`."""
+    for suffix, export in (("md", to_markdown), ("csv", to_csv), ("json", to_json)):
+        write_whole(folder / f"results.{suffix}", export(results, baseline))
+    if hub_benchmarks(results):
+        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(results))

@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,22 @@ def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
                 f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
             )
     write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+
+
+def prepare_folder(
+    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: "SamplingPlan"
+) -> dict[str, Dataset]:
+    """The data sets with problems left to sample, after what the folder holds was checked, mended and graded again.
+
+    Raises:
+        `ValueError`: As [`check_run`] and [`mend_samples`].
+    """
+    todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
+    check_run(folder, run, is_complete=not todo)
+    for name, rows in problems.items():
+        mend_samples(folder, name, rows, plan)
+        grade_again(folder, name, plan)
+    return todo
 
 
 def _stored(path: Path, problems: Dataset, num_samples: int) -> tuple[dict[int, bytes], dict[int, tuple[str, bytes]]]:

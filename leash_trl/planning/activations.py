@@ -8,7 +8,10 @@ and Qwen layers, whose norms compute in float32, and which under autocast keep a
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from leash_trl.engines.checkpoint_path import checkpoint_path
 
 
 if TYPE_CHECKING:
@@ -100,6 +103,29 @@ class Architecture:
     def outer_parameters(self) -> int:
         """Elements outside the layers: embedding, last norm and, unless tied, head."""
         return self.num_parameters - self.num_layers * self.layer_parameters
+
+
+def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
+    """
+    A model's configuration: the given file, a folder's, one of the paper's models, the gym's or the Hub's.
+
+    Raises:
+        `ValueError`: If there is none to be had, or it describes no model.
+    """
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    if config_file is None and model in PAPER_MODELS and not Path(model).is_dir():
+        return AutoConfig.for_model(**PAPER_MODELS[model])
+    try:
+        if config_file is not None and not Path(config_file).is_file():
+            raise FileNotFoundError("no such file")
+        return AutoConfig.from_pretrained(config_file or checkpoint_path(model))
+    except (OSError, ValueError, StrictDataclassError) as error:
+        place = f"--model_config {config_file}" if config_file else f"model_name_or_path {model!r}"
+        raise ValueError(
+            f"{place}: {' '.join(str(error).split())}; give the model's config.json with --model_config FILE"
+        ) from error
 
 
 def read_architecture(config: "PreTrainedConfig") -> Architecture:

@@ -6,7 +6,7 @@ spelling, `wording` looks at the words around it, `multiple_choice` at letters o
 `grader_pool` to math-verify, which runs in processes of `grader_worker`.
 """
 
-from leash_trl.rewards.math_reward import get_math_reward, lenient_math_reward, math_reward
+from leash_trl.rewards.math_reward import get_math_reward, heeding_opened_thinking, lenient_math_reward, math_reward
 
 
-__all__ = ["get_math_reward", "lenient_math_reward", "math_reward"]
+__all__ = ["get_math_reward", "heeding_opened_thinking", "lenient_math_reward", "math_reward"]

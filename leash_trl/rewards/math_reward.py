@@ -2,9 +2,11 @@ r"""The paper's task reward for mathematics: +1 for an equivalent answer, -1 oth
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS
+from leash_trl.rewards.answer import opens_thinking as starts_thinking
 from leash_trl.rewards.grading import grade
 
 
@@ -72,9 +74,9 @@ def math_reward(
             Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too, as in
             [`lenient_math_reward`].
         opens_thinking (`bool`, *optional*, defaults to `False`):
-            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do. Then
-            a completion without `</think>` is unfinished thinking, and a box in it is no answer. `leash train` looks
-            at the template; [`get_math_reward`] makes such a function for the trainer.
+            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do: then
+            a completion without `</think>` is unfinished thinking, and a box in it no answer.
+            [`heeding_opened_thinking`] looks at the template for a trainer, as `leash train` does.
         **kwargs:
             Other dataset columns; unused.
 
@@ -125,3 +127,32 @@ def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Call
         return math_reward(completions, solution, **{**kwargs, **settings})  # type: ignore[arg-type]
 
     return reward
+
+
+def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_template_kwargs: Any) -> list[Any]:
+    """The reward functions for a tokenizer: where its chat template opens `<think>` in the prompt, [`math_reward`] and
+    [`lenient_math_reward`] become those for which a completion without `</think>` has no answer.
+
+    Args:
+        reward_funcs (`Sequence`):
+            What a trainer takes; all but the two stay as they are.
+        tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`):
+            The model's. Without a chat template, or with one that refuses a lone question, nothing changes.
+        chat_template_kwargs:
+            Further values for the template, as for the trainer.
+
+    Returns:
+        `list`: Functions to give to the trainer: `reward_funcs=heeding_opened_thinking([math_reward], tokenizer)`.
+    """
+    question = [{"role": "user", "content": "?"}]
+    try:
+        prompt = tokenizer.apply_chat_template(
+            question, tokenize=False, add_generation_prompt=True, **chat_template_kwargs
+        )
+    except TEMPLATE_FAULTS:  # there is none, or it wants a system message, or lists for contents
+        return list(reward_funcs)
+    strict = {
+        math_reward: get_math_reward(opens_thinking=True),
+        lenient_math_reward: get_math_reward(lenient=True, opens_thinking=True),
+    }
+    return [strict.get(reward, reward) for reward in reward_funcs] if starts_thinking(prompt) else list(reward_funcs)

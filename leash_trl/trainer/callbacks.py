@@ -1,16 +1,24 @@
-"""Callbacks of `LeashGRPOTrainer`: the dual step that moves lambda, the prompt order after a resume, TensorBoard."""
+"""Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves and numbers show up."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from transformers import Trainer, TrainerCallback
+from transformers import ProgressCallback, Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from trl.trainer.utils import RepeatSampler
 
 from leash_trl.length_control.method import LengthControl
 from leash_trl.trainer.completion_sample import completion_sample
+
+
+SHOWN_BESIDE_THE_BAR = {
+    "lambda": "leash/lambda",
+    "length": "leash/mean_length",
+    "accuracy": "leash/accuracy",
+    "satisfied": "leash/satisfaction_rate",
+}
 
 
 class DualStepCallback(TrainerCallback):
@@ -110,3 +118,18 @@ class LeashTensorBoardCallback(TensorBoardCallback):
     def _add_completions(self, count: int | None, step: int) -> None:
         if table := completion_sample(self._completion_logs, count):
             self.tb_writer.add_text("completions", table, step)
+
+
+class LeashProgressCallback(ProgressCallback):
+    """transformers' progress bar with lambda, mean length, accuracy and satisfaction rate beside it, in place of a
+    dictionary of sixty numbers. `leash train` shows it; elsewhere `trainer.add_callback(LeashProgressCallback)` does,
+    after `trainer.remove_callback(ProgressCallback)`.
+    """
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        """Shows the numbers beside the bar instead of printing the dictionary."""
+        if not state.is_world_process_zero or self.training_bar is None:
+            return
+        values = {label: logs[key] for label, key in SHOWN_BESIDE_THE_BAR.items() if logs.get(key) is not None}
+        if values:
+            self.training_bar.set_postfix({label: f"{value:.4g}" for label, value in values.items()})

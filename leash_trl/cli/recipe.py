@@ -99,26 +99,46 @@ def split_config(argv: Sequence[str]) -> tuple[str | None, list[str]]:
     return found.config, rest
 
 
-def recipe_of(parser: argparse.ArgumentParser, path: str, has_env: bool = False) -> dict[str, Any]:
-    """A recipe for a parser's options; if it `has_env`, the environment's variables may stand in it too.
+def checked_recipe(
+    parser: argparse.ArgumentParser, recipe: dict[str, Any], where: str, has_env: bool = False
+) -> dict[str, Any]:
+    """A recipe's values for a parser's options: text as the command line reads it, one value of a list as a list.
+
+    Errors call the recipe `where`. If it `has_env`, the environment's variables may stand in it too, as `env`.
 
     Raises:
         `ValueError`: If a key is no option, or a value is none of the option's, such as 1.5 for a whole number.
     """
-    recipe = read_recipe(path)
-    actions = _actions(parser)
+    # `--no_name` is only another way to say `--name`
+    actions = {a.dest: a for name, a in parser._option_string_actions.items() if name == f"--{a.dest}"}
+    values = {}
     for key, value in recipe.items():
         if has_env and key == "env":
-            continue
-        if key not in actions:
-            raise ValueError(f"{path}: unknown key {key!r}{did_you_mean(key, [*actions, *TRL_NAMES])}")
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, str | int | float | dict) and actions[key].nargs != 0:
-                try:
-                    parser._check_value(actions[key], parser._get_value(actions[key], _as_word(item)))
-                except argparse.ArgumentError as error:
-                    raise ValueError(f"{path}: {key} is {item!r}: {error.message}") from error
-    return recipe
+            values[key] = value
+        elif key not in actions:
+            raise ValueError(f"{where}: unknown key {key!r}{did_you_mean(key, [*actions, *TRL_NAMES])}")
+        else:
+            try:
+                values[key] = _checked(parser, actions[key], value)
+            except argparse.ArgumentError as error:
+                raise ValueError(f"{where}: {key} is {value!r}: {error.message}") from error
+    return values
+
+
+def _checked(parser: argparse.ArgumentParser, action: argparse.Action, value: Any) -> Any:
+    """The value that the option has after the recipe's."""
+    if isinstance(value, list):
+        return [_checked_item(parser, action, item) for item in value]
+    item = _checked_item(parser, action, value)
+    return [item] if action.nargs == "+" and item is not None else item
+
+
+def _checked_item(parser: argparse.ArgumentParser, action: argparse.Action, item: Any) -> Any:
+    if action.nargs == 0 or not isinstance(item, str | int | float | dict):
+        return item
+    read = parser._get_value(action, json.dumps(item) if isinstance(item, dict) else str(item))
+    parser._check_value(action, read)
+    return read if isinstance(item, str) or action.type is None else item
 
 
 def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Namespace:
@@ -129,24 +149,10 @@ def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Na
         `FileNotFoundError`: If there is no such file.
     """
     path, words = split_config(argv)
-    actions = _actions(parser)
-    from_recipe: list[str] = []
-    for key, value in (recipe_of(parser, path) if path is not None else {}).items():
-        is_flag = actions[key].nargs == 0
-        if value is None or (is_flag and not value):
-            continue
-        values = value if isinstance(value, list) else [value]
-        from_recipe += [f"--{key}", *([] if is_flag else map(_as_word, values))]
+    recipe = {} if path is None else checked_recipe(parser, read_recipe(path), path)
+    given = {name: value for name, value in recipe.items() if value is not None}
+    for action in parser._actions:
+        action.required = action.required and action.dest not in given
+    parser.set_defaults(**given)
     parser.add_argument("--config", help="YAML recipe with any of these options; the command line overrides it")
-    return parser.parse_args([*from_recipe, *words])
-
-
-def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
-    """The options of a parser by the name of their value; `--no_name` is only another way to say `--name`."""
-    return {
-        action.dest: action for name, action in parser._option_string_actions.items() if name == f"--{action.dest}"
-    }
-
-
-def _as_word(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict) else str(value)
+    return parser.parse_args(words)
