@@ -72,6 +72,8 @@ def test_resumed_run_equals_uninterrupted_run(
         **batching,
         "dataset": problems.select(range(num_problems)),
         "max_steps": steps,
+        "target_length": 6,
+        "max_completion_length": 12,
         "save_strategy": "steps",
         "save_steps": save_steps,
     }
@@ -240,6 +242,7 @@ class Interrupt(Exception):
 @pytest.mark.parametrize("batching", [{}, {"steps_per_generation": 3}])
 def test_resuming_on_the_interrupted_trainer_equals_resuming_on_a_new_one(make_trainer, tmp_path, batching):
     settings = {**batching, "max_steps": 7, "save_strategy": "steps", "save_steps": 4}
+    settings |= {"target_length": 6, "max_completion_length": 12}
     interrupted = make_trainer(**settings)
     compute_loss, stopped = interrupted.compute_loss, []
 
@@ -313,6 +316,8 @@ def train_to_the_best(make_trainer, best_step, at_the_end=lambda: None):
     """Four steps, of which the weights after `best_step` are loaded at the end."""
     trainer = make_trainer(
         max_steps=4,
+        target_length=6,
+        max_completion_length=12,
         save_strategy="steps",
         save_steps=1,
         eval_strategy="steps",
@@ -502,27 +507,29 @@ def test_checkpoints_that_do_not_know_their_settings_are_resumed(resumable, tmp_
 
 def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
     settings = {
-        "max_steps": 6,
+        "max_steps": 4,
+        "target_length": 6,
+        "max_completion_length": 12,
         "beta": 0.1,
         "sync_ref_model": True,
         "ref_model_sync_steps": 1,
         "ref_model_mixup_alpha": 0.5,
         "learning_rate": 1e-2,
         "save_strategy": "steps",
-        "save_steps": 3,
+        "save_steps": 2,
     }
     whole = make_trainer(**settings)
     whole.train()
     resumed = make_trainer(**settings)
-    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 2))
 
     def divergence(trainer):
-        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 3 and "kl" in row]
+        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 2 and "kl" in row]
 
-    assert divergence(resumed) == divergence(whole) != [0.0] * 3
+    assert divergence(resumed) == divergence(whole) != [0.0] * 2
     for name, weights in whole.ref_model.state_dict().items():
         assert weights.equal(resumed.ref_model.state_dict()[name])
-    saved = Path(checkpoint(tmp_path / "run", 3))
+    saved = Path(checkpoint(tmp_path / "run", 2))
     (saved / "leash_reference.pt").unlink()
     with pytest.raises(ValueError, match=r"leash_reference\.pt is missing"):
         make_trainer(**settings).train(resume_from_checkpoint=saved)
