@@ -1,7 +1,9 @@
 """Fixtures: a tiny random model, the gym's tokenizer and problems. Nothing is downloaded."""
 
 import atexit
+import functools
 import gc
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -21,6 +23,11 @@ os.environ.update(
 from pathlib import Path
 
 import pytest
+
+
+# accelerate and TRL look for installed packages again at every step and for every model card
+for name in ("metadata", "version"):
+    setattr(importlib.metadata, name, functools.cache(getattr(importlib.metadata, name)))
 
 
 # A shell that starts us in the background makes us, and whatever we start, ignore Ctrl-C, which some tests send.

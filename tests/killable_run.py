@@ -65,7 +65,4 @@ if __name__ == "__main__":
     parser.add_argument("model_path")
     parser.add_argument("output_dir")
     parser.add_argument("--kill_in_step", type=int)
-    parser.add_argument("--hub_model_id")
-    parser.add_argument("--kill_in_saving", type=int)
-    parser.add_argument("--learning_rate", type=float, default=1e-3)
     make_trainer(**vars(parser.parse_args())).train()

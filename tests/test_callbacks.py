@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from leash_trl.trainer.callbacks import EpochShuffleCallback
 
 
-TARGET = 12
+TARGET = 6
 STEPS = 6
 
 
@@ -74,6 +74,8 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         num_iterations=iterations,
         max_steps=STEPS,
         lambda_lr=0.03,
+        target_length=TARGET,
+        max_completion_length=2 * TARGET,
     )
     Overflow(trainer, skipped)
     controller, events = trainer.length_control, []

@@ -128,6 +128,9 @@ def test_wasted_share_by_hand():
     assert wasted_share(num_generated=10, num_kept=8) == pytest.approx(0.2)
 
 
+SHORT = {"target_length": 6, "max_completion_length": 12}
+
+
 def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     """All completions of most prompts are right; one prompt in four has signal."""
     assert tag is None or tag == list(range(len(prompts)))
@@ -139,7 +142,7 @@ def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
 
 
 def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer):
-    fields = {"lambda_init": 0.0, "lambda_lr": 0.1, "max_steps": 4, "per_device_train_batch_size": 16}
+    fields = {"lambda_init": 0.0, "lambda_lr": 0.1, "max_steps": 4, "per_device_train_batch_size": 16, **SHORT}
     trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **fields)
     observed, kept = [], []
     observe, score = trainer.length_control.observe, trainer._generate_and_score_completions
@@ -184,6 +187,7 @@ def test_replacements_are_fresh_until_the_data_set_is_used_up(make_trainer, is_s
         max_steps=5,
         per_device_train_batch_size=16,
         shuffle_dataset=is_shuffled,
+        **SHORT,
     )
     drawn, batches = [], []
     draw, score = trainer._draw_groups, trainer._score
@@ -212,6 +216,7 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
         lambda_lr=0.0,
         max_steps=6,
         per_device_train_batch_size=16,
+        **SHORT,
     )
     rounds = []
     score = trainer._score
@@ -228,7 +233,7 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
 
 
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
-    fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 1}
+    fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 2, **SHORT}
     fields.update(lambda_init=0.0, lambda_lr=0.0, per_device_train_batch_size=16)  # no length signal: many dead groups
     whole = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "whole"), **fields)
     whole.train()

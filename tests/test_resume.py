@@ -1,15 +1,19 @@
 """What survives: lambda, loss and data order over kill and resume; never a silent reset."""
 
 import json
+import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import killable_run
+import killed_command
 import pytest
 from conftest import parity_reward
 from datasets import Dataset
@@ -26,8 +30,12 @@ from leash_trl.trainer.run_settings import differences
 from leash_trl.trainer.starting_point import agreed
 
 
-KILLABLE_RUN = Path(killable_run.__file__)
-KILLED_COMMAND = KILLABLE_RUN.with_name("killed_command.py")
+def exit_code(work: Callable[[], object]) -> int:
+    """The exit code of a process that does the work; a fork, which does not import everything again."""
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    return process.exitcode
 
 
 def curves(trainer, first=1):
@@ -40,27 +48,32 @@ def checkpoint(output_dir, step) -> str:
 
 
 @pytest.mark.parametrize(
-    ("batching", "save_steps", "num_problems"),
+    ("batching", "save_steps", "steps", "num_problems"),
     [
-        pytest.param({}, 3, 64, id="plain"),
-        pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 3, 64, id="accumulation"),
-        pytest.param({"num_iterations": 2}, 4, 64, id="iterations"),
-        pytest.param({"steps_per_generation": 4}, 3, 64, id="inside-a-window"),
+        pytest.param({}, 2, 4, 64, id="plain"),
+        pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, 4, 64, id="accumulation"),
+        pytest.param({"num_iterations": 2}, 2, 5, 64, id="iterations"),
+        pytest.param({"steps_per_generation": 4}, 3, 6, 64, id="inside-a-window"),
         pytest.param(
             {"gradient_accumulation_steps": 2, "steps_per_generation": 2, "num_iterations": 2},
             3,
+            5,
             64,
             id="inside-a-window-of-iterations",
         ),
-        pytest.param({}, 5, 8, id="later-epoch"),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
-        pytest.param({}, 4, 8, id="at-the-end-of-an-epoch"),
+        pytest.param({}, 5, 9, 8, id="later-epoch"),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
+        pytest.param({}, 4, 6, 8, id="at-the-end-of-an-epoch"),
     ],
 )
-def test_resumed_run_equals_uninterrupted_run(make_trainer, problems, tmp_path, batching, save_steps, num_problems):
+def test_resumed_run_equals_uninterrupted_run(
+    make_trainer, problems, tmp_path, batching, save_steps, steps, num_problems
+):
     settings = {
         **batching,
         "dataset": problems.select(range(num_problems)),
-        "max_steps": 9,
+        "max_steps": steps,
+        "target_length": 6,
+        "max_completion_length": 12,
         "save_strategy": "steps",
         "save_steps": save_steps,
     }
@@ -70,12 +83,13 @@ def test_resumed_run_equals_uninterrupted_run(make_trainer, problems, tmp_path, 
     resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "whole", save_steps))
     assert curves(resumed, save_steps + 1) == curves(whole, save_steps + 1)
     assert resumed.length_control.lam == whole.length_control.lam
-    assert len(curves(whole)) == 9
+    assert len(curves(whole)) == steps
 
 
 def test_killed_run_repeats_the_uninterrupted_run(tmp_path, tiny_model_path):
-    """SIGKILL in the middle of a step, then resume from the last checkpoint."""
-    command = [sys.executable, str(KILLABLE_RUN), tiny_model_path, str(tmp_path / "killed"), "--kill_in_step", "6"]
+    """SIGKILL of another program in the middle of a step, then resume from its last checkpoint."""
+    program = killable_run.__file__
+    command = [sys.executable, program, tiny_model_path, str(tmp_path / "killed"), "--kill_in_step", "6"]
     killed = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert sorted(p.name for p in (tmp_path / "killed").glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
@@ -123,19 +137,17 @@ def test_an_optimizer_that_only_deepspeed_reads_is_not_taken_for_restored(resuma
         (lambda path: path.write_text('{"controller": {"lambda": null}}'), "not a finite number"),
     ],
 )
-def test_missing_or_damaged_state_is_an_error(make_trainer, tmp_path, damage, message):
-    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
-    damage(Path(checkpoint(tmp_path / "run", 1)) / STATE_FILE)
+def test_missing_or_damaged_state_is_an_error(resumable, tmp_path, damage, message):
+    damage(Path(checkpoint(tmp_path / "run", 4)) / STATE_FILE)
     with pytest.raises(ValueError, match=message):
-        make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+        resumable().train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
 
 
-def test_the_remedy_for_a_missing_state_works(make_trainer, tmp_path):
-    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
-    (Path(checkpoint(tmp_path / "run", 1)) / STATE_FILE).write_text('{"controller": {"lambda": 0.1}}')
-    trainer = make_trainer(max_steps=2)
-    trainer.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
-    assert curves(trainer, 2)[0][3] == 0.1
+def test_the_remedy_for_a_missing_state_works(resumable, tmp_path):
+    (Path(checkpoint(tmp_path / "run", 4)) / STATE_FILE).write_text('{"controller": {"lambda": 0.1}}')
+    trainer = resumable(max_steps=5)
+    trainer.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
+    assert curves(trainer, 5)[0][3] == 0.1
 
 
 def test_lost_window_is_a_warning(make_trainer, tmp_path):
@@ -146,25 +158,21 @@ def test_lost_window_is_a_warning(make_trainer, tmp_path):
         make_trainer(max_steps=2, **settings).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"gradient_accumulation_steps": 2}, {"loss_type": "grpo"}, {"beta": 0.1}],
-    ids=["windows", "loss", "reference"],
-)
-def test_a_window_arranged_for_something_else_is_not_trained_on(make_trainer, tmp_path, change):
+def test_a_window_arranged_for_something_else_is_not_trained_on(make_trainer, tmp_path):
     settings = {"steps_per_generation": 4, "per_device_train_batch_size": 4, "save_strategy": "steps", "save_steps": 1}
     make_trainer(max_steps=1, **settings).train()
-    with pytest.warns(UserWarning, match="does not fit here"):
-        make_trainer(max_steps=2, **settings, **change).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+    settings["save_strategy"] = "no"
+    for change in ({"gradient_accumulation_steps": 2}, {"loss_type": "grpo"}, {"beta": 0.1}):
+        trainer = make_trainer(max_steps=2, **settings, **change)
+        with pytest.warns(UserWarning, match="does not fit here"):
+            trainer.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
 
 
-def test_another_target_keeps_lambda_and_warns(make_trainer, tmp_path):
-    first = make_trainer(max_steps=1, save_strategy="steps", save_steps=1)
-    first.train()
-    second = make_trainer(max_steps=2, target_length=10)
+def test_another_target_keeps_lambda_and_warns(resumable, tmp_path):
+    trainer = resumable(max_steps=5, target_length=10)
     with pytest.warns(UserWarning, match="trained for 12"):
-        second.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
-    assert curves(second, 2)[0][3] == first.length_control.lam
+        trainer.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
+    assert curves(trainer, 5)[0][3] == read_state(checkpoint(tmp_path / "run", 4))["controller"]["lambda"]
 
 
 def test_final_model_carries_the_state(make_trainer, tmp_path):
@@ -199,25 +207,24 @@ def test_resuming_from_a_bare_model_folder_restores_lambda(make_trainer, tmp_pat
     assert curves(second)[0][3] == first.length_control.lam
 
 
-def test_a_checkpoint_that_was_being_saved_is_passed_over(make_trainer, tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 1}
-    make_trainer(max_steps=2, **settings).train()
-    (Path(checkpoint(tmp_path / "run", 2)) / "trainer_state.json").write_text('{"log_hist')
-    whole = read_state(checkpoint(tmp_path / "run", 1))
-    resumed = make_trainer(max_steps=2, **settings)
+def test_a_checkpoint_that_was_being_saved_is_passed_over(resumable, tmp_path):
+    (Path(checkpoint(tmp_path / "run", 4)) / "trainer_state.json").write_text('{"log_hist')
+    whole = read_state(checkpoint(tmp_path / "run", 2))
+    resumed = resumable(max_steps=3)
     resumed.train(resume_from_checkpoint=True)
-    assert curves(resumed, 2)[0][3] == whole["controller"]["lambda"]
+    assert curves(resumed, 3)[0][3] == whole["controller"]["lambda"]
 
 
-def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(make_trainer, tmp_path):
-    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
-    half = Path(checkpoint(tmp_path / "run", 1))
+def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(resumable, tmp_path):
+    shutil.rmtree(checkpoint(tmp_path / "run", 2))
+    half = Path(checkpoint(tmp_path / "run", 4))
     (half / "trainer_state.json").unlink()
+    trainer = resumable()
     for folder in (half, str(half)):
         with pytest.raises(ValueError, match="is not whole"):
-            make_trainer(max_steps=2).train(resume_from_checkpoint=folder)
+            trainer.train(resume_from_checkpoint=folder)
     with pytest.raises(ValueError, match="no checkpoint that is whole"):
-        make_trainer(max_steps=2).train(resume_from_checkpoint=True)
+        trainer.train(resume_from_checkpoint=True)
 
 
 def test_a_window_of_another_shape_is_not_loaded(make_trainer, tmp_path):
@@ -234,12 +241,13 @@ class Interrupt(Exception):
 
 @pytest.mark.parametrize("batching", [{}, {"steps_per_generation": 3}])
 def test_resuming_on_the_interrupted_trainer_equals_resuming_on_a_new_one(make_trainer, tmp_path, batching):
-    settings = {**batching, "max_steps": 9, "save_strategy": "steps", "save_steps": 4}
+    settings = {**batching, "max_steps": 7, "save_strategy": "steps", "save_steps": 4}
+    settings |= {"target_length": 6, "max_completion_length": 12}
     interrupted = make_trainer(**settings)
     compute_loss, stopped = interrupted.compute_loss, []
 
     def interrupt_once(*args, **kwargs):
-        if interrupted.state.global_step == 7 and not stopped:
+        if interrupted.state.global_step == 6 and not stopped:
             stopped.append(True)
             raise Interrupt
         return compute_loss(*args, **kwargs)
@@ -254,11 +262,10 @@ def test_resuming_on_the_interrupted_trainer_equals_resuming_on_a_new_one(make_t
     assert interrupted.length_control.lam == fresh.length_control.lam
 
 
-def test_state_of_another_method_is_an_error(make_trainer, tmp_path):
-    make_trainer(max_steps=1, save_strategy="steps", save_steps=1).train()
-    write_state(checkpoint(tmp_path / "run", 1), {"method": "laser", "controller": {"lambda": 0.1}})
+def test_state_of_another_method_is_an_error(resumable, tmp_path):
+    write_state(checkpoint(tmp_path / "run", 4), {"method": "laser", "controller": {"lambda": 0.1}})
     with pytest.raises(ValueError, match="length control 'laser'"):
-        make_trainer(max_steps=2).train(resume_from_checkpoint=checkpoint(tmp_path / "run", 1))
+        resumable().train(resume_from_checkpoint=checkpoint(tmp_path / "run", 4))
 
 
 def test_rollouts_are_not_left_where_they_would_be_pushed(make_trainer, tmp_path):
@@ -309,6 +316,8 @@ def train_to_the_best(make_trainer, best_step, at_the_end=lambda: None):
     """Four steps, of which the weights after `best_step` are loaded at the end."""
     trainer = make_trainer(
         max_steps=4,
+        target_length=6,
+        max_completion_length=12,
         save_strategy="steps",
         save_steps=1,
         eval_strategy="steps",
@@ -498,27 +507,29 @@ def test_checkpoints_that_do_not_know_their_settings_are_resumed(resumable, tmp_
 
 def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
     settings = {
-        "max_steps": 6,
+        "max_steps": 4,
+        "target_length": 6,
+        "max_completion_length": 12,
         "beta": 0.1,
         "sync_ref_model": True,
         "ref_model_sync_steps": 1,
         "ref_model_mixup_alpha": 0.5,
         "learning_rate": 1e-2,
         "save_strategy": "steps",
-        "save_steps": 3,
+        "save_steps": 2,
     }
     whole = make_trainer(**settings)
     whole.train()
     resumed = make_trainer(**settings)
-    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 3))
+    resumed.train(resume_from_checkpoint=checkpoint(tmp_path / "run", 2))
 
     def divergence(trainer):
-        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 3 and "kl" in row]
+        return [row["kl"] for row in trainer.state.log_history if row.get("step", 0) > 2 and "kl" in row]
 
-    assert divergence(resumed) == divergence(whole) != [0.0] * 3
+    assert divergence(resumed) == divergence(whole) != [0.0] * 2
     for name, weights in whole.ref_model.state_dict().items():
         assert weights.equal(resumed.ref_model.state_dict()[name])
-    saved = Path(checkpoint(tmp_path / "run", 3))
+    saved = Path(checkpoint(tmp_path / "run", 2))
     (saved / "leash_reference.pt").unlink()
     with pytest.raises(ValueError, match=r"leash_reference\.pt is missing"):
         make_trainer(**settings).train(resume_from_checkpoint=saved)
@@ -531,9 +542,10 @@ def test_a_moving_reference_is_resumed(make_trainer, tmp_path):
 def test_a_checkpoint_killed_while_it_is_overwritten_is_passed_over(trained, tmp_path, tiny_model_path):
     """New weights beside the old optimizer and the old `trainer_state.json`."""
     shutil.copytree(trained, tmp_path / "run")
-    command = [sys.executable, str(KILLABLE_RUN), tiny_model_path, str(tmp_path / "run"), "--kill_in_saving", "4"]
-    killed = subprocess.run([*command, "--learning_rate", "1e-2"], capture_output=True, text=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    run = killable_run.make_trainer(
+        tiny_model_path, str(tmp_path / "run"), kill_in_saving=4, learning_rate=1e-2, max_steps=4, save_steps=4
+    )
+    assert exit_code(run.train) == -signal.SIGKILL
     name = "checkpoint-4/model.safetensors"
     assert (tmp_path / "run" / name).read_bytes() != (trained / name).read_bytes()
     assert last_whole_checkpoint(tmp_path / "run").name == "checkpoint-2"
@@ -693,8 +705,7 @@ def test_the_command_refuses_a_used_folder_and_other_settings(trained, tmp_path,
 
 def test_a_run_killed_before_its_final_save_is_finished(tmp_path, capsys):
     command = ["train", *GYM, "--output_dir", str(tmp_path / "run")]
-    killed = subprocess.run([sys.executable, KILLED_COMMAND, "save_state", *command], capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert exit_code(partial(killed_command.run, "save_state", command)) == -signal.SIGKILL
     assert not (tmp_path / "run" / "model.safetensors").exists()
     assert main([*command, "--resume_from_checkpoint", "true"]) == 0
     last = tmp_path / "run" / "checkpoint-2"

@@ -1,5 +1,6 @@
 """Writes the model card of a run: what made the model, how training went, how it scores, how to continue training."""
 
+import functools
 import json
 import logging
 import re
@@ -165,6 +166,7 @@ def training_facts(record: RunRecord) -> list[tuple[str, str]]:
     return [(name, value) for name, value in facts if value]
 
 
+@functools.cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("leash_trl", "hub"),

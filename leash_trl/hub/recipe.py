@@ -1,5 +1,6 @@
 """Writes the recipe beside every model: the configuration that trained it, in the form of `leash train --config`."""
 
+import functools
 import importlib.metadata
 import numbers
 import os
@@ -95,6 +96,8 @@ def _plain(value: Any) -> Any:
 
 
 def _is_yaml(value: Any) -> bool:
+    if value is None or isinstance(value, int):  # most fields, of which each save would parse every one
+        return True
     try:
         given_back: bool = yaml.safe_load(yaml.safe_dump(value)) == value
     except yaml.YAMLError:
@@ -104,8 +107,18 @@ def _is_yaml(value: Any) -> bool:
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
     """The [`portable`] part of a recipe as YAML; empty if there is none."""
-    kept = portable(recipe)
+    return _yaml(portable(recipe))
+
+
+def _yaml(kept: Mapping[str, Any]) -> str:
     return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=119) if kept else ""
+
+
+@functools.cache
+def _packages() -> str:
+    """Packages and their versions; reading them takes longer than writing the recipe, and each save writes one."""
+    versions = (f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    return ", ".join([f"leash-trl {__version__}", *versions])
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
@@ -117,8 +130,8 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
         recipe (`Mapping[str, Any]`):
             Values by field name; only [`portable`] ones are written, and those that YAML cannot hold are named.
     """
-    packages = [f"leash-trl {__version__}", *(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)]
-    unwritten = recipe.keys() - portable(recipe).keys() - NOT_THE_RUN
+    kept = portable(recipe)
+    unwritten = recipe.keys() - kept.keys() - NOT_THE_RUN
     missing = f"# Not here, for YAML cannot hold it: {', '.join(sorted(unwritten))}\n" if unwritten else ""
-    head = f"# Written by leash_trl: what this model was trained with.\n# {', '.join(packages)}\n{missing}\n"
-    write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
+    head = f"# Written by leash_trl: what this model was trained with.\n# {_packages()}\n{missing}\n"
+    write_whole(Path(folder) / RECIPE_FILE, head + _yaml(kept))
