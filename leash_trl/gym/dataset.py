@@ -1,5 +1,7 @@
 """Gym problems as data sets in TRL's form."""
 
+import functools
+
 from datasets import Dataset, DatasetDict
 
 from leash_trl.gym.task import LEVELS, Problem, Split, problems
@@ -13,6 +15,7 @@ def _row(problem: Problem) -> dict:
     return {"prompt": [message], "solution": str(problem.answer), "level": problem.level}
 
 
+@functools.cache
 def gym_problems(split: Split, size: int, seed: int = 0) -> Dataset:
     """`size` different problems of one split. Levels are drawn alike, so in a large set level 1 runs out first.
 
