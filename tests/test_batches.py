@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from leash_trl.cli.main import main
+from leash_trl.gym.dataset import SIZES
 
 
 ROOT = Path(__file__).parent.parent
@@ -92,6 +93,7 @@ def test_train_says_the_batches_first(tmp_path, monkeypatch, capsys):
         raise Enough
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(SIZES, "train", 256)  # each is read and checked
     monkeypatch.setattr(LeashGRPOTrainer, "train", stop)
     options = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "2", "--output_dir", "run"]
     with pytest.raises(Enough):

@@ -19,7 +19,7 @@ SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero
 GPUS_PER_NODE = 8
 
 # what a command is called with, written where the test finds it; a server stays until it is told to end
-RECORD = """#!{python}
+RECORD = """#!{python} -IS
 import json, os, sys, time
 rank = os.environ.get("SLURM_PROCID", "0")
 path = os.path.join({folder!r}, os.path.basename(sys.argv[0]) + "-" + rank + ".json")
@@ -153,7 +153,21 @@ def asked_for(name: str, option: str) -> str:
 @pytest.fixture
 def run_script(tmp_path):
     """Runs a script with stand-ins for what a cluster has; returns exit code, errors and what was started."""
-    commands, records = tmp_path / "bin", tmp_path / "records"
+    return script_runner(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def as_it_stands(tmp_path_factory):
+    """What each script comes to with nothing set; the last part is who got how many CPUs."""
+    runs = {}
+    for name in SCRIPTS:
+        folder = tmp_path_factory.mktemp(name)
+        runs[name] = (*script_runner(folder)(name), (folder / "records" / "cpus").read_text().splitlines())
+    return runs
+
+
+def script_runner(folder: Path):
+    commands, records = folder / "bin", folder / "records"
     commands.mkdir()
     records.mkdir()
     texts = {
@@ -173,7 +187,7 @@ def run_script(tmp_path):
                 "SLURM_NNODES": asked_for(name, "nodes"),
                 "SLURM_CPUS_PER_TASK": asked_for(name, "cpus-per-task"),
                 "SLURM_JOB_NODELIST": "nodes",
-                "OUTPUT_DIR": str(tmp_path / "run"),
+                "OUTPUT_DIR": str(folder / "run"),
                 **environment,
             },
             capture_output=True,
@@ -192,8 +206,8 @@ def ranks(started: dict[str, list[str]]) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_starts_one_launcher_a_node_with_options_that_accelerate_knows(name, run_script):
-    code, errors, started = run_script(name)
+def test_script_starts_one_launcher_a_node_with_options_that_accelerate_knows(name, as_it_stands):
+    code, errors, started, _ = as_it_stands[name]
     assert code == 0, errors
     launches = [launch_arguments(*argv[1:]) for argv in ranks(started)]
     assert [launch.machine_rank for launch in launches] == [0, 1, 2, 3]
@@ -221,11 +235,11 @@ def test_script_and_recipe_make_the_papers_batch(name, recipe, run_script, monke
     assert training_args.vllm_mode == ("server" if name == "leash_server" else "colocate")
 
 
-def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):
+def test_server_script_serves_the_recipes_model_where_the_trainer_looks(as_it_stands):
     from trl import TrlParser
     from trl.scripts.vllm_serve import ScriptArguments
 
-    _, errors, started = run_script("leash_server")
+    _, errors, started, _ = as_it_stands["leash_server"]
     recipe = yaml.safe_load((ROOT / "recipes" / "leash_4b_12k.yaml").read_text())
     argv = started["trl-0"]
     assert argv[0] == "vllm-serve"
@@ -239,9 +253,8 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_scri
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_each_launcher_has_all_cpus_of_its_node(name, run_script, tmp_path):
-    run_script(name)
-    lines = (tmp_path / "records" / "cpus").read_text().splitlines()
+def test_each_launcher_has_all_cpus_of_its_node(name, as_it_stands):
+    *_, lines = as_it_stands[name]
     cpus = asked_for(name, "cpus-per-task")
     started = [line for line in lines if not line.startswith("leash")]
     expected = 4 * [f"accelerate {cpus}"] + (["trl " + cpus] if name == "leash_server" else [])
@@ -249,8 +262,8 @@ def test_each_launcher_has_all_cpus_of_its_node(name, run_script, tmp_path):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_resumes_where_there_is_a_checkpoint_and_only_there(name, run_script, tmp_path):
-    _, _, started = run_script(name)
+def test_script_resumes_where_there_is_a_checkpoint_and_only_there(name, as_it_stands, run_script, tmp_path):
+    _, _, started, _ = as_it_stands[name]
     assert "--resume_from_checkpoint" not in ranks(started)[0]
     checkpoint = tmp_path / "run" / "checkpoint-50"
     checkpoint.mkdir(parents=True)
@@ -304,9 +317,9 @@ def test_script_plans_the_sharding_that_it_launches(name, config, run_script):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_as_it_stands_fits_at_the_greatest_length(name, run_script):
+def test_script_as_it_stands_fits_at_the_greatest_length(name, as_it_stands):
     from leash_trl.cli.plan import main
 
-    _, _, started = run_script(name)
+    _, _, started, _ = as_it_stands[name]
     assert "--mean_length" not in started["leash-0"]
     assert main(started["leash-0"][1:]) == 0

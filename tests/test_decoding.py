@@ -10,7 +10,7 @@ from scripted_engine import ScriptedEngine
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.evaluation.decoding.strategies import STRATEGIES, Plain, make_strategy, strategy_parameters
 from leash_trl.evaluation.decoding.strategy import Ask, Decoded, DecodingStrategy, run_scripts, step_seed
-from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word, unknown_token_share
+from leash_trl.evaluation.decoding.vocabulary import id_of_token, ids_of_text, ids_with_word
 
 
 SETTINGS = SamplingSettings(max_new_tokens=10)
@@ -149,17 +149,3 @@ def test_strategies_are_listed_without_loading_what_is_heavy():
         "print(sorted({'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-def test_unknown_share_is_of_tokens(tokenizer):
-    unknown = tokenizer.unk_token_id
-    # 1 of 4
-    assert unknown_token_share(tokenizer, [unknown, 10, 11, 12]) == 0.25
-    assert unknown_token_share(tokenizer, []) == 0
-
-
-def test_a_tokenizer_without_unknown_token_knows_all():
-    class Knowing:
-        unk_token_id = None
-
-    assert unknown_token_share(Knowing(), [1, 2]) == 0

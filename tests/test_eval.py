@@ -5,13 +5,14 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
+from killed_command import killed_in_a_fork
 from sampled_run import completion, problem, write_run
 
 from leash_trl.checkpoints.completeness import LOCK_FILE
@@ -25,7 +26,6 @@ from leash_trl.evaluation.results import load_results
 from leash_trl.evaluation.run_description import weights_fingerprint
 
 
-KILLED_COMMAND = Path(__file__).with_name("killed_command.py")
 SMALL = ["--model", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1", "--max_new_tokens", "256"]
 SMALL += ["--batch_size", "4", "--limit", "7"]
 
@@ -49,38 +49,38 @@ def evaluated(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory):
-    """Folders of both commands, killed when some problems were sampled."""
-    folder = tmp_path_factory.mktemp("killed")
-    commands = [*EVAL, str(folder / "eval"), "AND", *FILTER, str(folder / "filter")]
-    run = subprocess.run([sys.executable, str(KILLED_COMMAND), "4", *commands], capture_output=True, text=True)
-    assert run.stdout.splitlines()[-1] == str([-signal.SIGKILL] * 2), run.stderr
-    return folder
+def filtered(tmp_path_factory):
+    """A finished run of `FILTER`, for reading only, and what it printed."""
+    folder = tmp_path_factory.mktemp("filtered") / "run"
+    with redirect_stdout(StringIO()) as printed:
+        assert main([*FILTER, str(folder)]) == 0
+    return folder, printed.getvalue()
 
 
 @pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
-def test_a_killed_command_goes_on_to_the_same_files(command, killed, tmp_path):
-    folder = killed / command[0]
-    assert not (folder / "results.json").exists()
-    assert not (folder / "dataset").exists()
+def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, filtered, tmp_path):
+    # killed when some problems were sampled; the fork imports nothing again, which would take most of the time
+    assert killed_in_a_fork("4", [*command, str(tmp_path)]) == -signal.SIGKILL
+    assert (tmp_path / "samples").is_dir()
+    assert not (tmp_path / "results.json").exists()
+    assert not (tmp_path / "dataset").exists()
     assert main([*command, str(tmp_path)]) == 0
-    assert main([*command, str(folder)]) == 0
-    assert identical(tmp_path, folder)
+    assert identical(evaluated if command is EVAL else filtered[0], tmp_path)
 
 
-def test_filter_writes_a_data_set_that_trains(tmp_path, capsys):
-    assert main(["filter", "--dataset", "gym", *SMALL, "--output_dir", str(tmp_path)]) == 0
-    assert "Of 7 problems, by right completions out of 2" in capsys.readouterr().out
-    where = ["--dataset_name", str(tmp_path / "dataset" / "train.jsonl")]
+def test_filter_writes_a_data_set_that_trains(filtered):
+    folder, printed = filtered
+    assert "Of 7 problems, by right completions out of 2" in printed
+    where = ["--dataset_name", str(folder / "dataset" / "train.jsonl")]
     script_args, _, _, dataset_args = parse([*where, "--target_length", "9", "--use_cpu", "true", "--bf16", "false"])
     rows = load_training_data(script_args, dataset_args)["train"]
     assert len(rows) > 0
     assert {"prompt", "solution", "pass_rate", "correct_lengths"} <= {*rows.column_names}
-    rows = [json.loads(line) for line in (tmp_path / "dataset" / "train.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
     assert {row["pass_rate"] for row in rows} == {0.5}
     assert all(len(row["correct_lengths"]) == 1 for row in rows)
     assert rows[0]["prompt"][0]["role"] == "user"
-    assert len((tmp_path / "samples" / "gym.jsonl").read_text().splitlines()) == 7
+    assert len((folder / "samples" / "gym.jsonl").read_text().splitlines()) == 7
 
 
 def test_another_run_in_the_folder_is_refused(evaluated, capsys):

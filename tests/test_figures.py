@@ -1,5 +1,6 @@
 """Figures: what they show, that words do not cover each other, and the files they become."""
 
+import functools
 import html
 import re
 import xml.etree.ElementTree as ElementTree
@@ -28,7 +29,7 @@ from leash_trl.figures import (
     write_figure,
 )
 from leash_trl.figures.curves import Curves
-from leash_trl.figures.drawing import COLORS, line_style
+from leash_trl.figures.drawing import COLORS, line_style, show_text_as_it_is
 
 
 GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"
@@ -81,7 +82,7 @@ def overlapping(texts):
 
 def assert_nothing_overlaps(figure):
     """Tick labels of each axis, the titles, and the legend above."""
-    write_figure_to_draw(figure)
+    lay_out(figure)
     for axis in figure.axes:
         level = [text for text in axis.get_xticklabels() if text.get_rotation() == 0]
         assert not overlapping(level)
@@ -95,9 +96,10 @@ def assert_nothing_overlaps(figure):
         assert box.x1 <= figure.bbox.width
 
 
-def write_figure_to_draw(figure: Figure):
-    inline_svg(figure, "x", "x")
-    figure.canvas.draw()
+def lay_out(figure: Figure):
+    """Puts everything where a file has it, without the pixels, which take most of the time."""
+    show_text_as_it_is(figure)
+    figure.draw_without_rendering()
 
 
 FIGURES = {
@@ -111,6 +113,12 @@ FIGURES = {
 }
 
 
+@functools.cache
+def made(name) -> Figure:
+    """One of the figures, for tests that only look at it."""
+    return FIGURES[name]()
+
+
 def look(line):
     return line.get_color(), line.get_marker(), line.get_linestyle()
 
@@ -121,7 +129,7 @@ def is_drawn(line):
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_legends_name_what_is_drawn_and_nothing_that_looks_like_it(name):
-    figure = FIGURES[name]()
+    figure = made(name)
     legends = [(legend, figure.axes) for legend in figure.legends]
     legends += [(axis.get_legend(), [axis]) for axis in figure.axes if axis.get_legend()]
     lines = [line for axis in figure.axes for line in axis.lines if not line.get_label().startswith("_")]
@@ -161,7 +169,7 @@ def page_colors():
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_lines_markers_and_bars_show_on_light_and_on_dark_pages(name):
-    figure = FIGURES[name]()
+    figure = made(name)
     lines = [line for axis in figure.axes for line in axis.lines if line.get_label() != "_batches"]
     colors = [to_rgba(line.get_color(), line.get_alpha()) for line in lines]
     colors += [color for axis in figure.axes for drawn in axis.collections for color in drawn.get_edgecolor()]
@@ -350,7 +358,7 @@ def test_behavior_of_one_checkpoint_shows_its_interval():
 def test_pareto_of_few_and_many_runs(number):
     rows = [row(f"LEASH with a long name, step {i}", 50.0 + i, 0.5 + 0.01 * i) for i in range(number)]
     figure = pareto_figure(rows, row("base", 100.0, 0.5), intervals_over="problems")
-    write_figure_to_draw(figure)
+    lay_out(figure)
     texts = [text for text in figure.axes[0].texts if text.get_text()]
     assert len(texts) == number + 1
     assert not overlapping(texts)
@@ -370,7 +378,7 @@ def test_labels_of_the_pareto_figure_hide_no_bar(number, width):
 def test_labels_of_all_recorded_methods_cover_neither_each_other_nor_markers(width):
     base, *rows = read_trade_offs(GYM_SEEDS)
     figure = pareto_figure(rows, base, width=width)
-    figure.canvas.draw()
+    lay_out(figure)
     (axis,) = figure.axes
     assert len(axis.texts) == len(rows) + 2 > 20  # and the base and the target
     assert not overlapping(axis.texts)
@@ -415,7 +423,7 @@ def test_marks_and_target_of_the_pareto_figure():
 
 def hidden_bars(figure, rows):
     """Names of labels over an interval, with the name of its row."""
-    figure.canvas.draw()
+    lay_out(figure)
     (axis,) = figure.axes
     to_pixels = axis.transData.transform
     bars = [

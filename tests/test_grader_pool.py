@@ -5,7 +5,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -26,14 +25,21 @@ EASY, RIGHT = (r"\boxed{1/2}", r"\boxed{0.5}"), Verdict(True)
 HARD = (r"\boxed{x+x}", r"\boxed{2x}")
 NUMBERS = itertools.count(10)
 OUT_OF_TIME = Verdict(False, "ran out of time")
+YES = """echo ready; while read request; do echo '{"is_equal": true, "failure": null}'; done"""
 
 needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc")
 
 
 @pytest.fixture(scope="module")
 def pool():
-    """One pool of one worker, for tests that leave it usable; what it compared before, it remembers."""
+    """One pool of one worker, for tests that leave it usable; what it compared before, it remembers.
+
+    A start takes most of the time of a test, so only what needs math-verify has a worker of its own.
+    """
     pool = GraderPool(size=1, seconds_per_case=0.5)
+    held = b"1" * 600_000_000  # a trainer's peak memory, while the worker starts
+    pool.verdicts([EASY])
+    del held
     yield pool
     pool.close()
 
@@ -87,11 +93,12 @@ def is_unscorable(verdict):
 
 @pytest.fixture
 def python(tmp_path, monkeypatch):
-    """Makes later workers start with a shell script instead of Python; `$PYTHON` is the real one."""
+    """Makes later workers start with a shell script instead of Python."""
 
     def make(script):
         path = tmp_path / "python"
-        path.write_text(f"#!/bin/sh\nPYTHON={sys.executable}\n{script}\n")
+        path.unlink(missing_ok=True)  # a shell may still be reading it
+        path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(path))
 
@@ -116,11 +123,11 @@ def test_no_cases_start_no_worker(make_pool):
     assert only_worker(pool) is None
 
 
-def test_a_hanging_comparison_costs_one_case_however_often_it_comes(make_pool, caplog):
-    pool = make_pool(size=1, seconds_per_case=1.0)
+def test_a_hanging_comparison_costs_one_case_however_often_it_comes(pool, caplog):
+    pool._said.clear()
     start = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        verdicts = pool.verdicts([*[(HANG, r"\boxed{42}")] * 100, HARD])
+        verdicts = pool.verdicts([*[(HANG, r"\boxed{42}")] * 100, new_case()])
     assert verdicts == [*[OUT_OF_TIME] * 100, RIGHT]
     assert time.monotonic() - start < 60
     assert "ran out of time" in caplog.text
@@ -136,26 +143,24 @@ def test_what_is_remembered_is_bounded(make_pool, monkeypatch):
 
 
 @needs_proc
-def test_a_worker_of_a_large_parent_is_not_worn(make_pool):
-    held = b"1" * 600_000_000  # a trainer's peak memory
-    pool = make_pool(size=1)
-    pool.verdicts([EASY])
-    del held
-    worker = only_worker(pool)
-    pool.verdicts([(r"\boxed{3+x}", r"\boxed{x+3}")])
-    assert only_worker(pool) is worker is not None
+def test_a_worker_of_a_large_parent_is_not_worn(pool):
+    pool.verdicts([new_case()])
+    process = comparing(pool)
+    pool.verdicts([new_case()])
+    assert comparing(pool) == process
 
 
-def test_a_worker_that_cannot_start_is_an_error_not_a_wrong_answer(make_pool, monkeypatch):
+def test_a_worker_that_cannot_start_is_an_error_not_a_wrong_answer(make_pool, python):
     pool = make_pool(size=1)
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "executable", shutil.which("false"))
-        with pytest.raises(RuntimeError, match="did not start"):
-            pool.verdicts([EASY])
+    python("exit 1")
+    with pytest.raises(RuntimeError, match="did not start"):
+        pool.verdicts([EASY])
+    python(YES)
     assert pool.verdicts([EASY]) == [RIGHT]
 
 
 def test_what_a_worker_said_that_cannot_start_is_told(make_pool, monkeypatch, tmp_path):
+    monkeypatch.setattr(grader_pool, "START_ATTEMPTS", 1)
     (tmp_path / "math_verify.py").write_text("raise ImportError('a broken installation')")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     with pytest.raises(RuntimeError, match="a broken installation"):
@@ -174,7 +179,8 @@ def test_several_threads_get_their_own_verdicts(pool):
 
 
 @needs_proc
-def test_killed_workers_leave_no_descriptor_and_no_zombie(make_pool):
+def test_killed_workers_leave_no_descriptor_and_no_zombie(make_pool, python):
+    python(YES)
     others = set(threading.enumerate())
     pool = make_pool(size=1)
     counts = []
@@ -228,21 +234,18 @@ def test_processes_of_one_machine_share_its_cores_up_to_eight_each(monkeypatch, 
     assert default_size() == size
 
 
-def test_a_file_of_the_working_directory_does_not_stand_in_for_a_module(make_pool, tmp_path, monkeypatch):
-    (tmp_path / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
-    monkeypatch.chdir(tmp_path)
-    assert make_pool(size=1).verdicts([EASY]) == [RIGHT]
-
-
-def test_a_worker_finds_what_its_parent_found(tmp_path):
+def test_a_worker_finds_what_its_parent_found_and_not_what_lies_in_the_working_directory(tmp_path):
     # as for a script beside an uninstalled copy of the package
-    script = tmp_path / "script.py"
+    script, elsewhere = tmp_path / "scripts" / "script.py", tmp_path / "elsewhere"
+    script.parent.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "sympy.py").write_text("raise SystemExit('the wrong sympy')")
     script.write_text(
         f"import sys; sys.path.insert(0, {os.path.dirname(os.path.dirname(grader_pool.__file__))!r} + '/..')\n"
         "from leash_trl.rewards.grader_pool import GraderPool\n"
         r"print(GraderPool(size=1).verdicts([('\\boxed{1/2}', '\\boxed{0.5}')]))"
     )
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path, check=True)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=elsewhere, check=True)
     assert "is_equal=True" in result.stdout
 
 
@@ -270,7 +273,7 @@ INTERRUPTED = """
     pool = GraderPool(size=1, seconds_per_case=3.0)
     pool.verdicts([(r"\\boxed{1/2}", r"\\boxed{0.5}")])
     cases = [(HANG, r"\\boxed{%d}" % i) for i in range(50)]
-    threading.Timer(1.0, lambda: os.killpg(0, signal.SIGINT)).start()
+    threading.Timer(0.3, lambda: os.killpg(0, signal.SIGINT)).start()
     try:
         pool.verdicts(cases)
     except KeyboardInterrupt:
@@ -296,25 +299,24 @@ def test_an_answer_whose_worker_is_killed_is_compared_again(pool):
     process.suspend()  # in the middle of the comparison, however quick it is
     with ThreadPoolExecutor(1) as thread:
         verdicts = thread.submit(pool.verdicts, [new_case()])
-        time.sleep(0.3)
+        while pool._free.qsize():
+            time.sleep(0.02)
         process.kill()
         assert verdicts.result(timeout=60) == [RIGHT]
 
 
-def test_an_answer_whose_workers_are_all_killed_is_unscorable_for_now(pool, python, monkeypatch, caplog):
-    pool.close()
-    case = new_case()
-    with monkeypatch.context():
-        python("echo ready; read request; kill -9 $$")
-        (verdict,) = pool.verdicts([case])
+def test_an_answer_whose_workers_are_all_killed_is_unscorable_for_now(make_pool, python, caplog):
+    pool = make_pool(size=1)
+    python("echo ready; read request; kill -9 $$")
+    (verdict,) = pool.verdicts([HARD])
     assert is_unscorable(verdict)
     assert "unscorable" in caplog.text
-    monkeypatch.undo()
-    assert pool.verdicts([case]) == [RIGHT]
+    python(YES)
+    assert pool.verdicts([HARD]) == [RIGHT]
 
 
 def test_a_worker_that_is_killed_while_starting_is_started_again(make_pool, python, tmp_path):
-    python(f'[ -e {tmp_path}/second ] && exec "$PYTHON" "$@"; touch {tmp_path}/second; kill -9 $$')
+    python(f"if [ -e {tmp_path}/second ]; then {YES}; else touch {tmp_path}/second; kill -9 $$; fi")
     assert make_pool(size=1).verdicts([EASY]) == [RIGHT]
 
 
@@ -322,7 +324,7 @@ def test_a_worker_that_is_killed_while_starting_is_started_again(make_pool, pyth
 def test_workers_that_never_come_up_leave_a_batch_unscorable_and_are_said_once(
     make_pool, python, monkeypatch, caplog, script
 ):
-    monkeypatch.setattr(grader_pool, "STARTUP_SECONDS", 1.0)
+    monkeypatch.setattr(grader_pool, "STARTUP_SECONDS", 0.5)
     pool = make_pool(size=2)
     python(f"echo no room >&2; {script}")
     start = time.monotonic()
@@ -332,7 +334,9 @@ def test_workers_that_never_come_up_leave_a_batch_unscorable_and_are_said_once(
     assert sum("no room" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_an_installation_that_breaks_during_a_run_makes_answers_unscorable(pool, python):
+def test_an_installation_that_breaks_during_a_run_makes_answers_unscorable(make_pool, python):
+    pool = make_pool(size=1)
+    python(YES)
     pool.verdicts([new_case()])
     python("exit 1")
     comparing(pool).kill()
@@ -343,35 +347,32 @@ def test_a_starved_worker_is_waited_for(pool):
     pool.verdicts([new_case()])
     process = comparing(pool)
     process.suspend()
-    threading.Timer(2.0, process.resume).start()  # later than the limit of processor time
+    threading.Timer(0.8, process.resume).start()  # later than the limit of processor time
     assert pool.verdicts([new_case()]) == [RIGHT]
 
 
-def test_an_answer_whose_worker_gets_no_processor_at_all_is_unscorable(make_pool):
-    pool = make_pool(size=1, max_wait_seconds=3.0)
-    pool.verdicts([EASY])
+def test_an_answer_whose_worker_gets_no_processor_at_all_is_unscorable(pool, monkeypatch):
+    pool.verdicts([new_case()])
     process = comparing(pool)
     process.suspend()
     start = time.monotonic()
-    assert all(map(is_unscorable, pool.verdicts([(rf"\boxed{{x+{i}}}", r"\boxed{x}") for i in range(20)])))
-    assert time.monotonic() - start < 30  # the batch is given up, not every case waited for
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "_max_wait", 1.0)
+        assert all(map(is_unscorable, pool.verdicts([new_case() for _ in range(20)])))
+    assert time.monotonic() - start < 15  # the batch is given up, not every case waited for
     assert has_ended(process)
-    assert pool.verdicts([HARD]) == [RIGHT]
+    assert pool.verdicts([new_case()]) == [RIGHT]
 
 
-def test_what_is_the_answers_own_is_remembered_and_closing_ends_the_worker(pool):
+def test_what_is_the_cases_own_is_remembered_and_closing_ends_the_worker(pool):
     cases = [new_case(), (HANG + " " * 2_000, r"\boxed{42}")]
     assert pool.verdicts(cases) == [RIGHT, OUT_OF_TIME]
+    # a gold that hangs is not the answer's fault
+    assert all(map(is_unscorable, pool.verdicts([(r"\boxed{x}", HANG), (r"\boxed{y}", HANG)])))
     worker = only_worker(pool)
     pool.close()
     assert worker._process.poll() is not None
     assert pool.verdicts(cases) == [RIGHT, OUT_OF_TIME]
-    assert only_worker(pool) is None
-
-
-def test_a_gold_that_hangs_is_not_the_answers_fault(pool):
-    assert all(map(is_unscorable, pool.verdicts([(r"\boxed{x}", HANG), (r"\boxed{y}", HANG)])))
-    pool.close()
     assert is_unscorable(pool.verdicts([(r"\boxed{z}", HANG)])[0])
     assert only_worker(pool) is None
 
@@ -425,7 +426,7 @@ def test_workers_end_with_a_killed_parent_even_where_one_of_its_forks_lives_on(t
     """
     parent = psutil.Popen([sys.executable, "-c", textwrap.dedent(code)], stdout=subprocess.PIPE)
     parent.stdout.readline()
-    time.sleep(0.5)
+    time.sleep(0.2)
     others = parent.children(recursive=True)
     workers = [process for process in others if "leash_trl.rewards.grader_worker" in process.cmdline()]
     parent.kill()

@@ -67,11 +67,7 @@ def test_every_needed_row_is_in_one_micro_batch_and_none_is_empty(window):
     assert all(len(part) > 0 for mine in plan for part in mine)
     assert [len(mine) for mine in plan] == [steps] * processes
     assert len(rows) <= max(sum(needed) + processes - 1, steps * processes)
-
-
-@given(windows())
-def test_processes_compute_the_same_number_of_rows_at_the_same_time(window):
-    plan = microbatch.arrange(*window)
+    # processes compute the same number of rows at the same time
     assert all(len({len(part) for part in step}) == 1 for step in zip(*plan, strict=True))
 
 

@@ -2,6 +2,8 @@
 
 import functools
 
+import functools
+
 from datasets import Dataset, DatasetDict
 
 from leash_trl.gym.task import LEVELS, Problem, Split, problems
@@ -15,7 +17,7 @@ def _row(problem: Problem) -> dict:
     return {"prompt": [message], "solution": str(problem.answer), "level": problem.level}
 
 
-@functools.cache  # a Dataset does not change
+@functools.cache
 def gym_problems(split: Split, size: int, seed: int = 0) -> Dataset:
     """`size` different problems of one split. All levels are equally likely, so in a large set level 1 runs out first.
 

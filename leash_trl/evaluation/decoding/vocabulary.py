@@ -1,6 +1,5 @@
 """Turns the texts that a decoding strategy looks for or inserts into token ids."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 
@@ -48,17 +47,3 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
             f"{field} is {word!r}, which is no single token of the model's tokenizer; name a word that is one"
         )
     return ids
-
-
-def unknown_token_share(tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int]) -> float:
-    """Share of tokens that replace text the tokenizer cannot write, in [0, 1]; 0 for no tokens.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The model's tokenizer; one without an unknown token can write everything.
-        ids (`Sequence[int]`):
-            Token ids, such as those of a prompt.
-    """
-    if tokenizer.unk_token_id is None or not ids:
-        return 0.0
-    return sum(index == tokenizer.unk_token_id for index in ids) / len(ids)
