@@ -2,8 +2,6 @@
 
 import functools
 
-import functools
-
 from datasets import Dataset, DatasetDict
 
 from leash_trl.gym.task import LEVELS, Problem, Split, problems
