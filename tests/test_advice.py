@@ -39,8 +39,26 @@ def advice_of(action, error=torch.OutOfMemoryError) -> str:
 @pytest.mark.parametrize("name", PHASES)
 def test_functions_that_tell_the_phase_are_there(name):
     owner, function = name.split(".")
-    function = getattr({"GRPOTrainer": GRPOTrainer, "Trainer": Trainer}[owner], function)
+    function = getattr({cls.__name__: cls for cls in (GRPOTrainer, Trainer, LeashGRPOTrainer)}[owner], function)
     assert function.__code__.co_qualname == name
+
+
+def test_what_runs_out_outside_a_trainer_gets_no_advice(make_args):
+    with pytest.raises(MemoryError) as failure, advise(make_args()):
+        raise MemoryError
+    assert advice_in(failure.value) is None
+
+
+@pytest.mark.parametrize(
+    ("message", "remedy"),
+    [
+        ("No available memory for the cache blocks", "raise vllm_gpu_memory_utilization (now 0.25)"),
+        ("Free memory is less than desired GPU memory utilization", "lower vllm_gpu_memory_utilization (now 0.25)"),
+    ],
+)
+def test_what_vllm_lacks_when_it_starts_names_its_share(make_args, message, remedy):
+    args = make_args(vllm_gpu_memory_utilization=0.25)
+    assert remedy in advice(ValueError(message), "starting", args)
 
 
 def test_out_of_memory_while_generating_names_batch_and_limit(make_trainer, monkeypatch):
@@ -114,14 +132,17 @@ def test_an_optimizer_that_was_set_later_is_named_too(optim, make_args):
     assert "(optim is adamw_torch)" in advice(MemoryError(), "saving", args)
 
 
-def test_other_failures_pass_as_they_are_and_advice_is_given_once(make_args):
+def test_other_failures_pass_as_they_are_and_advice_is_given_once(make_args, make_trainer, monkeypatch):
     with pytest.raises(ValueError, match="a bug") as failure, advise(make_args()):
         raise ValueError("a bug")
     assert advice_in(failure.value) is None
 
+    trainer = make_trainer(**SHORT)
+    monkeypatch.setattr(torch.optim.AdamW, "step", exhausted)
+
     def nested():
-        with advise(make_args()), advise(make_args()):
-            exhausted()
+        with advise(trainer.args):
+            trainer.train()
 
     assert "while updating the weights" in advice_of(nested)
 
@@ -157,15 +178,15 @@ def test_a_full_disk_names_what_is_free_the_last_checkpoint_and_how_to_go_on(mak
     monkeypatch.setattr(torch, "save", full)
     text = advice_of(trainer.train, RuntimeError)
     assert f"No space was left for output_dir {output_dir}, where " in text
-    assert "MiB are free: delete what is not whole (checkpoint-2)" in text
-    assert f"the last whole checkpoint is {output_dir / 'checkpoint-1'}, and resume_from_checkpoint: true" in text
+    assert "MiB are free: delete what is not complete (checkpoint-2)" in text
+    assert f"the last complete checkpoint is {output_dir / 'checkpoint-1'}, and resume_from_checkpoint: true" in text
     assert "save_total_limit (now None)" in text
     assert "save_only_model: true" in text
 
 
 def test_without_checkpoints_nothing_is_to_be_deleted(make_args):
     text = advice(FULL, "saving", make_args(save_only_model=True))
-    assert "holds no whole checkpoint" in text
+    assert "holds no complete checkpoint" in text
     assert "delete" not in text
     assert "save_only_model" not in text, "it is set already"
 

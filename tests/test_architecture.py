@@ -49,11 +49,13 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in FILES}
+PUBLIC = leash_trl._MODULES  # what `from leash_trl import ...` loads
 
 
 @functools.cache
 def imports(module: str) -> frozenset[str]:
-    """What a module imports at any place but for types: own modules by name, other packages by their first part."""
+    """What a module imports at any place but for types: own modules and the packages that hold
+    them by name, other packages by their first part."""
     names: set[str] = set()
     nodes = [ast.parse(MODULES[module].read_text())]
     while nodes:
@@ -63,11 +65,13 @@ def imports(module: str) -> frozenset[str]:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            full = {f"{node.module}.{alias.name}" for alias in node.names}
-            names |= {name if name in MODULES else str(node.module) for name in full}
+            full = {f"{node.module}.{alias.name}": alias.name for alias in node.names}
+            names |= {name if name in MODULES else PUBLIC.get(alias, node.module) for name, alias in full.items()}
         nodes.extend(ast.iter_child_nodes(node))
-    # `leash_trl` itself gives its public names lazily; what is imported from there counts as nothing
-    return frozenset(name if name in MODULES else name.split(".")[0] for name in names if name != "leash_trl")
+    own = names & MODULES.keys()
+    parents = {".".join(name.split(".")[:end]) for name in own for end in range(2, name.count(".") + 1)}
+    parents -= {package for package in parents if is_inside(module, package)}
+    return frozenset({*own, *parents, *(name.split(".")[0] for name in names - own)} - {"leash_trl"})
 
 
 @functools.cache

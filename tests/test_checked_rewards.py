@@ -135,3 +135,9 @@ def test_leash_train_says_it_in_one_line(tmp_path, monkeypatch, capsys):
     said = [line for line in capsys.readouterr().err.splitlines() if "short" in line]
     assert len(said) == 1
     assert said[0].startswith("leash")
+
+
+def test_a_reward_too_large_for_float32_is_refused(make_trainer):
+    trainer = make_trainer(lambda completion_ids, **kwargs: [1e39] * len(completion_ids), max_steps=1)
+    with pytest.raises(RewardError, match="infinite in float32"):
+        trainer.train()

@@ -245,3 +245,13 @@ def test_compare_sees_that_a_run_had_other_settings(planned):
 def test_compare_refuses_overrides_that_mean_nothing(options, message, planned):
     with pytest.raises(UserError, match=message):
         planned(*options)
+
+
+def test_none_is_a_value_on_the_command_line_and_in_recipes(tmp_path):
+    from leash_trl.cli.training_arguments import parse
+
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump({"max_completion_length": "None", "lambda_lr": None}))
+    argv = ["--config", str(recipe), *ON_CPU, "--target_length", "40", "--save_total_limit", "none"]
+    training_args = parse(argv)[1]
+    assert (training_args.max_completion_length, training_args.save_total_limit) == (None, None)

@@ -140,7 +140,7 @@ def test_shares_are_those_of_both_processes(gradient_runs):
     for case in ("dapo", "rows stay"):
         shares = [rank[case, "ours"]["shares"] for rank in gradient_runs]
         assert shares[0] == shares[1]
-    assert gradient_runs[0]["dapo", "ours"]["shares"]["leash/skipped_share"] > 0
+    assert gradient_runs[0]["dapo", "ours"]["shares"]["microbatch/skipped_share"] > 0
 
 
 def test_importance_ratios_are_padded_with_one(gradient_runs):

@@ -120,7 +120,7 @@ def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
     trainer, ours = train(LengthGroupedGRPOTrainer, dead=4)
     assert ours.rows == 2 * 4  # one row for each micro-batch
     assert [gradient.norm().item() for gradient in ours.gradients] == [0.0, 0.0]
-    assert logged(trainer, "leash/skipped_share") == [0.75, 0.75]
+    assert logged(trainer, "microbatch/skipped_share") == [0.75, 0.75]
 
 
 SETTINGS = {
@@ -239,8 +239,8 @@ def test_evaluation_is_that_of_the_stock_trainer(train):
 def test_padding_share_is_that_of_the_models_inputs(train, multiple):
     trainer, ours = train(LengthGroupedGRPOTrainer, skip_zero_signal=False, max_steps=1, pad_to_multiple_of=multiple)
     real = trainer.state.num_input_tokens_seen
-    assert logged(trainer, "leash/padding_share") == [pytest.approx(1 - real / ours.positions)]
-    assert logged(trainer, "leash/skipped_share") == [0.0]
+    assert logged(trainer, "microbatch/padding_share") == [pytest.approx(1 - real / ours.positions)]
+    assert logged(trainer, "microbatch/skipped_share") == [0.0]
 
 
 def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train):
@@ -319,7 +319,7 @@ def test_one_word_is_changed_and_trl_keeps_its_own_padding_free(train, tmp_path,
     assert (ours.positions < stock.positions) == (not padding_free)
     assert ("padding_free=True leaves padding out already" in caplog.text) == padding_free
     if not padding_free:
-        assert logged(trainer, "leash/padding_share")[0] < 0.3
+        assert logged(trainer, "microbatch/padding_share")[0] < 0.3
 
 
 @pytest.mark.parametrize("version", ["1.9.2", "1.17.0.dev0", "2.0.0"])

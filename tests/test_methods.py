@@ -461,3 +461,10 @@ def test_the_advantage_of_gfpo_is_where_a_wrong_answer_feels_its_length():
         False,
         False,
     ]
+
+
+def test_flags_of_earlier_releases_are_refused():
+    with pytest.raises(TypeError, match="needs_target has no effect any more; write target_use"):
+
+        class Old(LengthControl):
+            needs_target = True

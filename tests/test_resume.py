@@ -221,9 +221,9 @@ def test_resuming_from_a_checkpoint_that_was_being_saved_is_an_error(resumable, 
     (half / "trainer_state.json").unlink()
     trainer = resumable()
     for folder in (half, str(half)):
-        with pytest.raises(ValueError, match="is not whole"):
+        with pytest.raises(ValueError, match="is not complete"):
             trainer.train(resume_from_checkpoint=folder)
-    with pytest.raises(ValueError, match="no checkpoint that is whole"):
+    with pytest.raises(ValueError, match="no checkpoint that is complete"):
         trainer.train(resume_from_checkpoint=True)
 
 
@@ -606,14 +606,14 @@ def test_a_torn_checkpoint_of_another_name_is_no_bare_model(resumable, tmp_path,
     """What `hub_strategy=checkpoint` calls `last-checkpoint`."""
     renamed = Path(checkpoint(tmp_path / "run", 4)).rename(tmp_path / "last-checkpoint")
     cut(renamed / name)
-    with pytest.raises(ValueError, match="last-checkpoint is not whole"):
+    with pytest.raises(ValueError, match="last-checkpoint is not complete"):
         resumable().train(resume_from_checkpoint=renamed)
 
 
 def test_a_run_goes_on_from_before_a_torn_checkpoint(resumable, tmp_path):
     torn = checkpoint(tmp_path / "run", 4)
     cut(Path(torn, "optimizer.pt"))
-    with pytest.raises(ValueError, match="checkpoint-4 is not whole"):
+    with pytest.raises(ValueError, match="checkpoint-4 is not complete"):
         resumable().train(resume_from_checkpoint=torn)
     resumed = resumable()
     resumed.train(resume_from_checkpoint=True)
@@ -699,7 +699,7 @@ def test_the_command_refuses_a_used_folder_and_other_settings(trained, tmp_path,
     said = capsys.readouterr().err
     assert "checkpoint-2 was trained with other settings" in said
     assert "learning_rate" in said
-    assert caplog.text.count("is not whole") == 1
+    assert caplog.text.count("is not complete") == 1
     assert "Traceback" not in said
 
 

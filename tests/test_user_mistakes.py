@@ -2,6 +2,7 @@
 
 import functools
 import importlib.util
+import inspect
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from datasets import Dataset
 from peft import LoraConfig
 from safetensors import SafetensorError
 from transformers import FalconConfig, GPT2Config, LlamaConfig, MptConfig
+from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
 from leash_trl.cli.main import main
@@ -354,7 +356,7 @@ def test_a_checkpoint_that_will_not_fit_is_announced(make_trainer, monkeypatch):
     weights = sum(p.numel() * p.element_size() for p in trainer.model.parameters())
     monkeypatch.setattr(checks, "free_bytes", lambda folder: 3 * weights - 1)
     with pytest.warns(UserWarning, match=rf"one checkpoint takes at least {3 * weights / MIB:.1f} MiB"):
-        make_trainer(save_strategy="steps")
+        checks.before_training(trainer)
     trainer.args.save_only_model = True
     assert space_problem(trainer) is None
     monkeypatch.setattr(checks, "free_bytes", lambda folder: 0)
@@ -441,3 +443,18 @@ def test_every_field_of_the_short_help_exists():
 
     known = {name for dataclass_type in DATACLASS_TYPES for name in dataclass_type.__dataclass_fields__}
     assert known >= MOST_USED
+
+
+def test_a_rollout_function_given_by_position_may_bring_what_rewards_need(make_args, tiny_model_path, problems):
+    def needs_extra(completions, extra, **kwargs):
+        return [0.0] * len(completions)
+
+    def rollout(prompts, trainer):
+        raise NotImplementedError
+
+    parameters = inspect.signature(GRPOTrainer).parameters
+    names = list(parameters)
+    between = [
+        parameters[name].default for name in names[names.index("train_dataset") + 1 : names.index("rollout_func")]
+    ]
+    LeashGRPOTrainer(tiny_model_path, needs_extra, make_args(), problems, *between, rollout)

@@ -124,9 +124,9 @@ def last_whole_checkpoint(output_dir: str | Path) -> Path:
     for path in checkpoints:
         if (fault := _fault_of_last(path)) is None:
             return path
-        logger.warning("%s is not whole (%s); trying an earlier one", path, fault)
+        logger.warning("%s is not complete (%s); trying an earlier one", path, fault)
     raise CannotStartError(
-        f"cannot resume: {output_dir} holds no checkpoint" + (" that is whole" if checkpoints else "")
+        f"cannot resume: {output_dir} holds no checkpoint" + (" that is complete" if checkpoints else "")
     )
 
 

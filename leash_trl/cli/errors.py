@@ -60,7 +60,7 @@ def _set_up_line(error: BaseException, only_loads: bool, read: dict[str, Any]) -
 
 def _remedy(error: BaseException) -> str:
     if not isinstance(error, OSError):
-        return "see that its files are whole and go together"
+        return "see that its files are complete and go together"
     if error.strerror:
         return "see that it is there and may be read and written"
     return "check the name and the connection, or name a folder that holds all its files"

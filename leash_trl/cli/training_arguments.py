@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from transformers import HfArgumentParser
-from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.recipe import DEFAULT_RECIPE, checked_recipe, read_recipe, split_config
@@ -52,7 +51,7 @@ OWN_HELP = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
     "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym, the embedded task.",
     "output_dir": "Folder for checkpoints, logs and the trained model.",
-    "resume_from_checkpoint": "`true` for the last whole checkpoint in `output_dir`, or a folder, or hf://owner/name.",
+    "resume_from_checkpoint": "`true` for the last complete checkpoint in `output_dir`, or a folder, or hf://owner/name.",
 }
 """Where the help of TRL and transformers leaves out what `leash train` does."""
 
@@ -95,13 +94,13 @@ DEFAULTS = {"report_to": "tensorboard"}
 TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]
 
 
-class TrainingParser(CommandParser, HfArgumentParser):
+class TrainingParser(CommandParser, TrlParser):
     """Parser with an option for every field."""
 
     help_option = HELP_ALL
 
     def __init__(self, prog: str = "leash train"):
-        HfArgumentParser.__init__(self, DATACLASS_TYPES, prog=prog)
+        TrlParser.__init__(self, DATACLASS_TYPES, prog=prog)
 
     def options(self) -> list[str]:
         """As `CommandParser`'s, with that which [`split_config`] reads."""

@@ -48,7 +48,7 @@ class Publishing:
 
     def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):
         self.recipe: dict[str, Any] = {
-            "model_name_or_path": model.config._name_or_path,
+            "model_name_or_path": model.config.name_or_path,
             "dtype": str(model.dtype).removeprefix("torch."),
             **changed_fields(args),
         }
@@ -60,7 +60,7 @@ class Publishing:
     def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
         """Writes the recipe into a folder and, if it is a checkpoint, copies the run's card and curves there."""
         write_recipe(folder, self.recipe)
-        if is_checkpoint and folder != self._output_dir:
+        if is_checkpoint:
             for path in (self._output_dir / CARD_FILE, self._output_dir / CURVES_FILE):
                 if path.is_file():  # over PEFT's card, which is an empty form
                     shutil.copy(path, folder / path.name)

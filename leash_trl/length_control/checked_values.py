@@ -7,7 +7,7 @@ from typing import Any
 
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number."""
-    return type(value) in (int, float) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_count(value: Any) -> bool:

@@ -14,6 +14,19 @@ from leash_trl.length_control.advantages import Scaling, group_advantages
 from leash_trl.length_control.rollouts import Rollouts
 
 
+# of methods written for earlier releases
+RENAMED = {
+    "needs_target": "target_use = 'required'",
+    "uses_target": "target_use = 'optional'",
+    "may_aim_at_limit": "generation_cap",
+    "needs_limit": "check",
+    "owns_scale": "uses_correctness",
+    "own_scaling": "advantages",
+    "num_monitor_prompts": "observe, which sees every training batch",
+    "monitor": "observe, which sees every training batch",
+}
+
+
 @dataclass
 class LengthControl:
     """A method. Only `name` and `shape` are required; all else has a default that leaves plain GRPO as it is.
@@ -41,6 +54,11 @@ class LengthControl:
     needs_truncated: ClassVar[bool] = False
     # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
     generation_limit = math.inf
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in RENAMED.keys() & vars(cls).keys():
+            raise TypeError(f"{cls.__name__}.{name} has no effect any more; write {RENAMED[name]}")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.

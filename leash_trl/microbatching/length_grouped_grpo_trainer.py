@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_TRL, LAST_TRL = "1.10", "1.16"  # what `make test-oldest` and `make test` run on
 
-if not Version(FIRST_TRL) <= Version(".".join(trl.__version__.split(".")[:2])) <= Version(LAST_TRL):
+_minor = ".".join(trl.__version__.split(".")[:2])
+if _minor == "1.15" or not Version(FIRST_TRL) <= Version(_minor) <= Version(LAST_TRL):
     warnings.warn(
         f"trl is {trl.__version__}, but leash-trl is tested with {FIRST_TRL} to {LAST_TRL}; if training fails or "
         f"differs: pip install 'trl=={LAST_TRL}.*'",
@@ -47,7 +48,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
 
     Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds where TRL
     itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded. Every generation batch
-    logs `leash/padding_share`, of the positions that are computed, and `leash/skipped_share`, of the completions.
+    logs `microbatch/padding_share`, of the computed positions, and `microbatch/skipped_share`, of the completions.
 
     Args:
         args ([`~trl.GRPOConfig`], *optional*):
@@ -254,8 +255,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         if not self._regroups:  # where rows are shared, the plan is that of all processes
             counts = self.accelerator.reduce(counts.to(self.accelerator.device), reduction="sum")
         real, computed, num_kept, num_rows = counts.tolist()
-        self._metrics["train"]["leash/padding_share"].append(1 - real / computed)
-        self._metrics["train"]["leash/skipped_share"].append(1 - num_kept / num_rows)
+        self._metrics["train"]["microbatch/padding_share"].append(1 - real / computed)
+        self._metrics["train"]["microbatch/skipped_share"].append(1 - num_kept / num_rows)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """Weights the loss and the logged means as TRL's own split would weight the rows of this micro-batch."""

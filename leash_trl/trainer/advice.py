@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-# TRL: the first of these functions in the traceback names the phase; if none is there, the optimizer was at work
+# TRL: the first of these functions in the traceback names the phase
 PHASES = {
     "GRPOTrainer.__init__": "starting",
     "Trainer.evaluate": "evaluating",
     "Trainer.predict": "evaluating",
     "Trainer.save_model": "saving",
+    "LeashGRPOTrainer.save_model": "saving",
     "Trainer._save_checkpoint": "saving",
     "GRPOTrainer._generate": "generating",
     "Trainer.training_step": "computing the loss",
+    "Trainer.train": "updating the weights",
 }
 MARK = "What to do: "
 MIB = 2**20
 
+VLLM_NEEDS_MORE = re.compile(r"no available memory for the cache blocks|KV cache is needed|KV cache memory", re.I)
+VLLM_NEEDS_LESS = re.compile(r"less than desired GPU memory utilization", re.I)
 OUT_OF_MEMORY = re.compile(r"out of memory|can't allocate memory|CUBLAS_STATUS_ALLOC_FAILED", re.IGNORECASE)
 NO_SPACE_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT})
 # safetensors passes on the system's text; torch's zip writer reports only that a write was too short
@@ -54,7 +58,8 @@ def advise(args: "LeashGRPOConfig") -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if advice_in(error) is None and (text := advice(error, phase_of(error), args)) is not None:
+        phase = phase_of(error)
+        if advice_in(error) is None and phase is not None and (text := advice(error, phase, args)) is not None:
             error.add_note(MARK + text)
         raise
 
@@ -72,16 +77,22 @@ def advice_in(error: BaseException) -> str | None:
     return next((note.removeprefix(MARK) for note in notes if note.startswith(MARK)), None)
 
 
-def phase_of(error: BaseException) -> str:
-    """What training was doing when an exception was raised, read from the functions in its traceback."""
+def phase_of(error: BaseException) -> str | None:
+    """What a trainer was doing when an exception was raised, read from the functions in its traceback; `None` if no
+    trainer was at work."""
     passed = {frame.f_code.co_qualname for frame, _ in traceback.walk_tb(error.__traceback__)}
-    return next((phase for name, phase in PHASES.items() if name in passed), "updating the weights")
+    return next((phase for name, phase in PHASES.items() if name in passed), None)
 
 
 def advice(error: BaseException, phase: str, args: "LeashGRPOConfig") -> str | None:
     """What to do about a failure, with the values of the fields that matter; `None` if the failure is not known."""
     if is_out_of_space(error):
         return _about_space(args)
+    share = f"vllm_gpu_memory_utilization (now {args.vllm_gpu_memory_utilization})"
+    if VLLM_NEEDS_MORE.search(str(error)):
+        return f"vLLM has no room for its cache: raise {share}; or lower vllm_max_model_length"
+    if VLLM_NEEDS_LESS.search(str(error)):
+        return f"vLLM finds less free memory than it is to take: lower {share}, or free the GPU of other programs"
     if not isinstance(error, MemoryError) and OUT_OF_MEMORY.search(str(error)) is None:
         return None
     knobs = "; or ".join(_memory_knobs(phase, args))
@@ -138,16 +149,16 @@ def _about_space(args: "LeashGRPOConfig") -> str:
     free = free_bytes(folder)
     torn = sorted(path.name for path in folder.glob("checkpoint-*") if fault_of_checkpoint(path) is not None)
     steps = [
-        *([f"delete what is not whole ({', '.join(torn)})"] if torn else []),
+        *([f"delete what is not complete ({', '.join(torn)})"] if torn else []),
         "make room or choose another output_dir",
         f"set save_total_limit (now {args.save_total_limit}) to keep fewer checkpoints",
         *([] if args.save_only_model else ["set save_only_model: true, which lets a run resume only roughly"]),
     ]
     last = next(whole_checkpoints(folder), None)
     resuming = (
-        "it holds no whole checkpoint, so the run has to start again"
+        "it holds no complete checkpoint, so the run has to start again"
         if last is None
-        else f"the last whole checkpoint is {last}, and resume_from_checkpoint: true goes on from it"
+        else f"the last complete checkpoint is {last}, and resume_from_checkpoint: true goes on from it"
     )
     amount = "" if free is None else f", where {free / MIB:.1f} MiB are free"
     return f"No space was left for output_dir {folder}{amount}: {'; or '.join(steps)}; {resuming}"

@@ -3,7 +3,7 @@
 import inspect
 import math
 import textwrap
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,23 @@ def rewards_checked(trainer: Any) -> Iterator[None]:
         yield
     finally:
         trainer.reward_funcs = given
+
+
+def check_finite(rewards: torch.Tensor, names: Iterable[str]) -> None:
+    """Raises [`RewardError`] if a reward is infinite, a reward model's or one too large for float32: it trains on NaN.
+
+    Args:
+        rewards (`torch.Tensor` of shape `(N, K)`):
+            Rewards of K functions for the completions of all processes; NaN for no reward.
+        names (`Iterable[str]`):
+            Names of the functions.
+    """
+    for column, name in zip(rewards.T, names, strict=True):
+        if column.isinf().any():
+            raise RewardError(
+                f"the reward function {name!r} returned a reward that is infinite in float32, but must return finite "
+                "numbers, with None for what it cannot score"
+            )
 
 
 def checked(reward_func: Any, name: str) -> Any:

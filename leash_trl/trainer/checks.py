@@ -87,7 +87,7 @@ def after(trainer: Any) -> BatchWatch:
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_correctness_func(trainer.args.correctness_func, trainer.reward_func_names, trainer.length_control)
-    problems = [space_problem(trainer), misspelt_target_problem(known_columns(trainer.train_dataset))]
+    problems = [misspelt_target_problem(known_columns(trainer.train_dataset))]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))
         if is_text_only:  # an image becomes more tokens than its placeholder
@@ -98,6 +98,17 @@ def after(trainer: Any) -> BatchWatch:
     end_tokens = {tokenizer.convert_ids_to_tokens(token): token for token in eos_token_ids(trainer.model, tokenizer)}
     template_options = {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
     return BatchWatch(end_tokens, turn_end(tokenizer, **template_options))
+
+
+def before_training(trainer: Any) -> None:
+    """Looks at what matters only once it trains: rows for a step, and room on the disk for a checkpoint.
+
+    Raises:
+        `ValueError`: If rows are too few for a step.
+    """
+    check_size(trainer.train_dataset, trainer.args)
+    if (problem := space_problem(trainer)) is not None and trainer.accelerator.is_main_process:
+        warnings.warn(problem, UserWarning, stacklevel=3)
 
 
 def check_vllm(args: LeashGRPOConfig) -> None:
@@ -346,7 +357,9 @@ def space_problem(trainer: Any) -> str | None:
     sizes = [(p.numel() * p.element_size(), p.requires_grad) for p in trainer.model.parameters()]
     trained = sum(size for size, is_trained in sizes if is_trained)
     weights = trained if isinstance(trainer.model, PeftModel) else sum(size for size, _ in sizes)
-    needed = weights + (2 * trained if args.optim in FULL_ADAMW and not args.save_only_model else 0)
+    needed = weights
+    if not args.save_only_model:
+        needed += (2 * trained if args.optim in FULL_ADAMW else 0) + (weights if args.sync_ref_model else 0)
     free = free_bytes(Path(args.output_dir))
     if args.save_strategy == "no" or not args.should_save or free is None or free >= needed:
         return None

@@ -110,4 +110,5 @@ class GenerationBatch:
     def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":
         """The batch after dynamic sampling: each group is one of this batch or, from P on, one of `fresh`."""
         rows = dynamic_sampling.group_rows(sources, self.scored.rollouts.num_generations)
-        return dataclasses.replace(self, scored=joined([self.scored, fresh.scored]).select(rows))
+        scored = joined([self.scored, fresh.scored]).select(rows)
+        return GenerationBatch((), (), generation_limit=self.generation_limit, scored=scored)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import inspect
 import os
 import warnings
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
 
 from leash_trl.checkpoints.completeness import clear_checkpoint, only_run_in
 from leash_trl.engines.eos import eos_token_ids
@@ -25,7 +27,7 @@ from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRP
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
-from leash_trl.trainer.checked_rewards import rewards_checked
+from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
@@ -98,7 +100,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
                 "LeashGRPOConfig(target_length=4096)"
             )
-        elsewhere = (kwargs.get("rollout_func"), kwargs.get("environment_factory"))
+        # TRL: GRPOTrainer.__init__ takes all of these by position too
+        given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        elsewhere = (given.arguments.get("rollout_func"), given.arguments.get("environment_factory"))
         model = checks.before(model, reward_funcs, args, train_dataset, *elsewhere)
         with advise(args):
             super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
@@ -162,6 +166,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Gives the task rewards to length control and returns them unchanged; TRL logs them under their names."""
         with rewards_checked(self):
             rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        check_finite(rewards_per_func, self.reward_func_names)
         rollouts = self._batch.rollouts(
             self.accelerator,
             weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
@@ -190,11 +195,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
+        output = self._score(inputs)
         if self._mode == "eval":  # nothing is observed, so lambda stays
-            output = self._score(inputs)
             self._log_length_control(self._batch.scored)
             return output
-        output = self._score(inputs)
         rounds = [self._batch.scored]
         if self.args.dynamic_sampling_rounds > 0:
             output = self._replace_dead_groups(output, rounds)
@@ -306,7 +310,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         super().save_model(output_dir, _internal_call)
         checkpointing.save_beside_weights(self, folder, self._state_record(), is_checkpoint)
         if self.args.should_save:
-            self.publishing.write_beside_model(folder, is_checkpoint=_internal_call)
+            self.publishing.write_beside_model(folder, is_checkpoint)
 
     def _save_rng_state(self, output_dir):
         """Waits until all processes have saved their parts: transformers then marks the checkpoint as complete."""
@@ -340,7 +344,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             `ValueError`: If there is nothing to resume from, the checkpoint belongs to another run, or another run
                 uses `output_dir`.
         """
-        checks.check_size(self.train_dataset, self.args)
+        checks.before_training(self)
         self._record_of_weights = None
         self.__dict__.pop("run_settings", None)
         with advise(self.args), contextlib.ExitStack() as stack:
@@ -369,8 +373,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
-            known = (self._state_record(), self.state.log_history)
-            self.publishing.write_card(*known, model_name, self.hub_model_id, self.is_in_train)
+            self.publishing.write_card(
+                self._state_record(), self.state.log_history, model_name, self.hub_model_id, self.is_in_train
+            )
 
     def _push_from_checkpoint(self, checkpoint_folder):
         """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""

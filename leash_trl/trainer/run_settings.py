@@ -92,7 +92,7 @@ def model_settings(model: Any) -> dict[str, Any]:
     adapter = model.peft_config[model.active_adapter].to_dict() if is_adapter else {"peft_type": None}
     config = model.config.get_text_config()
     return {
-        "model": model.config._name_or_path.rstrip("/").rpartition("/")[2],
+        "model": model.config.name_or_path.rstrip("/").rpartition("/")[2],
         "dtype": str(model.dtype).removeprefix("torch."),
         **{name: getattr(config, name) for name in ARCHITECTURE if hasattr(config, name)},
         **{

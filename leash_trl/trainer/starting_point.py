@@ -111,7 +111,7 @@ def starting_point(
         check_is_there(folder, args.output_dir)
     if is_named and (fault := fault_of_checkpoint(folder)) is not None:
         if folder.name.startswith(PREFIX_CHECKPOINT_DIR) or not is_bare(folder):
-            raise CannotStartError(f"{folder} is not whole ({fault}); take an earlier one")
+            raise CannotStartError(f"{folder} is not complete ({fault}); take an earlier one")
         if is_sharded:
             raise CannotStartError(
                 f"{folder} holds no {TRAINER_STATE_FILE}; under DeepSpeed and FSDP pass it as the model instead"
