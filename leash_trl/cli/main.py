@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="leash",
         description="Teach reasoning models to think shorter.",
         epilog="leash COMMAND --help explains a command. Options have TRL's names; --model, --dataset and --output "
-        "stand for --model_name_or_path, --dataset_name and --output_dir, in recipes too.",
+        "stand for --model_name_or_path, --dataset_name and --output_dir where a command has them, in recipes too.",
     )
     parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -55,12 +55,13 @@ class TradeOff:
     target_length: float | None = None
 
     def __str__(self) -> str:
-        """Its numbers in words."""
-        accuracy, tokens = self.accuracy, self.tokens
-        return (
-            f"{self.name}: accuracy {accuracy.value:.3f} [{accuracy.low:.3f}, {accuracy.high:.3f}], "
-            f"tokens {tokens.value:.1f} [{tokens.low:.1f}, {tokens.high:.1f}]"
-        )
+        """Its numbers in words; an interval that is not known is left out."""
+
+        def told(estimate: Estimate, digits: int) -> str:
+            value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
+            return value if math.isnan(estimate.low) else f"{value} [{low}, {high}]"
+
+        return f"{self.name}: accuracy {told(self.accuracy, 3)}, tokens {told(self.tokens, 1)}"
 
     @property
     def is_leash(self) -> bool:
