@@ -72,7 +72,7 @@ MISTAKES = [
     *(("every", {"MODEL": path}, [path, "no such folder"]) for path in ("./nowhere", "no_files/at/all")),
     ("every", {"MODEL": "owner/nothing"}, ["owner/nothing", "connect"]),
     ("every", {"MODEL": "no_weights"}, ["no_weights", "model.safetensors"]),
-    ("every", {"MODEL": "torn_weights"}, ["torn_weights", "whole"]),
+    ("every", {"MODEL": "torn_weights"}, ["torn_weights", "complete"]),
     ("every", {"MODEL": "no_files"}, ["no_files", "config.json"]),
     ("every", {"MODEL": "no_template", "DATA": "messages.jsonl"}, ["chat_template"]),
     *(("every", {"output_dir": path}, ["output_dir", path]) for path in ("a_file", "a_file/run", "/proc/run")),
