@@ -124,7 +124,7 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
         return [*before, {**last, "content": content + suffix}]
     if not any(part["type"] == "text" for part in content):
         raise ValueError(
-            "this length control writes the target into the prompt, whose last message must be text or hold some"
+            "a target or an effort is written into the prompt, whose last message must be text or hold some"
         )
     return [*before, {**last, "content": [*content, {"type": "text", "text": suffix}]}]
 
