@@ -86,10 +86,10 @@ def draw(kind: str, seed: int, count: int) -> list[Plant]:
         form = ("overshoot", "share", "any")[index % 3]
         gain = (0.004 if form == "any" else 0.02) * 25 ** random.random()
         price, change = random.uniform(0.05, 0.7), random.choice((0.7, 1.4))
-        if kind == "ratchet" or price < 0.5:  # a price above 0.5 could not hold the lower target
-            change = 0.7 if kind == "ratchet" else change
-        else:
-            change = 1.4
+        if kind == "ratchet":
+            change = 0.7  # lengths could not follow a higher target
+        elif price >= 0.5:
+            change = 1.4  # nor would a price below 1 hold the lower one here
         at_target = mean_overshoot(1.0) if form == "overshoot" else share_over(1.0)
         plants.append(
             Plant(

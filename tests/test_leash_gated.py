@@ -92,8 +92,9 @@ def test_closed_form_of_the_debt(depth, steps, memory):
 def test_lengths_that_rise_again_meet_the_multiplier_at_once():
     method = LeashGated(lambda_lr=0.02)
     assert moved(method, *[1.0] * 30, *[-0.05] * 5) == 0
-    # a debt of 0.05 * (1 - 0.9 ** 5) / (1 - 0.9) = 0.2048: 0.3 pays it
-    assert moved(method, 0.3) == pytest.approx(0.1 + 0.02 * (30 - 0.25 + 0.3))
+    # a debt of 0.05 * (1 - 0.9 ** 5) / (1 - 0.9) = 0.2048: 0.15 does not pay 0.9 of it, but with 0.3 after it does
+    assert moved(method, 0.15) == 0
+    assert moved(method, 0.3) == pytest.approx(0.1 + 0.02 * (30 - 0.25 + 0.15 + 0.3))
 
 
 def test_state_round_trip_goes_on_with_the_same_multipliers():

@@ -51,11 +51,11 @@ def test_a_constant_price_settles_where_growth_balances_it():
     assert 0.02 * (2.5 - length) == pytest.approx(0.2 * 0.5 * mean_overshoot(length) * length)
 
 
-def test_a_delay_of_five_shifts_the_answer_by_five_updates():
-    now, late = (run(still(delay=delay, updates=20), Rule((), lambda s, e, lr: (0.5, s))).ratios for delay in (0, 5))
-    assert late[:6] == [2.5] * 6
-    assert late[5:] == pytest.approx([2.5, *[late[i] for i in range(6, 20)]])
-    assert now[1] < 2.5 > late[6]
+def test_a_delay_of_five_shifts_every_answer_by_five_updates():
+    pulse = Rule((0,), lambda state, e, lr: (0.5 * (state[0] == 2), (state[0] + 1,)))  # 0.1 at first, 0.5 at update 3
+    for delay in (0, 5):
+        ratios = run(still(delay=delay, updates=20), pulse).ratios
+        assert [i for i in range(1, 20) if ratios[i] < ratios[i - 1]] == [1 + delay, 4 + delay]
 
 
 @pytest.mark.parametrize("kind", KINDS)
