@@ -82,8 +82,8 @@ class LeashScriptArguments(ScriptArguments):
     efforts: dict[str, Any] | str | None = field(
         default=None,
         metadata={
-            "help": "Target in tokens of each effort, as a mapping or its text, such as `{low: 1024, high: 8192}`: each "
-            "question is asked once per effort, which its prompt names and which column `effort` holds."
+            "help": "Target in tokens of each effort, as a mapping or its text, such as `{low: 1024, high: 8192}`: "
+            "each question is asked once per effort, which its prompt names and which column `effort` holds."
         },
     )
     effort_suffix: str = field(
