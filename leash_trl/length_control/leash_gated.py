@@ -72,12 +72,6 @@ class LeashGated(Leash):
     Source: ours, see [`gate_level`].
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.1`):
-            Multiplier of the first batch.
-        lambda_lr (`float`, *optional*, defaults to `0.005`):
-            LEASH's step size.
-        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
-            Bounds of the multiplier.
         memory (`float`, *optional*, defaults to `0.9`):
             $\rho$, in [0, 1]: share of the past that counts after one more step. Nothing between 0.75 and 0.95 changes
             much; 0 opens the gate at every batch over the target.
