@@ -67,7 +67,27 @@ def test_defaults_are_the_papers_recipe(config):
         ({"lambda_lr": "fast"}, "lambda_lr is the text 'fast'"),
         ({"lambda_max": float("inf")}, "lambda_max is inf"),
         ({"advantage_epsilon": 0.0}, "advantage_epsilon is 0.0"),
-        ({"multi_objective_aggregation": "normalize_then_sum"}, "use 'sum_then_normalize'"),
+        ({"multi_objective_aggregation": "whiten"}, "must be 'sum_then_normalize' or 'normalize_then_sum'"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "drpo"},
+            "length_control='drpo' computes advantages by a rule of its own",
+        ),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "scale_rewards": "batch"},
+            "needs reward_baseline='mean' and scale_rewards='group', but they are 'mean' and 'batch'",
+        ),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "reward_baseline": "length_weighted"},
+            "they are 'length_weighted' and 'group'",
+        ),
+        ({"length_objective_weight": 0.5}, "has no length objective apart"),
+        ({"length_objective_weight": -1}, "length_objective_weight is -1"),
+        ({"length_objective_weight": float("nan")}, "length_objective_weight is nan"),
+        ({"reward_baseline": "median"}, "reward_baseline is 'median', but must be 'mean' or 'length_weighted'"),
+        (
+            {"reward_baseline": "length_weighted", "length_control": "prime_rl"},
+            "length_control='prime_rl' computes advantages by a rule of its own",
+        ),
         ({"length_control": "lasso"}, "length_control is 'lasso', but must be one of leash, leash_c"),
         (
             {"length_control_kwargs": {"alpha": 1}},

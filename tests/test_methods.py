@@ -92,6 +92,11 @@ FACTS = {
     "gr3": Facts((1, 0), (0, 1), "unmoved"),
     "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
     "hapo": Facts((1, 0), (-1, 2), "pays"),
+    # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
+    "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
+    # two-sided, around the mean length of right answers; standardised over tokens
+    "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
+    "drpo": Facts((1, 0), (0, 1), "unmoved"),
     "none": Facts(None, (-1, 1), "unmoved"),
 }
 
@@ -140,6 +145,14 @@ SENSELESS = [
     ("gr3", "alpha", (-1.0,)),
     ("grlc", "weight", (-1.0,)),
     ("hapo", "weight", (-1.0,)),
+    ("shorter_better", "alpha", (-1.0,)),
+    ("shorter_better", "beta", (-0.1, INF)),
+    ("lead", "lower_bound", (0, 10.5)),
+    ("lead", "upper_bound", (0,)),
+    ("lead", "weight_min", (1.5,)),
+    ("lead", "alpha", (-1.0,)),
+    ("lead", "beta", (1.5,)),
+    ("drpo", "temperature", (0, -0.1, NAN, None)),
     ("hapo", "correct_minimum", (0.5,)),
 ]
 
@@ -158,6 +171,11 @@ DAMAGE = {
         *({"window": window} for window in (None, [[], []], [[], [], [1.5]])),
         {"steps_since_refresh": None},
         {"lower_bound": 0, "window": [[5], [], []]},
+    ],
+    "lead": [
+        *({"weight": weight} for weight in (None, "0.5", -0.1, 1.1, NAN, True)),
+        *({"correctness": groups} for groups in (None, 0.5, [0.5], [[0.5]], [[0.5, -0.1]], [[0.5, NAN]], [["a", 0]])),
+        *({"efficiency": groups} for groups in (None, [[1, 2, 3]], [[True, 0]])),
     ],
     "gfpo": [{"group_means": means} for means in (None, 0.5, ["a"], [NAN], [True])],
     "hapo": [{"shortest": history} for history in (None, [1], {"x": 1}, {"1": None}, {"1": -5})],
