@@ -28,7 +28,7 @@ def test_the_target_is_held_below_the_upper_bound():
 
 
 def test_the_wanted_weight_by_hand():
-    # correctness: means 0.5 and 1, variances 0.25 and 0: mu 0.75, sigma^2 = 0.125 + 0.0625, v = 0.4330 / 0.75 = 0.57735
+    # correctness: means 0.5 and 1, variances 0.25 and 0: mu 0.75, sigma^2 = 0.1875, v = 0.43301 / 0.75 = 0.57735
     # efficiency: means 0.5 and 0.7, variances 0.02 and 0.04: mu 0.6, sigma^2 = 0.03 + 0.01, v = 0.2 / 0.6 = 0.33333
     # potentials 0.25 and 0.2; D_c : D_e = 0.57735 * 0.25 : 0.33333 * 0.2 = 0.144338 : 0.066667
     wanted = correctness_weight([[0.5, 0.25], [1.0, 0.0]], [[0.5, 0.02], [0.7, 0.04]], 1.0)

@@ -191,6 +191,11 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
         ({"top_k": 50}, "top_k=50"),
         ({"mask_truncated_completions": True}, "a multiplier rises"),
         ({"length_control": "leash_pi"}, "set advantage_epsilon to 0.1"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "leash with .* cancels the multiplier"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "leash_pi"},
+            "cancels the multiplier",
+        ),
         ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),
     ],
 )
@@ -203,6 +208,24 @@ def test_a_good_configuration_does_not_warn(config):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         config()
+
+
+def test_rules_of_advantages_that_make_sense_do_not_warn(config):
+    decoupled = {"multi_objective_aggregation": "normalize_then_sum"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        config(length_control="kimi", length_objective_weight=0.5, **decoupled)
+        config(advantage_epsilon=0.1, **decoupled)
+        config(reward_baseline="length_weighted", scale_rewards="none")
+
+
+def test_a_method_learns_how_to_compare_completions(config):
+    method = config(
+        length_control="kimi", multi_objective_aggregation="normalize_then_sum", length_objective_weight=0.5
+    ).make_length_control()
+    assert method.multi_objective_aggregation == "normalize_then_sum"
+    assert method.length_objective_weight == 0.5
+    assert config(reward_baseline="length_weighted").make_length_control().reward_baseline == "length_weighted"
 
 
 def test_a_method_without_a_target_needs_none(config):

@@ -312,6 +312,33 @@ def test_rewards_and_advantages_are_float64_finite_and_bounded_and_unscorable_co
             same(batch.by_group(advantages).sum(dim=1), torch.zeros(len(shaped) // batch.num_generations).double())
 
 
+def has_the_usual_rule(name: str) -> bool:
+    return METHODS[name.split(":")[0]].advantages is LengthControl.advantages
+
+
+RULES = {"reward_baseline": "length_weighted", "multi_objective_aggregation": "normalize_then_sum"}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", [name for name in FACTS if has_the_usual_rule(name)])
+def test_a_rule_of_the_configuration_keeps_the_laws_of_advantages(name, rule):
+    method = warm(method_named(name))
+    setattr(method, rule, RULES[rule])
+    for batch in BATCHES:
+        assert_advantages_are_sound(method, batch, batch.lengths if rule == "reward_baseline" else 1)
+
+
+def assert_advantages_are_sound(method: LengthControl, batch: Rollouts, weights: torch.Tensor | int) -> None:
+    shaped, prompts = method.shape(batch), len(batch.lengths) // batch.num_generations
+    advantages = method.advantages(shaped, batch, "none", EPSILON)
+    assert advantages.dtype == torch.float64
+    assert advantages.isfinite().all()
+    assert (advantages[~batch.is_scorable] == 0).all()
+    same(batch.by_group(weights * advantages).sum(dim=1), torch.zeros(prompts).double())
+    order = torch.tensor([i for row in batch.by_group(torch.arange(len(shaped))).tolist()[::-1] for i in row[::-1]])
+    same(method.advantages(shaped[order], reordered(batch, order), "none", EPSILON), advantages[order])
+
+
 @for_every_method
 def test_no_constant_passes_through_float32(name, batch, random):
     method, exact = warm(method_named(name)), torch.float64
