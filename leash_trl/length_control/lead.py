@@ -181,10 +181,13 @@ class LEAD(LengthControl):
                 f"lower_bound is {self.lower_bound}, but must not exceed {name}={most}, or all targets would be equal"
             )
 
+    @property
+    def _share(self) -> float:
+        return max(self.weight, self.weight_min)
+
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Weighted sum of correctness and efficiency; NaN where unscorable."""
-        share = max(self.weight, self.weight_min)
-        return share * rollouts.correctness + (1.0 - share) * self._efficiency(rollouts)
+        return self._share * rollouts.correctness + (1.0 - self._share) * self._efficiency(rollouts)
 
     def _efficiency(self, rollouts: Rollouts) -> torch.Tensor:
         upper_bound = self.upper_bound or rollouts.max_completion_length
@@ -200,8 +203,7 @@ class LEAD(LengthControl):
             group_advantages(rewards, rollouts.num_generations, "group", epsilon)
             for rewards in (rollouts.correctness, self._efficiency(rollouts))
         )
-        share = max(self.weight, self.weight_min)
-        weighted = share * correctness + (1.0 - share) * efficiency
+        weighted = self._share * correctness + (1.0 - self._share) * efficiency
         scorable = weighted.masked_fill(~rollouts.is_scorable, torch.nan)
         return standardised(scorable, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
 
@@ -225,7 +227,7 @@ class LEAD(LengthControl):
 
     def statistics(self) -> dict[str, float]:
         """The weight of correctness that the coming batch uses."""
-        return {"correctness_weight": max(self.weight, self.weight_min)}
+        return {"correctness_weight": self._share}
 
     def state_dict(self) -> dict[str, Any]:
         """The weight, and the groups that wait for a step, as after a skipped policy update."""
