@@ -83,6 +83,12 @@ def test_opos_baseline_works_on_shaped_rewards(make_rollouts):
     close(method.advantages(shaped, rollouts, "none", 1e-8), [0.6, 0.2, -0.6])
 
 
+def test_the_methods_with_a_rule_of_their_own_are_known():
+    own = {name for name, method in METHODS.items() if method().has_own_advantages}
+    assert {"dler", "drpo", "gfpo", "gr3", "grpo_lead", "lead", "prime_rl"} <= own
+    assert own.isdisjoint({"leash", "kimi", "shorter_better", "none"})
+
+
 def test_a_resumed_run_must_have_the_rule_of_its_checkpoint():
     assert differences({}, {"reward_baseline": "length_weighted"}) == {"reward_baseline": "mean -> length_weighted"}
     assert differences(GDPO, {}).keys() == GDPO.keys()

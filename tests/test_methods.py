@@ -312,15 +312,11 @@ def test_rewards_and_advantages_are_float64_finite_and_bounded_and_unscorable_co
             same(batch.by_group(advantages).sum(dim=1), torch.zeros(len(shaped) // batch.num_generations).double())
 
 
-def has_the_usual_rule(name: str) -> bool:
-    return METHODS[name.split(":")[0]].advantages is LengthControl.advantages
-
-
 RULES = {"reward_baseline": "length_weighted", "multi_objective_aggregation": "normalize_then_sum"}
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", [name for name in FACTS if has_the_usual_rule(name)])
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).has_own_advantages])
 def test_a_rule_of_the_configuration_keeps_the_laws_of_advantages(name, rule):
     method = warm(method_named(name))
     setattr(method, rule, RULES[rule])

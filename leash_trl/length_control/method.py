@@ -118,6 +118,11 @@ class LengthControl:
         """
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
+    @property
+    def has_own_advantages(self) -> bool:
+        """Whether advantages follow a rule of the method, which the configuration's cannot change."""
+        return type(self).advantages is not LengthControl.advantages
+
     def advantages(
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:

@@ -452,7 +452,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         ):
             if (value := getattr(self, name)) not in (usual, other):
                 raise ValueError(f"{name} is {value!r}, but must be {usual!r} or {other!r}")
-            if value == other and type(method).advantages is not LengthControl.advantages:
+            if value == other and method.has_own_advantages:
                 raise ValueError(
                     f"{name} is {value!r}, but length_control={self.length_control!r} computes advantages by a rule "
                     f"of its own, which would not see it; set it to {usual!r}"
