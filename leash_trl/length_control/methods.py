@@ -33,6 +33,9 @@ CLASSES = (
     "gr3.GR3",
     "grlc.GRLC",
     "hapo.HAPO",
+    "shorter_better.ShorterBetter",
+    "lead.LEAD",
+    "drpo.DRPO",
     "none.NoControl",
 )
 

@@ -83,11 +83,5 @@ class PrimeRL(LengthControl):
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
-        if not self.length_weighted_baseline:
-            return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
-        shaped_PG = rollouts.by_group(shaped_rewards)
-        tokens_PG = rollouts.by_group(rollouts.lengths.double()).where(~torch.isnan(shaped_PG), 0.0)
-        baselines_P1 = (shaped_PG * tokens_PG).nansum(dim=1, keepdim=True) / tokens_PG.sum(dim=1, keepdim=True).clamp(
-            1.0
-        )
-        return (shaped_PG - baselines_P1).nan_to_num(nan=0.0).flatten()
+        weighted = rollouts.lengths if self.length_weighted_baseline else None
+        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon, weights=weighted)
