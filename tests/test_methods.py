@@ -341,6 +341,49 @@ def test_wrong_answers_feel_their_length_only_where_the_table_says_so(name, batc
             assert shaped[longer] <= shaped[shorter] + 1e-12
 
 
+# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
+REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+
+
+def on_scale(batch: Rollouts, right: float, wrong: float) -> Rollouts:
+    """The same completions with other task rewards; what is correct stays the same."""
+    rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
+    return replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+
+
+def gains_from_length(
+    method: LengthControl, batch: Rollouts, right_may: bool = False, wrong_may: bool = False
+) -> bool:
+    """Whether a completion earns more than a shorter one of the same prompt and the same correctness."""
+    shaped = method.shape(batch)
+    right, wrong = batch.is_correct, batch.is_scorable & ~batch.is_correct
+    held = [*([] if right_may else pairs(batch, right)), *([] if wrong_may else pairs(batch, wrong))]
+    return any(shaped[longer] > shaped[shorter] + 1e-12 for shorter, longer in held)
+
+
+@pytest.mark.parametrize("scale", REWARD_SCALES)
+@pytest.mark.parametrize("name", FACTS)
+def test_on_no_scale_of_task_rewards_does_longer_earn_more_unless_the_table_says_so(name, scale):
+    right_may, wrong_may = not FACTS[name].right_never_gains, FACTS[name].wrong == "may gain"
+    for batch in BATCHES:
+        scaled = on_scale(batch, *REWARD_SCALES[scale])
+        assert not gains_from_length(warm(method_named(name)), scaled, right_may, wrong_may)
+
+
+def test_that_law_catches_a_band_that_multiplies_task_rewards_below_zero():
+    class Band(LengthControl):
+        name = "band"
+        uses_correctness = False
+
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) / (1 + rollouts.lengths / LIMIT)
+
+    caught = [
+        s for s in REWARD_SCALES if any(gains_from_length(Band(), on_scale(b, *REWARD_SCALES[s])) for b in BATCHES)
+    ]
+    assert caught == ["-1 or 1", "-2 or 0.5", "below zero"]
+
+
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].wrong != "unmoved"])
 def test_wrong_answers_do_feel_it_where_the_table_says_so(name):
     batch = rollouts([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4)
