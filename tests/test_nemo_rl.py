@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from random import Random
 
 import pytest
 import torch
@@ -177,6 +178,8 @@ def test_a_row_wins_over_the_configured_band_value_by_value():
     assert band_of({"total": {"f": 0.0}, "reasoning": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.0)
     # NeMo-RL's rows may have bands for other channels only
     assert band_of({"total": None, "answer": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.5)
+    # Arrow gives every row the keys of all
+    assert band_of({"a": 150, "b": None, "f": None, "total": None}, configured) == (150, 200, 0.5)
     assert all(value != value for value in band_of({"reasoning": {"a": 1, "b": 2, "f": 0.1}}))
 
 
@@ -232,6 +235,23 @@ def test_each_prompt_has_its_own_band(make_rollouts):
     close(shaped, [1, 0.5, 1, 0.75, 1, 0.9])
     assert method.columns_read() == ("band",)
     assert NemoRL(profile_band=BAND).columns_read() == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(make_rollouts, seed):
+    random = Random(seed)
+    terms = {"group_total_length_penalty_coeff": 0.5, "longest_total_penalty": 1.2, "total_bonus": 0.3}
+    bands = [{"a": a, "b": a + random.randint(1, 100), "f": random.random()} for a in random.sample(range(150), 3)]
+    rewards, lengths = random.choices([1, 1, 0, NAN], k=12), random.choices(range(1, 200), k=12)
+    rollouts = make_rollouts(rewards, lengths, num_generations=4)
+    rows = [band for band in bands for _ in range(4)]
+    method = NemoRL(profile_band_column="band", **terms)
+    together = method.shape(dataclasses.replace(rollouts, columns={"band": rows}))
+    apart = [
+        NemoRL(profile_band=band, **terms).shape(make_rollouts(rewards[i : i + 4], lengths[i : i + 4]))
+        for i, band in zip((0, 4, 8), bands, strict=True)
+    ]
+    torch.testing.assert_close(together, torch.cat(apart), rtol=0, atol=0, equal_nan=True)
 
 
 def test_a_prompt_without_any_band_keeps_its_rewards(make_rollouts):

@@ -71,10 +71,10 @@ def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[
         >>> band_of({"total": {"a": 90, "b": None}}, {"a": 100, "b": 200, "f": 0.5})
         (90, 200, 0.5)
     """
-    row = value.get("total", value) if isinstance(value, Mapping) else value
-    if _is_missing(row):
-        row = {}
-    if not isinstance(row, Mapping) or row.keys() - {"a", "b", "f", "reasoning", "answer"}:
+    row = {} if _is_missing(value) else value
+    if isinstance(row, Mapping) and not _is_missing(row.get("total")):
+        row = row["total"]
+    if not isinstance(row, Mapping) or row.keys() - {"a", "b", "f", "total", "reasoning", "answer"}:
         raise ValueError(f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}")
     band: dict[str, Any] = {**(configured or {}), **{k: row[k] for k in "abf" if not _is_missing(row.get(k))}}
     if not band:
