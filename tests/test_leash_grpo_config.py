@@ -294,6 +294,9 @@ def test_thinkprune_never_promises_more_than_the_generation_limit(config):
 
 def test_every_call_makes_a_new_controller(config):
     made = config()
+    used = made.make_length_control()
+    used.load_state_dict({"lambda": 0.7})
+    assert (used.lam, made.make_length_control().lam) == (0.7, 0.1)
 
 
 def test_help_is_the_first_sentence_of_the_docstring():

@@ -45,6 +45,23 @@ class Facts:
 # For targets by difficulty to be met within LIMIT.
 LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 
+# All terms of NeMo-RL, so large that rewards fall below zero before the band multiplies them.
+NEMO_ALL = {
+    "profile_band": {"a": 30, "b": 150, "f": 0.2},
+    "group_total_length_penalty_coeff": 0.5,
+    "total_bonus": 0.2,
+    "longest_total_penalty": 1.2,
+    "total_zmad_penalty": 1.5,
+    "total_zmad_threshold": 1.0,
+    "pass_rate_length_penalty_weight": 0.8,
+}
+NEMO_GATE = {
+    "group_total_length_penalty_coeff": 0.1,
+    "profile_band": {"a": 60, "b": 150, "f": 0.2},
+    "profile_band_total": False,
+    "group_length_penalty_profile_gate": True,
+}
+
 # A name may come again with a colon and its variant.
 FACTS = {
     "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
@@ -89,6 +106,11 @@ FACTS = {
         zero_mean=False,  # over tokens instead
     ),
     "prime_rl:april": Facts((1, 0), (0, 2), "unmoved", {"variant": "april"}),
+    "mai": Facts((1, 0), (0, 1), "unmoved"),
+    "nemo_rl": Facts((1, 0), (0, 1.1), "unmoved", {"group_total_length_penalty_coeff": 0.1}),
+    "nemo_rl:band": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
+    "nemo_rl:gate": Facts((1, 0), (0, 1.1), "unmoved", NEMO_GATE),
+    "nemo_rl:below zero": Facts((1, 0), (0, 1.7), "unmoved", NEMO_ALL),
     "gr3": Facts((1, 0), (0, 1), "unmoved"),
     "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
     "hapo": Facts((1, 0), (-1, 2), "pays"),
@@ -140,6 +162,22 @@ SENSELESS = [
     ("grpo_lead", "weight_min", (2.0,)),
     ("prime_rl", "variant", ("may",)),
     ("prime_rl", "weight", (-1.0,)),
+    ("mai", "weight", (-0.1, 1.5)),
+    ("nemo_rl", "profile_band", ({"a": 20, "b": 10, "f": 0.5}, {"a": 10, "b": 20, "f": 1.5}, {"a": 10, "b": 20}, 0.5)),
+    (
+        "nemo_rl",
+        "profile_band",
+        ({}, {"total": None}, {"a": -1, "b": 20, "f": 0.5}, {"a": "10", "b": 20, "f": 0.5}, {"tau1": 10}),
+    ),
+    ("nemo_rl", "group_total_length_penalty_coeff", (-0.1, INF)),
+    ("nemo_rl", "total_bonus", (-0.1, "0.1")),
+    ("nemo_rl", "longest_total_penalty", (-0.1,)),
+    ("nemo_rl", "total_zmad_penalty", (-0.1, 0.1)),
+    ("nemo_rl", "total_zmad_threshold", (-2.0,)),
+    ("nemo_rl", "pass_rate_length_penalty_weight", (-0.2,)),
+    ("nemo_rl", "group_length_penalty_profile_gate", (True,)),
+    ("nemo_rl", "group_length_penalty_profile_gate_field", ("f",)),
+    ("nemo_rl", "profile_band_column", ("", 3)),
     ("gr3", "alpha", (-1.0,)),
     ("grlc", "weight", (-1.0,)),
     ("hapo", "weight", (-1.0,)),

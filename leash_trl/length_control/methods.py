@@ -30,6 +30,8 @@ CLASSES = (
     "cosine.Cosine",
     "grpo_lead.GRPOLead",
     "prime_rl.PrimeRL",
+    "mai.MAI",
+    "nemo_rl.NemoRL",
     "gr3.GR3",
     "grlc.GRLC",
     "hapo.HAPO",

@@ -10,6 +10,7 @@ import torch
 
 from leash_trl.length_control.advantages import Scaling, group_advantages
 from leash_trl.length_control.checked_values import check_choice, check_limit, check_range
+from leash_trl.length_control.mai import solve_rate_prices
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -71,10 +72,8 @@ class PrimeRL(LengthControl):
             means_P1 = lengths_PG.where(rewards_PG == 1, torch.nan).nanmean(dim=1, keepdim=True).clamp(min=1.0)
             bonuses_PG = rewards_PG * (1.0 - lengths_PG / means_P1).clamp(0.0, 1.0)
             return (rewards_PG + bonuses_PG.where(rewards_PG != 0, 0.0)).flatten()
-        longest: torch.Tensor | float = rollouts.max_completion_length
-        if self.variant == "head":
-            longest = lengths_PG.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
-        penalties_PG = self.weight * rewards_PG.nanmean(dim=1, keepdim=True) * lengths_PG / longest
+        longest = rollouts.max_completion_length if self.variant == "june" else None
+        penalties_PG = self.weight * solve_rate_prices(rewards_PG, lengths_PG, longest)
         if self.gate_by_correctness:
             penalties_PG = penalties_PG * rewards_PG
         return (rewards_PG - penalties_PG).flatten()
