@@ -30,9 +30,14 @@ CLASSES = (
     "cosine.Cosine",
     "grpo_lead.GRPOLead",
     "prime_rl.PrimeRL",
+    "mai.MAI",
+    "nemo_rl.NemoRL",
     "gr3.GR3",
     "grlc.GRLC",
     "hapo.HAPO",
+    "shorter_better.ShorterBetter",
+    "lead.LEAD",
+    "drpo.DRPO",
     "none.NoControl",
 )
 
