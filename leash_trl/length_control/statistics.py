@@ -24,6 +24,7 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
     lengths = rollouts.lengths.double()
     targets = rollouts.target_lengths
     correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
+    kept_lengths = scored.kept_lengths
     clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
     return {
         **method.statistics(),
@@ -39,6 +40,7 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         "mean_correct_length": _mean(lengths[correct]),
         "mean_wrong_length": _mean(lengths[wrong]),
         "truncated_share": _mean(rollouts.is_truncated),
+        **({} if kept_lengths is None else {"cut_share": _mean(kept_lengths < rollouts.lengths)}),
         "accuracy": _mean(rollouts.correctness),
         "task_reward": _mean(rollouts.task_rewards),
         "shaped_reward": _mean(shaped_rewards),
