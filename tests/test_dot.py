@@ -1,6 +1,8 @@
 """DOT: the cut by hand, when it cannot happen, and one batch traced through the trainer."""
 
+import copy
 import math
+import re
 import statistics
 from types import SimpleNamespace
 
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.length_control.dot import DOT, largest_score
+from leash_trl.length_control.none import NoControl
 from leash_trl.length_control.outliers import mean_and_std, robust_scores
-from leash_trl.trainer.cut_completions import cut_completions
+from leash_trl.trainer.cut_completions import check_cuts, cut_completions
 
 
 NAN = float("nan")
@@ -98,9 +101,18 @@ def test_the_bound_is_reached_by_a_lone_outlier():
 @pytest.mark.parametrize("num_generations", [2, 8, 10])
 def test_a_cut_that_can_never_happen_is_refused(num_generations):
     with pytest.raises(
-        ValueError, match=rf"alpha is 3.0, .* num_generations={num_generations} .* num_generations to 11 .* robust"
+        ValueError, match=rf"alpha is 3.0, .* num_generations={num_generations} .* to 11 or more, or robust, or lower"
     ):
         DOT().check(None, 8192, num_generations)
+
+
+@given(st.floats(0, 50))
+def test_the_group_that_the_message_names_is_the_smallest_that_is_cut(alpha):
+    with pytest.raises(ValueError, match="num_generations to") as refused:
+        DOT(alpha=alpha).check(None, math.inf, 1)
+    least = int(re.search(r"num_generations to (\d+)", str(refused.value))[1])
+    DOT(alpha=alpha).check(None, math.inf, least)
+    assert least == 2 or alpha >= largest_score(least - 1, False) - 1e-9
 
 
 def test_a_cut_that_can_happen_is_allowed():
@@ -108,7 +120,7 @@ def test_a_cut_that_can_happen_is_allowed():
     DOT().check(None, math.inf, 11)
     DOT(alpha=1.0).check(None, 8192, 4)
     DOT(robust=True).check(None, 8192, 3)
-    with pytest.raises(ValueError, match=r"alpha is 3.0, .* 0\.674 .* num_generations to 3 or more or lower alpha"):
+    with pytest.raises(ValueError, match=r"alpha is 3.0, .* 0\.674 .* num_generations to 3 or more, or lower alpha"):
         DOT(robust=True).check(None, 8192, 2)
 
 
@@ -141,6 +153,22 @@ def test_a_completion_is_cut_in_tokens_and_keeps_its_form(tokenizer):
     first, second = ([{"role": "assistant", "content": text, "seen": True}] for text in ("1626", "26"))
     messages, _ = cut_completions([first, second], ids, [[], []], [3, 2], tokenizer)
     assert messages == [[{"role": "assistant", "content": "162"}], second]
+
+
+def test_a_reply_that_the_tokenizer_parses_is_parsed_after_the_cut_too(tokenizer):
+    parser = copy.copy(tokenizer)
+    parser.response_template = {
+        "defaults": {"role": "assistant"},
+        "start_anchor": "0",  # ends the prompt
+        "fields": {
+            "reasoning_content": {"open": "1", "close": "2", "content": "text"},
+            "content": {"close_pattern": "$", "content": "text"},
+        },
+    }
+    ids = [tokenizer.encode(text)[0] for text in "718272"]
+    reply = [{"role": "assistant", "content": "772", "reasoning_content": "8"}]
+    [message], _ = cut_completions([reply], [ids], [tokenizer.encode("0")], [5], parser)
+    assert message == [{"role": "assistant", "reasoning_content": "8", "content": "7"}]
 
 
 @pytest.fixture
@@ -285,6 +313,23 @@ def test_dynamic_sampling_keeps_a_group_that_the_cut_gave_a_signal(trace):
     assert seen.log["leash/cut_share"] == pytest.approx(2 / 16)  # of all 16 generated
     assert seen.log["leash/wasted_share"] == pytest.approx(4 / 16)
     assert list(seen.trainer._batch.scored.kept_lengths) == kept
+
+
+def test_tools_environments_and_ratios_over_whole_completions_are_refused():
+    args = SimpleNamespace(
+        use_vllm=True, vllm_importance_sampling_correction=True, vllm_importance_sampling_mode="token_truncate"
+    )
+    fields = {"length_control": DOT(), "tools": None, "environment_factories": None, "args": args}
+    check_cuts(SimpleNamespace(**fields))
+    for unfit in ({"tools": [print]}, {"environment_factories": {None: object}}):
+        with pytest.raises(ValueError, match=r"length_control is 'dot', .* tools"):
+            check_cuts(SimpleNamespace(**{**fields, **unfit}))
+        check_cuts(SimpleNamespace(**{**fields, **unfit, "length_control": NoControl()}))
+    args.vllm_importance_sampling_mode = "sequence_mask"
+    with pytest.raises(ValueError, match=r"vllm_importance_sampling_mode is 'sequence_mask', .* 'token_truncate'"):
+        check_cuts(SimpleNamespace(**fields))
+    args.vllm_importance_sampling_correction = False
+    check_cuts(SimpleNamespace(**fields))
 
 
 def test_completions_of_several_turns_are_refused(make_trainer, tokenizer):

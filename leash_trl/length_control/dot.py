@@ -104,12 +104,10 @@ class DOT(LengthControl):
         """Raises `ValueError` if no completion of a group could ever be cut."""
         largest = largest_score(num_generations, self.robust)
         if self.alpha >= largest:
-            needed = next(n for n in range(2, 10**9) if largest_score(n, self.robust) > self.alpha)
+            remedies = f"set num_generations to {self._least_group()} or more, {'' if self.robust else 'or robust, '}"
             raise ValueError(
                 f"alpha is {self.alpha}, but of num_generations={num_generations} completions none can be more than "
-                f"{largest:.3f} spreads above the centre, so none is ever cut; set num_generations to {needed} or more"
-                + ("" if self.robust else ", robust: true,")
-                + " or lower alpha"
+                f"{largest:.3f} spreads above the centre, so none is ever cut; {remedies}or lower alpha"
             )
         # one of length max_completion_length, the others of one token
         excess = (max_completion_length - 1) * (1.0 if self.robust else self._share_above_cut(num_generations))
@@ -119,6 +117,12 @@ class DOT(LengthControl):
                 f"max_completion_length={max_completion_length} a completion can exceed the cut by {excess:.1f} "
                 "tokens at most, so none is ever cut; lower min_excess or alpha, or raise max_completion_length"
             )
+
+    def _least_group(self) -> int:
+        """The smallest group with a z-score above alpha: n with sqrt(n) - 1 / sqrt(n) > alpha."""
+        if self.robust:
+            return 3
+        return math.floor(((self.alpha + math.sqrt(self.alpha**2 + 4)) / 2) ** 2) + 1
 
     def _share_above_cut(self, num_generations: int) -> float:
         """Part of a lone outlier's distance to the others that lies above the cut."""

@@ -78,6 +78,11 @@ class LengthControl:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
         return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether the method has a `cut_lengths` of its own; then completions must be of one turn."""
+        return type(self).cut_lengths is not LengthControl.cut_lengths
+
     def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: Tokens to keep of each completion; its own length to keep all.
 

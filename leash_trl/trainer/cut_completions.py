@@ -8,11 +8,6 @@ from trl.chat_template_utils import parse_response
 from leash_trl.length_control.method import LengthControl
 
 
-def cuts(method: LengthControl) -> bool:
-    """Whether a method may cut completions."""
-    return type(method).cut_lengths is not LengthControl.cut_lengths
-
-
 def check_cuts(trainer: Any) -> None:
     """Raises `ValueError` if a trainer's method cuts completions and the trainer's settings do not allow it.
 
@@ -20,7 +15,7 @@ def check_cuts(trainer: Any) -> None:
         trainer ([`~trl.GRPOTrainer`]):
             A trainer with a [`LeashGRPOConfig`] and `length_control`.
     """
-    if not cuts(trainer.length_control):
+    if not trainer.length_control.may_cut:
         return
     if trainer.tools or trainer.environment_factories is not None:
         refuse_turns(trainer.length_control)

@@ -28,7 +28,7 @@ from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
 from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
-from leash_trl.trainer.cut_completions import cut_completions, cuts, refuse_turns
+from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
@@ -161,7 +161,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
         self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit, output[0])
-        if output[2] is not None and cuts(self.length_control):
+        if output[2] is not None and self.length_control.may_cut:
             refuse_turns(self.length_control)
         return output
 
