@@ -47,7 +47,7 @@ class Grader:
         texts = [completion if isinstance(completion, str) else completion[0]["content"] for completion in completions]
         self.calls.append((texts, [list(ids) for ids in completion_ids]))
         log_extra("seen", [len(ids) for ids in completion_ids])
-        log_metric("longest", max(map(len, completion_ids)))
+        log_metric("tokens", sum(map(len, completion_ids)))
         return [1.0 if "5" in text else -1.0 for text in texts]
 
 

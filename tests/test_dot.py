@@ -175,8 +175,8 @@ def test_a_reply_that_the_tokenizer_parses_is_parsed_after_the_cut_too(tokenizer
 def trace(make_trainer, tokenizer):
     """Trains one step on the traced batch; what came out of each part."""
 
-    def run(rollout=None, dataset=None, **overrides):
-        grader, outputs = Grader(), []
+    def run(rollout=None, dataset=None, grader=None, **overrides):
+        grader, outputs = grader or Grader(), []
         trainer = make_trainer(
             grader,
             dataset=dataset,
@@ -233,9 +233,22 @@ def test_trls_log_and_table_hold_the_second_grading_once(trace):
     assert list(logs["advantages"]) == pytest.approx(ADVANTAGES, abs=1e-6)
     assert list(logs["extra"]["seen"]) == list(logs["extra"]["kept_length"]) == KEPT
     assert list(logs["extra"]["length"]) == LENGTHS
-    assert seen.log["longest"] == 50  # row 7, which is not cut
+    assert seen.log["tokens"] == sum(KEPT)
     assert seen.log["reward"] == seen.log["rewards/grader/mean"] == pytest.approx(8 / 12)
     assert all(len(values) == 12 for values in (*logs["extra"].values(), logs["completion"], logs["prompt"]))
+
+
+def test_a_completion_that_is_not_cut_keeps_its_first_reward(trace):
+    """Also where a reward function judges anew each time."""
+
+    class Judge(Grader):
+        def __call__(self, **kwargs):
+            rewards = super().__call__(**kwargs)
+            return rewards if len(self.calls) == 1 else [reward / 4 for reward in rewards]
+
+    seen = trace(grader=Judge())
+    # twelve rewards of +-1, but -0.25 for the one that was cut
+    assert list(seen.trainer._logs["rewards"]["grader"]) == [1, 1, 1, -0.25, *REWARDS[4:]]
 
 
 @pytest.mark.parametrize("fields", [{}, {"beta": 0.04, "num_iterations": 2, "max_steps": 2}], ids=str)
@@ -313,6 +326,8 @@ def test_dynamic_sampling_keeps_a_group_that_the_cut_gave_a_signal(trace):
     assert seen.log["leash/cut_share"] == pytest.approx(2 / 16)  # of all 16 generated
     assert seen.log["leash/wasted_share"] == pytest.approx(4 / 16)
     assert list(seen.trainer._batch.scored.kept_lengths) == kept
+    extra = seen.trainer._logs["extra"]  # of the last twelve graded
+    assert list(extra["seen"]) == list(extra["kept_length"]) == [*KEPT[4:], *KEPT[:4]]
 
 
 def test_tools_environments_and_ratios_over_whole_completions_are_refused():
