@@ -19,15 +19,16 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.publishing import Publishing, write_access
 from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
-from leash_trl.length_control.rollouts import ScoredRollouts, joined, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import column_values, rows_with_targets
-from leash_trl.microbatching.batch_fields import loss_mask
+from leash_trl.microbatching.batch_fields import ended_at, loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
 from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
+from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
@@ -159,30 +160,58 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit)
+        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit, output[0])
+        if output[2] is not None and self.length_control.may_cut:
+            refuse_turns(self.length_control)
         return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Gives the task rewards to length control and returns them unchanged; TRL logs them under their names."""
-        with rewards_checked(self):
-            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        check_finite(rewards_per_func, self.reward_func_names)
-        rollouts = self._batch.rollouts(
-            self.accelerator,
-            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            self._correctness_rewards(rewards_per_func),
-            self.num_generations if self._mode == "train" else self.num_generations_eval,
-        )
+        """Gives the task rewards to length control and returns them; TRL logs them under their names.
+
+        If the method cuts any completion of any process, all are graded again, and those cut keep their second reward.
+        """
+        rewards_per_func = self._graded(inputs, prompts, completions, completion_ids_list)
+        rollouts = self._rollouts(rewards_per_func)
+        kept_lengths = self.length_control.cut_lengths(rollouts)
+        if self._mode == "eval" and kept_lengths is not None:
+            kept_lengths = rollouts.lengths
+        if kept_lengths is not None and (is_cut := kept_lengths < rollouts.lengths).any():
+            kept = kept_lengths[self._local_rows(len(prompts))].tolist()
+            # TRL: GRPOTrainer._generate_and_score_completions logs this very list after 1.10
+            completions[:], kept_ids = cut_completions(
+                completions, completion_ids_list, self._batch.prompt_ids, kept, self.processing_class
+            )
+            # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
+            self._pending_extra_logs.clear()
+            self._pending_metrics.clear()
+            again = self._graded(inputs, prompts, completions, kept_ids)
+            rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
+            rollouts = self._rollouts(rewards_per_func)
         scored = ScoredRollouts(
             rollouts,
             base_rewards=self.length_control.base_rewards(rollouts),
             penalty=self.length_control.penalty(rollouts),
             shaped_rewards=self.length_control.shape(rollouts),
+            kept_lengths=kept_lengths,
         )
         self._batch = dataclasses.replace(self._batch, scored=scored)
         for name, values in scored.columns().items():
             self._logs["extra"][name].extend(values.tolist())
         return rewards_per_func
+
+    def _graded(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
+        with rewards_checked(self):
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        check_finite(rewards_per_func, self.reward_func_names)
+        return rewards_per_func
+
+    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+        return self._batch.rollouts(
+            self.accelerator,
+            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+            self._correctness_rewards(rewards_per_func),
+            self.num_generations if self._mode == "train" else self.num_generations_eval,
+        )
 
     def _correctness_rewards(self, rewards_per_func: torch.Tensor) -> torch.Tensor | None:
         if (deciding := self.args.correctness_func) is None:
@@ -226,6 +255,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         output = super()._generate_and_score_completions(rows)
         if self._mode == "train":
             self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
+            if (kept_lengths := self._batch.scored.kept_lengths) is not None:
+                kept_lengths = kept_lengths[self._local_rows(len(output["advantages"]))]
+                output = ended_at(output, kept_lengths, self._pad_token_id)
+                self._count_loss_tokens(output)
             self._use_own_advantages(output)
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
             logged, own = self._logs["advantages"], self._batch.advantages.tolist()
