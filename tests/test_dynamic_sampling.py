@@ -293,6 +293,32 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
     assert all(batch.isdisjoint(fresh) for batch, fresh in replaced)
 
 
+def test_the_stream_counts_generation_batches_and_not_updates(make_trainer, problems):
+    """Two updates a batch, three batches an epoch."""
+    trainer = make_trainer(
+        mostly_dead_reward,
+        dataset=problems.select(range(12)),
+        dynamic_sampling_rounds=1,
+        lambda_init=0.0,
+        lambda_lr=0.0,
+        per_device_train_batch_size=8,
+        steps_per_generation=2,
+        gradient_accumulation_steps=1,
+        max_steps=10,
+        **SHORT,
+    )
+    draw, batches = trainer.prompt_stream.draw, []
+
+    def spy(count, without, batch, passes_over):
+        batches.append(batch)
+        return draw(count, without, batch, passes_over)
+
+    trainer.prompt_stream.draw = spy
+    trainer.train()
+    assert batches == [0, 1, 2, 3, 4]
+    assert trainer.prompt_stream.position.epoch == 1
+
+
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
     fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 2, **SHORT}
     fields.update(lambda_init=0.0, lambda_lr=0.0, per_device_train_batch_size=16)  # no length signal: many dead groups

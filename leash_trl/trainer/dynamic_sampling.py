@@ -1,6 +1,7 @@
-"""DAPO's dynamic sampling: replaces groups without signal by fresh prompts, for a bounded number of rounds.
+"""DAPO's dynamic sampling: replaces groups without signal by other prompts, for a bounded number of rounds.
 
-Each round decides from the rewards of all processes, so every process decides alike.
+Each round decides from the rewards of all processes, so every process decides alike. How many groups are drawn before
+the first round, and which of them stay, is in [`~leash_trl.trainer.signal_record`].
 """
 
 from collections.abc import Callable, Collection, Mapping, Sized

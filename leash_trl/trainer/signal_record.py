@@ -1,4 +1,8 @@
-"""`SignalRecord`: how often each question's groups had signal, and how many extra groups a batch is likely to need."""
+"""Predictive oversampling: which groups are likely to have signal, how many extra ones a batch needs, which stay.
+
+Ours. DAPO and verl (`gen_batch_size`, `max_num_gen_batches`) repeat whole rounds of a fixed size until enough groups
+have signal. Here the number follows from a record, and one call generates batch and extra groups.
+"""
 
 import math
 from collections.abc import Sequence
