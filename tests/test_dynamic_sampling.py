@@ -464,6 +464,22 @@ def test_rounds_fill_only_what_extra_groups_left(make_trainer):
     assert all(step == sorted(step, reverse=True) for step in calls)
 
 
+def test_no_extra_group_asks_what_the_batch_asks(make_trainer, problems):
+    """The second batch's questions stand once more at the end of the data, where replacements come from."""
+    dataset = problems.select([*range(12), *range(4, 8)])
+    trainer = make_trainer(mostly_dead_reward, dataset=dataset, max_steps=2, shuffle_dataset=False, **OVERSAMPLED)
+    score, asked = trainer._score, []
+
+    def spy(inputs):
+        asked.append([row["prompt"][0]["content"] for row in inputs[::4]])
+        return score(inputs)
+
+    trainer._score = spy
+    trainer.train()
+    assert len(asked[1]) > 4
+    assert len(set(asked[1])) == len(asked[1])
+
+
 def test_where_nothing_is_dead_oversampling_changes_nothing(make_trainer):
     fields = {**OVERSAMPLED, "lambda_init": 0.1, "max_steps": 3}
 
