@@ -274,7 +274,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         processes = self.accelerator.num_processes
         signals = [self._has_signal()]
         if num_extra:
-            output = self._without_surplus(output, num_extra)
+            output = self._without_surplus(output, signals[0], num_extra)
         for _ in range(self.args.dynamic_sampling_rounds):
             kept, is_alive = self._batch, self._has_signal()
             if is_alive.all():
@@ -305,14 +305,13 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self._metrics["train"][f"leash/{name}"].append(value)
         return output
 
-    def _without_surplus(self, output: dict[str, Any], num_extra: int) -> dict[str, Any]:
+    def _without_surplus(self, output: dict[str, Any], is_alive: torch.Tensor, num_extra: int) -> dict[str, Any]:
         """The batch in its usual size, in which live extra groups have taken the places of dead ones."""
-        processes, num_groups = self.accelerator.num_processes, len(self._has_signal())
-        kept = kept_groups(self._has_signal(), num_extra, processes)
-        whole, share = num_groups // processes, num_groups // processes - num_extra
-        own = kept[self._local_rows(share)]
-        local_rows = dynamic_sampling.group_rows([group % whole for group in own], self.num_generations)
-        output = dynamic_sampling.selected(output, local_rows)
+        processes = self.accelerator.num_processes
+        whole = len(is_alive) // processes
+        kept = kept_groups(is_alive, num_extra, processes)
+        own = [group % whole for group in kept[self._local_rows(whole - num_extra)]]
+        output = dynamic_sampling.selected(output, dynamic_sampling.group_rows(own, self.num_generations))
         self._batch = self._batch.with_groups(kept)
         self._use_own_advantages(output)
         return output
