@@ -60,7 +60,8 @@ class PromptStream:
     before. In the first epoch we take the former, from the epoch's end, since nobody has seen them: no prompt comes
     twice until batches and replacements together have used up the data set. In later epochs all have been seen, and
     we take the prompt whose other visit is farther away: from the epoch's end in its first half, from its start in
-    its second. Either way the other visit is about half an epoch away, and none is in the current batch.
+    its second. Either way the other visit is some batches away, as long as an epoch has fewer replacements than
+    prompts. None is in the current batch, unless the data set has no other prompt.
 
     Args:
         dataset (`Dataset`):
