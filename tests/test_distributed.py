@@ -123,6 +123,31 @@ def test_dynamic_sampling_keeps_two_processes_in_step(ranks):
     assert first["loss_tokens"] == sum(first["final_lengths"])
 
 
+@scenario("oversampling")
+def test_oversampling_keeps_two_processes_in_step(ranks):
+    first, second = ranks
+    for key in ("state", "wasted", "extra", "prompts_drawn", "signal_record", "final_lengths", "losses", "advantages"):
+        assert first[key] == second[key], key
+    assert first["extra"][0] == 0  # nothing is known before the first batch
+    assert all(extra % 2 == 0 for extra in first["extra"])
+    assert 0 < max(first["extra"]) <= 4  # half of 8 groups
+    assert len(first["advantages"]) == 16
+    has_signal = [advantage != 0 for advantage in first["advantages"]]
+    expected = [length for length, signal in zip(first["final_lengths"], has_signal, strict=True) if signal]
+    trained = first["own_lengths"] + second["own_lengths"]
+    assert not Counter(expected) - Counter(trained)
+    assert first["loss_tokens"] == sum(first["final_lengths"])
+
+
+@scenario("resumed oversampling")
+def test_oversampling_in_two_processes_resumes_where_it_was(ranks, seen):
+    whole = [rank["scenarios"]["oversampling"] for rank in seen]
+    for rank, unbroken in zip(ranks, whole, strict=True):
+        for key in ("state", "prompts_drawn", "signal_record", "generated_tokens", "final_lengths", "own_lengths"):
+            assert rank[key] == unbroken[key], key
+        assert rank["losses"] == unbroken["losses"][2:]
+
+
 @scenario("split groups")
 def test_dynamic_sampling_over_processes_needs_whole_groups(ranks):
     assert all("must be a multiple of num_generations" in rank["error"] for rank in ranks)

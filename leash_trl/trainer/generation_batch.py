@@ -126,6 +126,10 @@ class GenerationBatch:
 
     def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":
         """The batch after dynamic sampling: each group is one of this batch or, from P on, one of `fresh`."""
-        rows = dynamic_sampling.group_rows(sources, self.scored.rollouts.num_generations)
-        scored = joined([self.scored, fresh.scored]).select(rows)
+        return dataclasses.replace(self, scored=joined([self.scored, fresh.scored])).with_groups(sources)
+
+    def with_groups(self, groups: list[int]) -> "GenerationBatch":
+        """The batch with these groups only, in this order, without advantages."""
+        rows = dynamic_sampling.group_rows(groups, self.scored.rollouts.num_generations)
+        scored = self.scored.select(rows)
         return GenerationBatch((), (), generation_limit=self.generation_limit, scored=scored)

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import math
 import os
 import warnings
 from collections.abc import Collection
@@ -21,7 +22,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
-from leash_trl.length_control.targets import column_values, rows_with_targets
+from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import ended_at, loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
@@ -32,6 +33,7 @@ from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
+from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
@@ -113,8 +115,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.publishing = Publishing(args, unwrapped)
         self.model_settings = model_settings(unwrapped)
         self.generated_tokens = 0
-        self.prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
-        if args.dynamic_sampling_rounds > 0:
+        self.prompt_stream = dynamic_sampling.PromptStream(
+            self.train_dataset, args.seed, args.shuffle_dataset, args.generation_batch_size // args.num_generations
+        )
+        self.signal_record = SignalRecord()
+        if args.uses_dynamic_sampling:
             self.prompt_stream.check()
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         self.add_callback(EpochShuffleCallback())
@@ -224,13 +229,15 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
-        output = self._score(inputs)
         if self._mode == "eval":  # nothing is observed, so lambda stays
+            output = self._score(inputs)
             self._log_length_control(self._batch.scored)
             return output
+        extra = self._extra_rows(inputs)
+        output = self._score([*inputs, *extra])
         rounds = [self._batch.scored]
-        if self.args.dynamic_sampling_rounds > 0:
-            output = self._replace_dead_groups(output, rounds)
+        if self.args.uses_dynamic_sampling:
+            output = self._replace_dead_groups(output, rounds, len(extra) // self.num_generations)
         kept = self._batch.scored.rollouts
         if (keep := self.length_control.is_trained_on(kept)) is not None:
             self._mask(output, keep[self._local_rows(len(output["advantages"]))])
@@ -279,9 +286,29 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _has_signal(self) -> torch.Tensor:
         return has_signal(self._batch.scored.shaped_rewards, self._batch.advantages, self.num_generations)
 
-    def _replace_dead_groups(self, output: dict[str, Any], rounds: list[ScoredRollouts]) -> dict[str, Any]:
+    def _extra_rows(self, inputs) -> list[dict[str, Any]]:
+        """This process's extra prompts, to be generated in one call with the batch's; each repeated as those are."""
+        if (oversample := self.args.dynamic_sampling_oversample) == 0:
+            return []
+        processes = self.accelerator.num_processes
+        own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
+        questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
+        count = extra_groups(
+            [self.signal_record.probability(question) for question in questions],
+            self.signal_record.running_share,
+            processes,
+            most=math.ceil(oversample * len(own)),
+        )
+        return self._draw_groups(count * processes, questions)
+
+    def _replace_dead_groups(
+        self, output: dict[str, Any], rounds: list[ScoredRollouts], num_extra: int
+    ) -> dict[str, Any]:
         """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
         processes = self.accelerator.num_processes
+        signals = [self._has_signal()]
+        if num_extra:
+            output = self._without_surplus(output, signals[0], num_extra)
         for _ in range(self.args.dynamic_sampling_rounds):
             kept, is_alive = self._batch, self._has_signal()
             if is_alive.all():
@@ -290,7 +317,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
             fresh = self._score(self._draw_groups(share * processes, questions))
             rounds.append(self._batch.scored)
-            sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
+            signals.append(self._has_signal())
+            sources = dynamic_sampling.replacements(is_alive, signals[-1], processes)
             local_rows = dynamic_sampling.local_rows(
                 sources, len(is_alive), share, self.accelerator.process_index, processes, self.num_generations
             )
@@ -298,14 +326,36 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self._batch = kept.with_replaced(self._batch, sources)
             self._use_own_advantages(output)
         self._count_loss_tokens(output)
+        if self.args.dynamic_sampling_oversample > 0:
+            asked = [q for part in rounds for q in part.rollouts.questions[:: self.num_generations].tolist()]
+            self.signal_record.add(asked, torch.cat(signals).tolist())
         num_generated = sum(len(part.rollouts.lengths) for part in rounds)
         wasted = dynamic_sampling.wasted_share(num_generated, len(self._batch.advantages))
-        self._metrics["train"]["leash/wasted_share"].append(wasted)
+        for name, value in (
+            ("wasted_share", wasted),
+            ("extra_groups", num_extra * processes),
+            ("sampling_rounds", len(rounds) - 1),
+        ):
+            self._metrics["train"][f"leash/{name}"].append(value)
+        return output
+
+    def _without_surplus(self, output: dict[str, Any], is_alive: torch.Tensor, num_extra: int) -> dict[str, Any]:
+        """The batch in its usual size, in which live extra groups have taken the places of dead ones."""
+        processes = self.accelerator.num_processes
+        whole = len(is_alive) // processes
+        kept = kept_groups(is_alive, num_extra, processes)
+        own = [group % whole for group in kept[self._local_rows(whole - num_extra)]]
+        output = dynamic_sampling.selected(output, dynamic_sampling.group_rows(own, self.num_generations))
+        self._batch = self._batch.with_groups(kept)
+        self._use_own_advantages(output)
         return output
 
     def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
         """This process's share of `count` fresh prompts, each repeated once per completion."""
-        rows = [row for row in self.prompt_stream.draw(count, without) for _ in range(self.num_generations)]
+        # TRL: GRPOTrainer._prepare_inputs generates once in so many micro-steps
+        batch = self._step // (self.args.steps_per_generation * self.num_iterations)
+        drawn = self.prompt_stream.draw(count, without, batch, self.signal_record.passes_over)
+        rows = [row for row in drawn for _ in range(self.num_generations)]
         return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
 
     def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
