@@ -33,6 +33,7 @@ CLASSES = (
     "gr3.GR3",
     "grlc.GRLC",
     "hapo.HAPO",
+    "toggle.Toggle",
     "none.NoControl",
 )
 

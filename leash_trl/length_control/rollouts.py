@@ -90,6 +90,11 @@ class Rollouts:
         """`torch.Tensor` of shape `(P, G)`: The values of `(N,)` with one row per prompt."""
         return values.view(-1, self.num_generations)
 
+    def select(self, rows: torch.Tensor) -> "Rollouts":
+        """The given rows, which must be complete groups."""
+        chosen: Rollouts = _with_tensors(self, lambda values: values[0][rows], [self])
+        return chosen
+
 
 @dataclass(frozen=True)
 class ScoredRollouts:
