@@ -112,6 +112,15 @@ def test_a_multiplier_moves_by_what_it_prices_and_not_while_the_budget_is_off(ma
     assert alone.lam == pytest.approx(0.9875, abs=1e-12)  # 0.5 + 0.1 * (0.5 + 1 + 9 + 9) / 4
 
 
+def test_updates_without_a_budget_do_not_count_for_the_method_inside():
+    method = Toggle("kimi", {"warmup_steps": 3}, period=2)
+    counted = []
+    for _ in range(5):
+        method.step()
+        counted.append(method.switched.steps_done)
+    assert counted == [1, 2, 2, 2, 3]
+
+
 def test_a_batch_without_a_group_that_pays_is_not_observed(make_rollouts):
     method = Toggle("leash", {"lambda_init": 0.5})
     method.observe(make_rollouts([-1, -1], [100, 100], 10.0))
