@@ -15,6 +15,9 @@ TABLE_HEAD = (
 )
 
 
+EFFORTS_HEAD = ("| seed | effort | target | accuracy | tokens |", "|---:|---|---:|---:|---:|")
+
+
 def main(argv: list[str]) -> None:
     """Runs `leash demo`; a finished seed is not run again, and a stopped one continues."""
     parser = CommandParser(
@@ -36,6 +39,8 @@ def main(argv: list[str]) -> None:
     output_dir = Path(arguments.output_dir)
     results = [run_seed(arguments.config, overrides, output_dir / f"seed-{seed}", seed) for seed in arguments.seeds]
     table = "\n".join([*TABLE_HEAD, *(_row(result, base_record()) for result in results)])
+    if any(result.get("efforts") for result in results):
+        table += "\n\n" + "\n".join([*EFFORTS_HEAD, *(row for result in results for row in _effort_rows(result))])
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")
     _write_figure(output_dir, arguments.seeds)
 
@@ -62,6 +67,14 @@ def _row(result: dict, base: dict) -> str:
         *("" if result[key] is None else f"{result[key]:.3f}" for key in ("lambda_peak", "lambda_end")),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _effort_rows(result: dict) -> list[str]:
+    return [
+        f"| {result['seed']} | {name} | {effort['target_length']:g} | {effort['accuracy']:.3f} | "
+        f"{effort['mean_tokens']:.1f} |"
+        for name, effort in result.get("efforts", {}).items()
+    ]
 
 
 def _write_figure(output_dir: Path, seeds: list[int]) -> None:

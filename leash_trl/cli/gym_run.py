@@ -133,19 +133,29 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
 
 def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", run_dir: Path) -> dict[str, Any]:
     from leash_trl.cli.train import run_training
-    from leash_trl.evaluation.evaluate import summarize
+    from leash_trl.data.efforts import effort_suffix
+    from leash_trl.evaluation.evaluate import joined_samples, summarize
     from leash_trl.gym.record import measure
+    from leash_trl.trainer.leash_grpo_config import mapping_field
 
     training_args = arguments[1]
     if not is_whole(run_dir):  # the final model is not there yet
         if any(map(is_whole, run_dir.glob("checkpoint-*"))):
             training_args.resume_from_checkpoint = "true"
         run_training(*arguments, recipe=recipe)
-    samples = measure(str(run_dir), recipe["seed"], _prompt_suffix(training_args, run_dir))
+    own_suffix = _prompt_suffix(training_args, run_dir)
+    efforts, template = mapping_field("efforts", arguments[0].efforts) or {}, arguments[0].effort_suffix
+    asked = {name: effort_suffix(name, template) + own_suffix for name in efforts} or {"": own_suffix}
+    measured = {name: measure(str(run_dir), recipe["seed"], suffix) for name, suffix in asked.items()}
+    samples = joined_samples(list(measured.values()))
     return {
         "seed": recipe["seed"],
         "trained": asdict(summarize(samples, training_args.target_length)),
         "target_length": training_args.target_length,
+        "efforts": {
+            name: {"target_length": target, **asdict(summarize(measured[name], target))}
+            for name, target in efforts.items()
+        },
         **_training_record(run_dir),
         "is_correct": samples.is_correct.astype(int).tolist(),
         "lengths": samples.lengths.tolist(),

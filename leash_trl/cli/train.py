@@ -37,7 +37,7 @@ from leash_trl.cli.training_arguments import (
     given_fields,
     print_help,
 )
-from leash_trl.data import BOXED_SUFFIX
+from leash_trl.data import BOXED_SUFFIX, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
@@ -46,7 +46,7 @@ from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checked_rewards import RewardError
 from leash_trl.trainer.checks import check_size, check_vllm
-from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
@@ -172,6 +172,9 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     train_dataset = _split(dataset, "dataset_train_split", script_args)
     eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+    if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
+        train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
+        eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
     # golds of a stream are read while training; a rollout function or a transform may give them, too
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in (math_reward, lenient_math_reward) for reward in reward_funcs):

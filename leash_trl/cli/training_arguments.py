@@ -12,6 +12,7 @@ from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.recipe import DEFAULT_RECIPE, checked_recipe, read_recipe, split_config
+from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.length_control.leash import Leash
 from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
 
@@ -77,6 +78,17 @@ class LeashScriptArguments(ScriptArguments):
             "help": "Appended to string prompts, which become user messages so that the chat template applies, "
             'defaults to the instruction of the LEASH authors\' release; `""` appends nothing.'
         },
+    )
+    efforts: dict[str, Any] | str | None = field(
+        default=None,
+        metadata={
+            "help": "Target in tokens of each effort, as a mapping or its text, such as `{low: 1024, high: 8192}`: "
+            "each question is asked once per effort, which its prompt names and which column `effort` holds."
+        },
+    )
+    effort_suffix: str = field(
+        default=EFFORT_SUFFIX,
+        metadata={"help": "Appended to prompts if there are `efforts`, with the effort's name for `{effort}`."},
     )
     rollout_func: str | None = field(
         default=None,

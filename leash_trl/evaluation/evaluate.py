@@ -1,5 +1,7 @@
 """Evaluates a model in memory, without files: samples, grades and summarises its answers. The gym uses it."""
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -102,6 +104,12 @@ def evaluate(
         lengths=np.array([[completion.length for completion in completions] for completions in samples]),
         is_truncated=np.array([[completion.is_truncated for completion in completions] for completions in samples]),
     )
+
+
+def joined_samples(parts: Sequence[GradedSamples]) -> GradedSamples:
+    """The completions of several sets of problems, as one set."""
+    names = (field.name for field in dataclasses.fields(GradedSamples))
+    return GradedSamples(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def summarize(samples: GradedSamples, target_length: float | None = None) -> Summary:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 
+BUDGETS = "target_length/"  # each budget's curves end with its name
 PREFIXES = {"leash/": "", "eval_leash/": "eval_"}
 
 
@@ -40,6 +41,23 @@ class Curves:
         values = self.values.get(key, np.full(len(self.steps), np.nan))
         is_logged = ~np.isnan(values)
         return self.steps[is_logged], values[is_logged]
+
+
+def by_budget(run: Curves) -> list[Curves]:
+    """One run as several, one for each budget it logged, such as `mean_length/low`; the run itself if it had one.
+
+    Example:
+        >>> values = {"lambda": np.ones(1), "lambda/low": np.zeros(1), "target_length/low": np.full(1, 64.0)}
+        >>> [(part.label, part.values["lambda"].item()) for part in by_budget(Curves("mine", np.array([1]), values))]
+        [('low', 0.0)]
+    """
+    names = [key.removeprefix(BUDGETS) for key in run.values if key.startswith(BUDGETS)]
+    parts = []
+    for name in names:
+        values = {key.removesuffix(f"/{name}"): each for key, each in run.values.items() if key.endswith(f"/{name}")}
+        targets = values["target_length"][~np.isnan(values["target_length"])]
+        parts.append(Curves(name, run.steps, values, int(targets[-1]) if len(targets) else None))
+    return parts or [run]
 
 
 def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str, target_length: int | None = None) -> Curves:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.figures.curves import Curves
+from leash_trl.figures.curves import Curves, by_budget
 from leash_trl.figures.drawing import (
     HEADROOM,
     LABEL_SIZE,
@@ -42,24 +42,26 @@ def dynamics_figure(runs: Sequence[Curves], columns: int = 4) -> Figure:
 
     Args:
         runs (`Sequence[Curves]`):
-            Runs to draw; the target is a dotted line where all runs that tell theirs agree.
+            Runs to draw; the target is a dotted line where all runs that tell theirs agree. A run alone has a line
+            for each of its budgets, and a dotted one in the same colour for the target of each.
         columns (`int`, *optional*, defaults to `4`):
             Panels beside each other, 4 as in the paper or 2 for a narrow page.
 
     Returns:
         `Figure`: 16 by 3.6 inches, or 5.6 by 5.2 in two columns.
     """
+    drawn = _each_budget(runs)
     rows = len(PANELS) // columns
     figure, axes = new_figure(16, 3.6, rows, columns) if rows == 1 else new_figure(NARROW, 5.2, rows, columns)
     for axis, (key, title) in zip(axes, PANELS.items(), strict=True):
-        for index, run in enumerate(runs):
+        for index, run in enumerate(drawn):
             steps, values = run.curve(key)
             if len(steps):
                 draw_line(axis, steps, values, run.label, **line_style(index))
         _finish_panel(axis, title, "optimizer step")
     axes[0].set_ylim(0, 1 + HEADROOM)
-    _draw_target(axes[-1], runs)
-    legend_above(figure, max(axes[:-1], key=lambda axis: len(axis.lines)), len(runs))
+    _draw_target(axes[-1], runs, drawn)
+    legend_above(figure, max(axes[:-1], key=lambda axis: len(axis.lines)), len(drawn))
     return figure
 
 
@@ -72,7 +74,18 @@ def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
         say_not_logged(axis)
 
 
-def _draw_target(axis: Axes, runs: Sequence[Curves]) -> None:
+def _each_budget(runs: Sequence[Curves]) -> Sequence[Curves]:
+    """The budgets of a run that is drawn alone, or the runs."""
+    return by_budget(runs[0]) if len(runs) == 1 else runs
+
+
+def _draw_target(axis: Axes, runs: Sequence[Curves], drawn: Sequence[Curves]) -> None:
+    if len(drawn) > len(runs):
+        for index, budget in enumerate(drawn):
+            if budget.target_length is not None:
+                axis.axhline(budget.target_length, color=line_style(index)["color"], linestyle=":", linewidth=1.2)
+        leave_room(axis)
+        return
     target = common_target([run.target_length for run in runs])
     if target is not None:
         line = axis.axhline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target:g}")
@@ -90,17 +103,19 @@ def training_figure(runs: Sequence[Curves], columns: int = 2) -> Figure:
 
     Args:
         runs (`Sequence[Curves]`):
-            Runs to draw; the target is a dotted line where all runs that tell theirs agree.
+            Runs to draw; the target is a dotted line where all runs that tell theirs agree. A run alone has a line
+            for each of its budgets, and a dotted one in the same colour for the target of each.
         columns (`int`, *optional*, defaults to `2`):
             Panels beside each other, 2 as in the paper or 1 for a narrow page.
 
     Returns:
         `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
     """
-    prefixes = _sources(runs)
+    drawn = _each_budget(runs)
+    prefixes = _sources(drawn)
     figure, axes = two_panels(columns)
     for axis, key in zip(axes, ("mean_length", "accuracy"), strict=True):
-        for index, (run, prefix) in enumerate(zip(runs, prefixes, strict=True)):
+        for index, (run, prefix) in enumerate(zip(drawn, prefixes, strict=True)):
             label = run.label if len(set(prefixes)) == 1 else f"{run.label} ({SOURCES[prefix]})"
             _draw_smoothed(axis, *run.curve(prefix + key), label, index, is_noisy=not prefix)
     is_smoothed = any(line.get_label() == BATCHES for axis in axes for line in axis.lines)
@@ -109,8 +124,8 @@ def training_figure(runs: Sequence[Curves], columns: int = 2) -> Figure:
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
     _finish_panel(axes[0], "Mean tokens per response", x_label)
     _finish_panel(axes[1], "Mean accuracy", x_label)
-    _draw_target(axes[0], runs)
-    legend_above(figure, axes[0], len(runs))
+    _draw_target(axes[0], runs, drawn)
+    legend_above(figure, axes[0], len(drawn))
     return figure
 
 

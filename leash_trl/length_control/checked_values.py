@@ -1,7 +1,7 @@
 """Checks hyper-parameters and saved state of methods; a `ValueError` names the field and the bad value."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -13,6 +13,11 @@ def is_number(value: Any) -> bool:
 def is_count(value: Any) -> bool:
     """Whether a value is a whole number, 0 or more."""
     return type(value) is int and value >= 0
+
+
+def are_states(value: Any) -> bool:
+    """Whether a value is a dictionary of saved states by name."""
+    return isinstance(value, dict) and all(isinstance(state, dict) for state in value.values())
 
 
 def check_range(method: Any, names: str, minimum: float, maximum: float = math.inf, whole: bool = False) -> None:
@@ -55,14 +60,14 @@ def check_multiplier(method: Any) -> None:
     check_range(method, "lambda_lr", 0)
 
 
-def saved_value(state: dict[str, Any], name: str, is_valid: Callable[[Any], bool], needed: str) -> Any:
+def saved_value(state: Mapping[str, Any], name: str, is_valid: Callable[[Any], bool], needed: str) -> Any:
     """One value of a saved state; raises `ValueError` if it is missing or damaged."""
     if not is_valid(value := state.get(name)):
         raise ValueError(f"the saved state holds {name}={value!r}, which is not {needed}")
     return value
 
 
-def saved_multiplier(state: dict[str, Any], name: str, minimum: float, maximum: float) -> float:
+def saved_multiplier(state: Mapping[str, Any], name: str, minimum: float, maximum: float) -> float:
     """The multiplier of a saved state; raises `ValueError` unless it is a finite number within the bounds."""
     lam = float(saved_value(state, name, is_number, "a finite number"))
     if not minimum <= lam <= maximum:

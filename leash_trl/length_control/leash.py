@@ -4,21 +4,35 @@ Paper: [Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Re
 Model](https://huggingface.co/papers/2512.21540).
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from leash_trl.length_control.checked_values import (
-    check_multiplier,
-    is_count,
-    is_number,
-    saved_multiplier,
-    saved_value,
-)
-from leash_trl.length_control.dual import projected_ascent
+from leash_trl.length_control.checked_values import are_states, check_multiplier, saved_value
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.multiplier import Multiplier
 from leash_trl.length_control.rollouts import Rollouts
+
+
+ONLY = ""  # name of the multiplier if there is one for all prompts
+NO_VALUE = "none"  # name of the multiplier of prompts without a value, as an evaluation may have them
+MOST_BUDGETS = 50  # more multipliers than this are probably a mistake
+
+
+def budget_name(value: Any) -> str:
+    """Name in the log and in checkpoints of the prompts with this value in the column of `multiplier_per`.
+
+    Example:
+        >>> [budget_name(value) for value in ("low", 64, 64.0, 0.5, None)]
+        ['low', '64', '64', '0.5', 'none']
+    """
+    if value is None:
+        return NO_VALUE
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
 
 
 def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | float) -> torch.Tensor:
@@ -58,6 +72,15 @@ class Leash(LengthControl):
 
     On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
 
+    `multiplier_per` is ours: one constraint for each value $k$ of a column, all in one Lagrangian,
+
+    $$ \max_\theta \min_{\lambda \ge 0}\; \mathbb{E}[r] - \sum_k p_k \lambda_k J_k, \qquad
+       J_k = \mathbb{E}\left[\frac{L}{L_t} - 1 \,\middle|\, k\right], \quad p_k = P(k) $$
+
+    A completion of value $k$ pays $\lambda_k (L / L_t - 1)$, of which LEASH keeps the positive part. The gradient in
+    $\lambda_k$ is $-p_k J_k$: each multiplier climbs on the violation of its own prompts alone; the step size takes in
+    $p_k$. With one value, this is LEASH.
+
     Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
@@ -72,6 +95,10 @@ class Leash(LengthControl):
             Step size of the dual step; 0 freezes the multiplier (LEASH-C).
         lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
             Bounds of the multiplier.
+        multiplier_per (`str`, *optional*):
+            Column of the data set. Prompts with the same value in it share a multiplier, which only their violation
+            moves and which starts at `lambda_init` when the value is first seen. `target_length` gives each distinct
+            target its own. By default there is one multiplier for all prompts.
     """
 
     name = "leash"
@@ -84,11 +111,55 @@ class Leash(LengthControl):
     lambda_lr: float = 0.005
     lambda_min: float = 0.0
     lambda_max: float = 1.0
+    multiplier_per: str | None = None
 
     def __post_init__(self) -> None:
         check_multiplier(self)
-        self.lam = self.lambda_init
-        self._observed: list[list[float]] = []  # target and length in tokens of every completion since the last step
+        if self.multiplier_per is not None and not (isinstance(self.multiplier_per, str) and self.multiplier_per):
+            raise ValueError(
+                f"multiplier_per is {self.multiplier_per!r}, but must be the name of a data set column, or None"
+            )
+        self.multipliers: dict[str, Multiplier] = {} if self.multiplier_per else {ONLY: self.new_multiplier()}
+
+    def new_multiplier(self) -> Multiplier:
+        """A multiplier as it is before its first dual step."""
+        return Multiplier(self.lambda_init, self.lambda_lr, self.lambda_min, self.lambda_max)
+
+    @property
+    def lam(self) -> float:
+        """The multiplier that the coming batch uses; the mean of all if there are several."""
+        lambdas = [multiplier.lam for multiplier in self.multipliers.values()] or [self.lambda_init]
+        return math.fsum(lambdas) / len(lambdas)
+
+    def columns_read(self) -> tuple[str, ...]:
+        """The column that says which prompts share a multiplier."""
+        return (self.multiplier_per,) if self.multiplier_per else ()
+
+    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
+        """Refuses rows without a value, and warns of so many values that few prompts move each multiplier."""
+        values = columns[self.multiplier_per] if self.multiplier_per else []
+        if None in values:
+            raise ValueError(
+                f"row {values.index(None)} of the data set has no value in the column {self.multiplier_per!r} of "
+                "multiplier_per; fill it in, or drop the row"
+            )
+        if (count := len(set(map(budget_name, values)))) <= MOST_BUDGETS:
+            return None
+        return (
+            f"multiplier_per is {self.multiplier_per!r}, which has {count} values in {len(values)} rows: a multiplier "
+            "moves only when its own prompts are sampled, so most stay near lambda_init; take a column with few values"
+        )
+
+    def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
+        """Name of each completion's multiplier, which is its value in the column as text."""
+        if self.multiplier_per is None:
+            return None
+        return [budget_name(value) for value in rollouts.columns[self.multiplier_per]]
+
+    def _lambdas(self, rollouts: Rollouts) -> torch.Tensor:
+        names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
+        known = {name: multiplier.lam for name, multiplier in self.multipliers.items()}
+        return torch.tensor([known.get(name, self.lambda_init) for name in names], dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards, clipped: apart from the clip, LEASH has no scale of its own."""
@@ -96,7 +167,7 @@ class Leash(LengthControl):
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot before the clip, non-negative."""
-        return self.lam * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
+        return self._lambdas(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in [-1, 1]; NaN where the task reward is NaN."""
@@ -119,38 +190,46 @@ class Leash(LengthControl):
 
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
+        names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
-        self._observed += [list(pair) for pair in pairs]
+        for name, pair in zip(names, pairs, strict=True):
+            self.multipliers.setdefault(name, self.new_multiplier()).observed.append([*pair])
 
     def step(self) -> None:
-        """Moves the multiplier by all batches observed since the last dual step; without any it stays."""
-        if self._observed:
-            target_lengths, lengths = zip(*self._observed, strict=True)
-            self.lam = self.next_multiplier(self.violation(lengths, target_lengths))
-            self._observed = []
-
-    def next_multiplier(self, violation: float) -> float:
-        """The multiplier after a dual step."""
-        return projected_ascent(self.lam, violation, self.lambda_lr, self.lambda_min, self.lambda_max)
+        """Moves each multiplier by its completions observed since the last dual step; without any it stays."""
+        for multiplier in self.multipliers.values():
+            if multiplier.observed:
+                target_lengths, lengths = zip(*multiplier.observed, strict=True)
+                multiplier.move(self.violation(lengths, target_lengths))
 
     def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses."""
-        return {"lambda": self.lam}
+        """The multiplier that the coming batch uses; with several their mean, and each by its name."""
+        if self.multiplier_per is None:
+            return self.multipliers[ONLY].statistics()
+        each = {
+            f"{key}/{name}": value
+            for name, multiplier in self.multipliers.items()
+            for key, value in multiplier.statistics().items()
+        }
+        return {"lambda": self.lam, **each}
 
     def state_dict(self) -> dict[str, Any]:
-        """The multiplier, which JSON keeps to the last bit, and target and length of the completions that wait for a
-        dual step, as after a skipped policy update."""
-        return {"lambda": self.lam, "observed": list(self._observed)}
+        """The multipliers, and target and length of the completions that wait for a dual step, as after a skipped
+        policy update."""
+        if self.multiplier_per is None:
+            return self.multipliers[ONLY].state_dict()
+        return {"multipliers": {name: multiplier.state_dict() for name, multiplier in self.multipliers.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state; in older ones a row holds target, tokens and number of completions."""
-        self.lam = saved_multiplier(state, "lambda", self.lambda_min, self.lambda_max)
-        needed = "rows of a target and a length in tokens"
-        rows = saved_value({"observed": [], **state}, "observed", _are_observations, needed)
-        self._observed = []
-        for target, tokens, *completions in rows:
-            count = completions[0] if completions else 1
-            self._observed += [[target, tokens / count]] * count
+        """Restores a saved state."""
+        saved = {ONLY: state}
+        if self.multiplier_per is not None:
+            needed = "a state for each value of multiplier_per"
+            saved = saved_value(state, "multipliers", are_states, needed)
+        multipliers = {name: self.new_multiplier() for name in saved}
+        for name, multiplier in multipliers.items():
+            multiplier.load_state_dict(saved[name])
+        self.multipliers = multipliers
 
 
 @dataclass
@@ -176,14 +255,3 @@ class LeashC(Leash):
         super().__post_init__()
         if self.lambda_lr != 0:
             raise ValueError(f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; use length_control='leash'")
-
-
-def _are_observations(rows: Any) -> bool:
-    return isinstance(rows, list) and all(
-        isinstance(row, list)
-        and len(row) in (2, 3)
-        and all(map(is_number, row))
-        and row[0] > 0 <= row[1]
-        and (len(row) == 2 or (is_count(row[2]) and row[2] > 0))
-        for row in rows
-    )

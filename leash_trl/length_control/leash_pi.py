@@ -5,12 +5,60 @@ down while lengths still fall. Here a ceiling in proportion to the violation tak
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from leash_trl.length_control.checked_values import check_range, is_number, saved_multiplier, saved_value
 from leash_trl.length_control.dual import pi_multiplier
 from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.multiplier import Multiplier
+
+
+@dataclass
+class PIMultiplier(Multiplier):
+    """A multiplier that [`pi_multiplier`] moves.
+
+    Args:
+        proportional_gain (`float`), ceiling_gain (`float`), smoothing (`float`):
+            As for [`LeashPI`]; the gain of the integral is `lr`.
+        integral (`float`):
+            I, in reward units.
+        violation (`float`, *optional*):
+            Running mean of the violation; `None` before the first step.
+    """
+
+    proportional_gain: float = 0.0
+    ceiling_gain: float = math.inf
+    smoothing: float = 0.0
+    integral: float = 0.0
+    violation: float | None = None
+
+    def move(self, violation: float) -> None:
+        """Does one step; the integral and the smoothed violation move with the multiplier."""
+        past = violation if self.violation is None else self.violation
+        self.violation = self.smoothing * past + (1.0 - self.smoothing) * violation
+        gains = (self.proportional_gain, self.lr)
+        self.lam, self.integral = pi_multiplier(
+            self.violation, self.integral, gains, self.ceiling_gain, self.minimum, self.maximum
+        )
+        self.observed = []
+
+    def statistics(self) -> dict[str, float]:
+        """The multiplier and the integral in it."""
+        return {"lambda": self.lam, "integral": self.integral}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of LEASH's multiplier, the integral and the smoothed violation."""
+        return {**super().state_dict(), "integral": self.integral, "violation": self.violation}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a saved state."""
+        super().load_state_dict(state)
+        self.integral = saved_multiplier(state, "integral", self.minimum, self.maximum)
+        self.violation = saved_value(
+            state, "violation", lambda seen: seen is None or is_number(seen), "a finite number, or null before a step"
+        )
 
 
 @dataclass
@@ -58,35 +106,9 @@ class LeashPI(Leash):
             raise ValueError(f"ceiling_gain is {self.ceiling_gain}, but must be positive, or None for no ceiling")
         if not 0 <= self.smoothing < 1:
             raise ValueError(f"smoothing is {self.smoothing}, but must be at least 0 and below 1")
-        self._integral = float(self.lambda_init)
-        self._violation: float | None = None
 
-    def next_multiplier(self, violation: float) -> float:
-        """The multiplier after a step; the integral and the smoothed violation move with it."""
-        past = violation if self._violation is None else self._violation
-        self._violation = self.smoothing * past + (1.0 - self.smoothing) * violation
-        lam, self._integral = pi_multiplier(
-            self._violation,
-            self._integral,
-            (self.proportional_gain, self.lambda_lr),
-            math.inf if self.ceiling_gain is None else self.ceiling_gain,
-            self.lambda_min,
-            self.lambda_max,
-        )
-        return lam
-
-    def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses, and the integral in it."""
-        return {"lambda": self.lam, "integral": self._integral}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of LEASH, the integral and the smoothed violation."""
-        return {**super().state_dict(), "integral": self._integral, "violation": self._violation}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state."""
-        super().load_state_dict(state)
-        self._integral = saved_multiplier(state, "integral", self.lambda_min, self.lambda_max)
-        self._violation = saved_value(
-            state, "violation", lambda seen: seen is None or is_number(seen), "a finite number, or null before a step"
-        )
+    def new_multiplier(self) -> Multiplier:
+        """A multiplier as it is before its first step."""
+        ceiling = math.inf if self.ceiling_gain is None else self.ceiling_gain
+        settings = (self.proportional_gain, ceiling, self.smoothing, float(self.lambda_init))
+        return PIMultiplier(self.lambda_init, self.lambda_lr, self.lambda_min, self.lambda_max, [], *settings)

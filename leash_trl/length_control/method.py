@@ -3,7 +3,7 @@
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -72,6 +72,32 @@ class LengthControl:
             num_generations (`int`):
                 Completions per prompt.
         """
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Columns of the data set that the method reads as `rollouts.columns`; each must be there to train."""
+        return ()
+
+    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
+        """Checks the columns of [`columns_read`] in a training data set, before training.
+
+        Args:
+            columns (`Mapping[str, Sequence]`):
+                Values of all rows; `None` where a row has none.
+
+        Returns:
+            `str`, *optional*: A warning.
+
+        Raises:
+            `ValueError`: If the method cannot use a value; the message names row, column and remedy.
+        """
+        return None
+
+    def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
+        """Name of the budget that each of the N completions counts to; `None` if there is one for all.
+
+        The log has lengths, accuracy and the state of the constraint for each, such as `leash/mean_length/low`.
+        """
+        return None
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""

@@ -1,8 +1,9 @@
 """`Rollouts`, the completions of all processes that a method sees, and `ScoredRollouts`, the same with its rewards."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -30,9 +31,11 @@ class Rollouts:
         correctness_rewards (`torch.Tensor` of shape `(N,)`, *optional*):
             The reward that decides what is correct; by default the task reward. Where it is NaN, correctness is not
             known, whatever the other rewards say.
+        columns (`Mapping[str, Sequence]`, *optional*):
+            Values, one per completion, of the data set columns that the method reads; `None` where a row has none.
 
     Raises:
-        `ValueError`: If the tensors differ in shape or N is not a multiple of G.
+        `ValueError`: If tensors or columns differ in shape or N is not a multiple of G.
     """
 
     task_rewards: torch.Tensor
@@ -43,6 +46,7 @@ class Rollouts:
     num_generations: int
     max_completion_length: float
     correctness_rewards: torch.Tensor | None = None
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
@@ -51,6 +55,9 @@ class Rollouts:
                     f"{name} {tuple(values.shape)} and lengths {tuple(self.lengths.shape)} must be one value per "
                     "completion each"
                 )
+        for name, column in self.columns.items():
+            if len(column) != len(self.lengths):
+                raise ValueError(f"column {name} has {len(column)} values for {len(self.lengths)} completions")
         if len(self.lengths) % self.num_generations != 0:
             raise ValueError(
                 f"{len(self.lengths)} completions are not whole groups of num_generations={self.num_generations}"
@@ -127,23 +134,30 @@ class ScoredRollouts:
 
     def select(self, rows: torch.Tensor) -> "ScoredRollouts":
         """The given rows, which must be complete groups."""
-        return _with_tensors(self, lambda values: values[0][rows], [self])
+        return _joined_rows([self], rows)
 
 
 def joined(parts: Sequence[ScoredRollouts]) -> ScoredRollouts:
     """Several batches as one; the generation limit is the first one's."""
-    return _with_tensors(parts[0], torch.cat, parts)
+    return _joined_rows(parts)
 
 
-def _with_tensors(record: Any, combine: Callable[[list[torch.Tensor]], torch.Tensor], parts: Sequence[Any]) -> Any:
-    """A record in which each tensor, those of its rollouts included, is made from the same tensor of the parts."""
-    changed: dict[str, Any] = {}
-    for name, value in vars(record).items():
-        if isinstance(value, torch.Tensor):
-            changed[name] = combine([getattr(part, name) for part in parts])
-        elif isinstance(value, Rollouts):
-            changed[name] = _with_tensors(value, combine, [getattr(part, name) for part in parts])
-    return dataclasses.replace(record, **changed)
+def _joined_rows(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
+    """One value of the kind of the parts: all of them, or only `rows` of them, one after the other."""
+    first = parts[0]
+    if isinstance(first, torch.Tensor):
+        values = torch.cat(list(parts))
+        return values if rows is None else values[rows]
+    if isinstance(first, tuple | list):
+        column = list(chain.from_iterable(parts))
+        return column if rows is None else [column[row] for row in rows.tolist()]
+    if isinstance(first, Mapping):
+        return {name: _joined_rows([part[name] for part in parts], rows) for name in first}
+    if isinstance(first, Rollouts | ScoredRollouts):
+        return dataclasses.replace(
+            first, **{name: _joined_rows([getattr(part, name) for part in parts], rows) for name in vars(first)}
+        )
+    return first
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:

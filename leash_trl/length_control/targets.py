@@ -124,7 +124,7 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
         return [*before, {**last, "content": content + suffix}]
     if not any(part["type"] == "text" for part in content):
         raise ValueError(
-            "this length control writes the target into the prompt, whose last message must be text or hold some"
+            "a target or an effort is written into the prompt, whose last message must be text or hold some"
         )
     return [*before, {**last, "content": [*content, {"type": "text", "text": suffix}]}]
 
@@ -167,3 +167,22 @@ def rows_with_targets(
         questions.append(question)
         targets.append(math.nan if target is None else target)
     return seen, questions, targets
+
+
+def column_values(
+    rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
+) -> dict[str, list[Any]]:
+    """Values of the columns that a method reads, one per row; `None` where a row has none.
+
+    Args:
+        rows (`Sequence[Mapping]`):
+            Rows of the data set.
+        names (`Sequence[str]`):
+            Columns, as the method's `columns_read` gives them.
+        target_length (`float`, *optional*):
+            The configured target, for rows without a target of their own.
+    """
+    values = {name: [row.get(name) for row in rows] for name in names}
+    if TARGET_COLUMN in values:
+        values[TARGET_COLUMN] = [own_target(row) or target_length for row in rows]
+    return values

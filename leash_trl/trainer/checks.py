@@ -27,7 +27,7 @@ from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.targets import TARGET_COLUMN, own_target, rows_with_targets
+from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
 from leash_trl.trainer.advice import MIB, free_bytes
 from leash_trl.trainer.batch_watch import BatchWatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -59,7 +59,10 @@ def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, env
     check_vllm(args)
     columns = known_columns(train_dataset)
     check_columns(columns, reward_funcs, rollout_func, environment_factory)
-    check_own_targets(train_dataset, args.make_length_control(), args)
+    method = args.make_length_control()
+    check_own_targets(train_dataset, method, args)
+    if (problem := columns_read_problem(train_dataset, method, args)) is not None and args.process_index == 0:
+        warnings.warn(problem, UserWarning, stacklevel=3)
     has_own_prompts = environment_factory is not None or rollout_func not in (None, shrinking_rollout)
     if isinstance(train_dataset, Dataset) and "prompt" in columns and not has_own_prompts:
         check_not_blank(train_dataset)
@@ -198,6 +201,25 @@ def check_own_targets(dataset: Any, method: LengthControl, args: LeashGRPOConfig
                 args.check_target(math.ceil(target), method)
         except ValueError as error:
             raise ValueError(f"row {row} of the data set, column {TARGET_COLUMN}: {error}") from error
+
+
+def columns_read_problem(dataset: Any, method: LengthControl, args: LeashGRPOConfig) -> str | None:
+    """Warns of values that the method reads from the data set and that may be a mistake.
+
+    Raises:
+        `ValueError`: If such a column is missing, or the method cannot use a value.
+    """
+    columns, names = known_columns(dataset), method.columns_read()
+    for name in names:
+        if columns and name not in columns:
+            similar = difflib.get_close_matches(name, columns, n=1)
+            raise ValueError(
+                f"length_control_kwargs names the column {name!r}, but the data set has {', '.join(columns)}; "
+                + (f"did you mean {similar[0]}?" if similar else "add the column, or mend its name")
+            )
+    if not names or not columns or not isinstance(dataset, Dataset):
+        return None
+    return method.check_columns(column_values(list(dataset.select_columns([*names])), names, args.target_length))
 
 
 def misspelt_target_problem(columns: Sequence[str]) -> str | None:

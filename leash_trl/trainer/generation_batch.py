@@ -2,11 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import gather_object
 
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined
 from leash_trl.trainer import dynamic_sampling
@@ -17,8 +19,7 @@ class GenerationBatch:
     """
     One generation batch. It starts with the prompts; each step of the trainer returns a batch with more fields set.
 
-    The fields up to `is_truncated` belong to the n completions of this process, `scored` and `advantages` to the N of
-    all processes.
+    `scored` and `advantages` belong to the N completions of all processes, the other fields to the n of this one.
 
     Args:
         questions (`Sequence[int]`):
@@ -31,6 +32,8 @@ class GenerationBatch:
             Whether each completion ended without an end token.
         generation_limit (`float`):
             Most tokens that a completion could have; infinite for no limit.
+        columns (`Mapping[str, Sequence]`):
+            Values, one per completion, of the data set columns that the method reads.
         scored (`ScoredRollouts`):
             The completions with the rewards that length control shaped.
         advantages (`torch.Tensor` of shape `(N,)`):
@@ -42,6 +45,7 @@ class GenerationBatch:
     lengths: Sequence[int] = ()
     is_truncated: Sequence[bool] = ()
     generation_limit: float = math.inf
+    columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     scored: ScoredRollouts = None  # type: ignore[assignment]  # until there are rewards
     advantages: torch.Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
 
@@ -105,6 +109,7 @@ class GenerationBatch:
             num_generations=num_generations,
             max_completion_length=self.generation_limit,
             correctness_rewards=correctness_rewards,
+            columns={name: gather_object(list(values)) for name, values in self.columns.items()},
         )
 
     def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":

@@ -40,7 +40,7 @@ def _help_of(name: str) -> str:
     return text
 
 
-def _mapping(name: str, value: Any) -> dict[Any, Any] | None:
+def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
     """Reads a field that a recipe gives as a mapping and a command line as YAML or JSON text."""
     try:
         mapping = yaml.safe_load(value) if isinstance(value, str) else value
@@ -204,9 +204,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 self._check_whole_groups(steps_name)
             raise
         for field_name in (name for name in self.__dataclass_fields__ if name.endswith("_kwargs")):
-            setattr(self, field_name, _mapping(field_name, getattr(self, field_name)))
+            setattr(self, field_name, mapping_field(field_name, getattr(self, field_name)))
         self._check_no_token_elsewhere()
-        self.target_milestones = _mapping("target_milestones", self.target_milestones)
+        self.target_milestones = mapping_field("target_milestones", self.target_milestones)
         method = self.make_length_control()
         self._check_limit()
         self._check_generation_kwargs()

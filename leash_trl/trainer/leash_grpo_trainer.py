@@ -21,7 +21,7 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
-from leash_trl.length_control.targets import rows_with_targets
+from leash_trl.length_control.targets import column_values, rows_with_targets
 from leash_trl.microbatching.batch_fields import loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
@@ -221,7 +221,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         target = self.args.target_at(self.state.global_step)
         # these are copies: the data set's own rows stay as they are
         rows, questions, targets = rows_with_targets(inputs, self.length_control, target, self.args.target_length)
-        self._batch = GenerationBatch(questions, targets)
+        columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
+        self._batch = GenerationBatch(questions, targets, columns=columns)
         output = super()._generate_and_score_completions(rows)
         if self._mode == "train":
             self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())

@@ -1,0 +1,76 @@
+"""Asks each question once per effort, so that one model learns several budgets and the prompt says which."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from leash_trl.length_control.targets import TARGET_COLUMN, with_suffix
+
+
+if TYPE_CHECKING:
+    from leash_trl.data.splits import Rows
+
+
+EFFORT_COLUMN = "effort"
+EFFORT_SUFFIX = " Effort: {effort}."
+
+
+def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
+    """What a prompt says of its effort: `suffix` with the effort's name for `{effort}`.
+
+    Example:
+        >>> effort_suffix("low")
+        ' Effort: low.'
+    """
+    return suffix.replace("{effort}", effort)
+
+
+def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":
+    """The rows once per effort, each with the effort in its prompt and in a column, and with the effort's target.
+
+    To train with a multiplier for each effort, set `length_control_kwargs={"multiplier_per": "effort"}`.
+
+    Args:
+        rows (`Dataset` or `IterableDataset`):
+            Training rows with a column `prompt`.
+        efforts (`Mapping[str, float]`):
+            Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`; it replaces a row's own target.
+        suffix (`str`, *optional*, defaults to `" Effort: {effort}."`):
+            Appended to the prompt, with the effort's name for `{effort}`.
+
+    Returns:
+        `Dataset` or `IterableDataset`: With the columns `effort` and `target_length`.
+
+    Raises:
+        `ValueError`: If there are no efforts, one has no name or no positive target, `suffix` does not hold
+            `{effort}`, or the rows have a column `effort` already.
+    """
+    if not isinstance(efforts, Mapping) or not efforts:
+        raise ValueError(f"efforts is {efforts!r}, but must map names to targets in tokens, such as {{low: 1024}}")
+    for name, target in efforts.items():
+        is_number = isinstance(target, int | float) and not isinstance(target, bool)
+        if not isinstance(name, str) or not name or not is_number or not 0 < target < float("inf"):
+            raise ValueError(
+                f"efforts holds {name!r}: {target!r}, but must map names (text) to positive numbers of tokens"
+            )
+    if "{effort}" not in suffix:
+        raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
+    columns = rows.column_names or ["prompt"]
+    if EFFORT_COLUMN in columns:
+        raise ValueError(f"the data set has a column {EFFORT_COLUMN!r} already; rename it, or leave efforts out")
+    return rows.map(
+        _once_per_effort,
+        batched=True,
+        remove_columns=columns,
+        fn_kwargs={"efforts": dict(efforts), "suffix": suffix},
+    )
+
+
+def _once_per_effort(batch: dict[str, list[Any]], efforts: dict[str, float], suffix: str) -> dict[str, list[Any]]:
+    asked: dict[str, list[Any]] = {name: [] for name in (*batch, EFFORT_COLUMN, TARGET_COLUMN)}
+    for row in range(len(batch["prompt"])):
+        for effort, target in efforts.items():
+            values = {name: column[row] for name, column in batch.items()}
+            values["prompt"] = with_suffix(values["prompt"], effort_suffix(effort, suffix))
+            for name, value in {**values, EFFORT_COLUMN: effort, TARGET_COLUMN: target}.items():
+                asked[name].append(value)
+    return asked

@@ -1,0 +1,83 @@
+"""Efforts: one question per effort, each with its word and target; in `leash train` and `leash demo` too."""
+
+import pytest
+from datasets import Dataset
+
+from leash_trl.cli.demo import _effort_rows
+from leash_trl.data import with_efforts
+from leash_trl.figures.curves import by_budget, curves_from_log
+
+
+def asked(*questions):
+    return Dataset.from_list(
+        [{"prompt": [{"role": "user", "content": question}], "solution": question[0]} for question in questions]
+    )
+
+
+def test_each_question_is_asked_once_per_effort():
+    rows = with_efforts(asked("1 + 1?", "2 + 2?"), {"low": 64, "high": 512})
+    assert [row["prompt"][-1]["content"] for row in rows] == [
+        "1 + 1? Effort: low.",
+        "1 + 1? Effort: high.",
+        "2 + 2? Effort: low.",
+        "2 + 2? Effort: high.",
+    ]
+    assert rows["effort"][:] == ["low", "high"] * 2
+    assert rows["target_length"][:] == [64, 512] * 2
+    assert rows["solution"][:] == ["1", "1", "2", "2"]
+
+
+def test_text_prompts_streams_and_other_words():
+    stream = Dataset.from_list([{"prompt": "1 + 1?"}]).to_iterable_dataset()
+    rows = [*with_efforts(stream, {"low": 64, "high": 512}, " ({effort} effort)")]
+    assert [row["prompt"] for row in rows] == ["1 + 1? (low effort)", "1 + 1? (high effort)"]
+    assert [row["target_length"] for row in rows] == [64, 512]
+
+
+def test_an_effort_replaces_a_rows_own_target():
+    rows = asked("1 + 1?").add_column("target_length", [9])
+    assert with_efforts(rows, {"low": 64})["target_length"][:] == [64]
+
+
+@pytest.mark.parametrize(
+    ("efforts", "suffix", "named"),
+    [
+        ({}, " {effort}", "efforts"),
+        ("low", " {effort}", "efforts"),
+        ({"low": 0}, " {effort}", "'low': 0"),
+        ({"low": "64"}, " {effort}", "'low': '64'"),
+        ({"low": True}, " {effort}", "'low': True"),
+        ({1: 64}, " {effort}", "1: 64"),
+        ({"low": 64}, " brief", "effort_suffix"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(efforts, suffix, named):
+    with pytest.raises(ValueError, match=named):
+        with_efforts(asked("1 + 1?"), efforts, suffix)
+
+
+def test_a_column_effort_of_the_data_is_not_overwritten():
+    with pytest.raises(ValueError, match="'effort' already"):
+        with_efforts(asked("1 + 1?").add_column("effort", ["x"]), {"low": 64})
+
+
+def test_a_figure_draws_each_budget_of_a_run():
+    log = [
+        {"step": step, "leash/lambda": 0.3, "leash/mean_length": 9.0}
+        | {f"leash/{key}/{name}": value for key in ("lambda", "mean_length") for name, value in (("a", 1), ("b", 2))}
+        | {"leash/target_length/a": 64.0, "leash/target_length/b": 128.0}
+        for step in (1, 2)
+    ]
+    parts = by_budget(curves_from_log(log, "mine"))
+    assert [(part.label, part.target_length, part.values["lambda"].tolist()) for part in parts] == [
+        ("a", 64, [1, 1]),
+        ("b", 128, [2, 2]),
+    ]
+    plain = curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine")
+    assert by_budget(plain) == [plain]
+
+
+def test_the_demo_has_a_row_per_effort():
+    low = {"target_length": 64, "accuracy": 0.91, "mean_tokens": 60.25}
+    assert _effort_rows({"seed": 7, "efforts": {"low": low}}) == ["| 7 | low | 64 | 0.910 | 60.2 |"]
+    assert _effort_rows({"seed": 7}) == []
