@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+from dataclasses import replace
 from functools import partial
 
 import killable_run
@@ -15,7 +16,7 @@ from leash_trl.length_control.gfpo import GFPO
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.toggle import PercentileBudget, Toggle
+from leash_trl.length_control.toggle import SET_BY_THE_RUN, PercentileBudget, Toggle
 
 
 NAN = math.nan
@@ -49,7 +50,7 @@ def test_percentiles_are_interpolated(make_rollouts):
     # place 0.75 * 3 = 2.25 of 10, 20, 40, 80: 40 + 0.25 * 40
     method = PercentileBudget(75.0)
     method.observe(make_rollouts([1, 1, 1, 1, 0, NAN], [80, 10, 40, 20, 1, 1], questions=[3] * 6))
-    assert method.budgets == {3: 50.0}
+    assert method.limits == {3: 50.0}
 
 
 def test_a_budget_is_estimated_once_from_any_phase_and_stays(make_rollouts):
@@ -60,7 +61,7 @@ def test_a_budget_is_estimated_once_from_any_phase_and_stays(make_rollouts):
     )
     for batch in (unsolved, first, make_rollouts([1, 1], [10, 90], questions=[9, 9])):
         method.observe(batch)
-    assert method.switched.budgets == {9: 50.0}
+    assert method.switched.limits == {9: 50.0}
     method.step()
     close(method.shape(make_rollouts([1, 1, 1], [50, 51, 10], questions=[9] * 3)), [1, 0, 1])
 
@@ -160,8 +161,22 @@ def test_it_answers_for_the_method_inside():
 
 def test_every_part_of_a_method_is_handed_on():
     """What toggle does not hand on would be lost in silence; it refuses methods that cut or write into prompts."""
-    parts = {name for name, value in vars(LengthControl).items() if callable(value) and not name.startswith("_")}
-    assert parts - vars(Toggle).keys() == {"generation_cap", "prompt_suffix"}
+    parts = {name: value for name, value in vars(LengthControl).items() if not name.startswith("_")}
+    does = {name for name, value in parts.items() if callable(value) or isinstance(value, property | classmethod)}
+    assert does - vars(Toggle).keys() == {"generation_cap", "prompt_suffix", "paper"}
+    assert parts.keys() - does - LengthControl.__annotations__.keys() == {*SET_BY_THE_RUN}
+
+
+def test_a_multiplier_for_each_value_of_a_column_moves_by_its_own_groups_that_pay(make_rollouts):
+    # low, over by 0.5 and 1; high is not solved, so it has no multiplier yet
+    batch = make_rollouts([1, 1, -1, -1], [15, 20, 100, 100], 10.0, num_generations=2)
+    batch = replace(batch, columns={"effort": ["low", "low", "high", "high"]})
+    method = Toggle("leash", {"lambda_init": 0.5, "lambda_lr": 0.1, "multiplier_per": "effort"})
+    assert method.columns_read() == ("effort",)
+    assert method.budgets(batch) == ["low", "low", "high", "high"]
+    method.observe(batch)
+    method.step()
+    assert method.statistics() == pytest.approx({"lambda": 0.575, "lambda/low": 0.575, "budget_on": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,8 @@ class Rollouts:
         return values.view(-1, self.num_generations)
 
     def select(self, rows: torch.Tensor) -> "Rollouts":
-        """The given rows, which must be complete groups."""
-        chosen: Rollouts = _with_tensors(self, lambda values: values[0][rows], [self])
+        """The rows with these indices, which must be complete groups."""
+        chosen: Rollouts = _joined_rows([self], rows)
         return chosen
 
 

@@ -4,6 +4,7 @@ Report: [Kimi K2.5: Visual Agentic Intelligence](https://huggingface.co/papers/2
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -14,6 +15,9 @@ from leash_trl.length_control.checked_values import check_range, is_number, save
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
+
+
+SET_BY_THE_RUN = ("generation_limit",)
 
 
 def refusal(method: LengthControl) -> str | None:
@@ -52,18 +56,18 @@ class PercentileBudget(LengthControl):
 
     def __post_init__(self) -> None:
         check_range(self, "percentile", 0, 100)
-        self.budgets: dict[int, float] = {}
+        self.limits: dict[int, float] = {}
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct within the budget, else 0; NaN where unscorable."""
-        budgets = self._estimates(rollouts) | self.budgets
-        limits = [budgets.get(question, math.inf) for question in rollouts.questions.tolist()]
+        known = self._estimates(rollouts) | self.limits
+        limits = [known.get(question, math.inf) for question in rollouts.questions.tolist()]
         is_within = rollouts.lengths <= torch.tensor(limits, dtype=torch.float64)
         return self.base_rewards(rollouts) * is_within.double()
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a budget for each question that has none and was solved; it stays as it is from then on."""
-        self.budgets = self._estimates(rollouts) | self.budgets
+        self.limits = self._estimates(rollouts) | self.limits
 
     def _estimates(self, rollouts: Rollouts) -> dict[int, float]:
         """Budgets in tokens, by question, from the correct lengths of these completions."""
@@ -74,16 +78,16 @@ class PercentileBudget(LengthControl):
 
     def statistics(self) -> dict[str, float]:
         """The number of questions with a budget."""
-        return {"questions_with_budget": float(len(self.budgets))}
+        return {"questions_with_budget": float(len(self.limits))}
 
     def state_dict(self) -> dict[str, Any]:
         """Budget of every question in tokens; JSON keys are strings."""
-        return {"budgets": {str(question): budget for question, budget in self.budgets.items()}}
+        return {"budgets": {str(question): budget for question, budget in self.limits.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores the saved budgets."""
         saved = saved_value(state, "budgets", _are_budgets, "a table of tokens by question number")
-        self.budgets = {int(question): float(budget) for question, budget in saved.items()}
+        self.limits = {int(question): float(budget) for question, budget in saved.items()}
 
 
 @dataclass
@@ -166,14 +170,11 @@ class Toggle(CountsSteps):
             )
         return method(**kwargs)
 
-    @property
-    def generation_limit(self) -> float:
-        """The run's generation limit, which the method that is switched may need."""
-        return self.switched.generation_limit
-
-    @generation_limit.setter
-    def generation_limit(self, limit: float) -> None:
-        self.switched.generation_limit = limit
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Hands on what the configuration sets on a new method."""
+        super().__setattr__(name, value)
+        if name in SET_BY_THE_RUN:
+            setattr(self.switched, name, value)
 
     @property
     def is_on(self) -> bool:
@@ -187,6 +188,18 @@ class Toggle(CountsSteps):
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method that is switched does not work with the rest of the configuration."""
         self.switched.check(target_length, max_completion_length, num_generations)
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Columns of the data set that the method reads."""
+        return self.switched.columns_read()
+
+    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
+        """What the method says of these columns."""
+        return self.switched.check_columns(columns)
+
+    def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
+        """Name of the method's budget for each of the N completions; `None` if there is one for all."""
+        return self.switched.budgets(rollouts)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length of the method that is switched."""
@@ -215,7 +228,7 @@ class Toggle(CountsSteps):
 
     def observe(self, rollouts: Rollouts) -> None:
         """Shows the method the groups that feel it, and the report's own budget all of them."""
-        seen = rollouts if self.method is None else rollouts.select(self.is_budgeted(rollouts))
+        seen = rollouts if self.method is None else rollouts.select(self.is_budgeted(rollouts).nonzero().flatten())
         if len(seen.lengths) > 0:
             self.switched.observe(seen)
 
@@ -225,7 +238,7 @@ class Toggle(CountsSteps):
             self.switched.step()
         super().step()
 
-    def violation(self, lengths: Any, target_lengths: Any) -> float:
+    def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
         """As the method that is switched has it, over all completions, priced or not."""
         return self.switched.violation(lengths, target_lengths)
 
