@@ -105,7 +105,8 @@ class Toggle(CountsSteps):
     the loss. Methods that do not divide advantages keep one scale with `scale_rewards: none`.
 
     The method's state moves while the budget is on, by the prompts that feel it. Else a multiplier would wind up over
-    lengths that it does not price. The report's own budgets are recorded from all batches.
+    lengths that it does not price. So `a_dlp` holds the accuracy of these prompts to its reference, and warm-ups count
+    these updates. The report's own budgets are recorded from all batches.
 
     Use: if a budget costs too much accuracy, or the model should still gain from more tokens than its budget.
 
