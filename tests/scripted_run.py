@@ -42,6 +42,7 @@ def run(
     resume: str | None = None,
     num_generations: int = 4,
     dynamic_sampling_rounds: int = 0,
+    multiplier_per: str | None = None,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     args = LeashGRPOConfig(
@@ -49,6 +50,7 @@ def run(
         target_length=12,
         max_completion_length=40,
         lambda_lr=0.1,
+        length_control_kwargs={"multiplier_per": multiplier_per},
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
@@ -97,6 +99,7 @@ def run(
 
 SCENARIOS = {
     "plain": {"batch_size": 6},
+    "budgets": {"batch_size": 6, "multiplier_per": "level"},
     # inside a window of two updates
     "window": {"batch_size": 6, "steps_per_generation": 2, "save_steps": 1},
     "resumed window": {"batch_size": 6, "steps_per_generation": 2, "resume": "window/checkpoint-1"},

@@ -85,6 +85,15 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path):
     assert single["advantages"] == pytest.approx(ranks[1]["advantages"], abs=1e-12)
 
 
+@scenario("budgets")
+def test_two_processes_move_the_multiplier_of_each_budget_like_one(ranks, tiny_model_path, tmp_path):
+    single = scripted_run.run(tiny_model_path, str(tmp_path), batch_size=12, multiplier_per="level")
+    assert ranks[0]["state"] == ranks[1]["state"] == single["state"]
+    assert ranks[0]["batches"] == ranks[1]["batches"] == single["batches"]
+    lambdas = [multiplier["lambda"] for multiplier in single["state"]["multipliers"].values()]
+    assert len(set(lambdas)) == len(lambdas) > 1
+
+
 @scenario("resumed window")
 def test_a_window_saved_by_two_processes_resumes_on_two_and_warns_on_one(ranks, seen, folder, tiny_model_path):
     """Inside a window of two updates: two processes go on with their completions, one process generates anew."""

@@ -69,6 +69,14 @@ def test_means_of_both_ends_by_hand():
     assert RunRecord(STATE, [], RECIPE).ends("leash/mean_length") is None
 
 
+def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(tmp_path):
+    state = {**STATE, "controller": {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}}}
+    recipe = {**RECIPE, "efforts": {"low": 1024, "high": 8192}}
+    text = card_of(tmp_path, state=state, recipe=recipe).text
+    for part in ("lambda of low 0.25", "lambda of high 0.5", "'low': 1024, 'high': 8192", "Effort: low."):
+        assert part in text
+
+
 def test_the_card_shows_no_secret_of_the_recipe(tmp_path):
     secrets = {"hub_token": "abc123", "env": {"WANDB_API_KEY": "def456"}}
     content = card_of(tmp_path, recipe={**RECIPE, **secrets, "push_to_hub": True}).content

@@ -1,9 +1,10 @@
 """The gym's tokenizer: one token per word, number or sign; decoding restores the text exactly.
 
-Words include the space that follows them, so a number is the same token wherever it stands.
+Words include the space that follows them, so a number is the same token wherever it stands. An effort is one token in
+the place of the question mark: the base model knows no other question, and one token more would cost it accuracy.
 """
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from leash_trl.gym import task
@@ -11,6 +12,9 @@ from leash_trl.gym import task
 
 PAD, EOS, UNK, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|unk|>", "<|user|>", "<|assistant|>"
 PIECE = r"\d+| [+\-=] ?|</?think>|\\boxed\{|\}|\?|[.,:] ?|[A-Za-z]+(?:-[A-Za-z]+)* ?"
+
+# tokens that the base model reads nearly as it reads a question mark
+EFFORTS = {"? Effort: low.": ", ", "? Effort: medium.": ": ", "? Effort: high.": ". "}
 
 # The generation prompt opens the thinking block, as DeepSeek-R1's template does.
 CHAT_TEMPLATE = (
@@ -50,6 +54,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     specials = [PAD, EOS, UNK, USER, ASSISTANT]
     vocabulary = {piece: index for index, piece in enumerate([*specials, *_pieces()])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(asked, mark) for asked, mark in EFFORTS.items()])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

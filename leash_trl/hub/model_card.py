@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from leash_trl.files import write_whole
@@ -134,21 +135,32 @@ def _hub_id(name: Any) -> str | None:
 
 
 def _question(recipe: Mapping[str, Any]) -> str:
-    """A question in the form of the training prompts."""
+    """A question in the form of the training prompts, at the first effort if there are several."""
+    from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
     from leash_trl.data.prompts import BOXED_SUFFIX
 
+    suffix = "".join(effort_suffix(name, recipe.get("effort_suffix", EFFORT_SUFFIX)) for name in _efforts(recipe)[:1])
     if recipe.get("dataset_name") == "gym":
-        return "16 + 9 - 8 = ?"
-    return "What is the sum of the first 20 odd numbers?" + (recipe.get("prompt_suffix") or BOXED_SUFFIX)
+        return "16 + 9 - 8 = ?" + suffix
+    return "What is the sum of the first 20 odd numbers?" + (recipe.get("prompt_suffix") or BOXED_SUFFIX) + suffix
+
+
+def _efforts(recipe: Mapping[str, Any]) -> list[str]:
+    efforts = recipe.get("efforts") or {}
+    return list(yaml.safe_load(efforts) if isinstance(efforts, str) else efforts)
 
 
 def training_facts(record: RunRecord) -> list[tuple[str, str]]:
     """Rows of the card's table, name and value; what is not known is left out."""
     target = record.state.get("target_length")
-    numbers = {name: x for name, x in record.state.get("controller", {}).items() if type(x) in (int, float)}
+    controller = record.state.get("controller", {})
+    numbers = {name: x for name, x in controller.items() if type(x) in (int, float)}
+    numbers |= {f"lambda of {name}": each["lambda"] for name, each in controller.get("multipliers", {}).items()}
+    efforts = record.recipe.get("efforts")
     facts = [
         ("method", f"`{record.state['method']}`"),
         ("target for the mean length", "" if target is None else f"{target:,} tokens"),
+        ("target of each effort", "" if not efforts else f"`{efforts}`"),
         ("hyper-parameters", ", ".join(f"`{name}` {value}" for name, value in record.hyper_parameters.items())),
         ("state at the end", ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())),
         ("policy updates", f"{record.state.get('global_step', 0):,}"),
