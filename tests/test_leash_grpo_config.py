@@ -170,7 +170,6 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
         ({"top_p": 0.9}, "top_p=0.9"),
         ({"top_k": 50}, "top_k=50"),
         ({"mask_truncated_completions": True}, "a multiplier rises"),
-        ({"length_control": "leash_pi"}, "set advantage_epsilon to 0.1"),
         ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),
     ],
 )

@@ -43,7 +43,7 @@ def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
     arms = {arm.name: arm for arm in load_arms(str(COMPARISON))}
     assert {arm.recipe["length_control"] for arm in arms.values()} <= METHODS.keys()
     assert len(arms) >= 23
-    for name in ("leash", "leash_c", "leash_pi", "dler", "laser_de", "l1_max", "none"):
+    for name in ("leash", "leash_c", "leash_gated", "dler", "laser_de", "l1_max", "none"):
         assert arms[name].num_seeds >= 5
     assert all(arm.num_seeds >= 3 for arm in arms.values())
 

@@ -59,53 +59,34 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
     return min(max(lam + lr * violation, minimum), maximum)
 
 
-def pi_multiplier(
-    violation: float,
-    integral: float,
-    gains: tuple[float, float],
-    ceiling_gain: float,
-    minimum: float,
-    maximum: float,
-) -> tuple[float, float]:
-    r"""The multiplier of a PI controller on the violation, and its integral, which does not wind up.
+def gate_level(violation: float, level: float, memory: float) -> float:
+    r"""The level of a gate on the penalty, dimensionless: the gate is open, and the penalty on, where it is positive.
 
-    $$ \lambda = \mathrm{clip}(K_p e + I,\ \lambda_{\min},\ \min(\lambda_{\max}, K_c e)), \qquad
-       I \leftarrow \mathrm{clip}(I + K_i e,\ \lambda_{\min},\ \lambda_{\max}) $$
+    $$ s \leftarrow \hat J_P + \rho \min(s, 0) $$
 
-    The ceiling $K_c e$ takes the multiplier down with the violation, to its minimum when the target is met, however
-    large the integral has become; the integral itself stays, for when lengths rise again. It does not move while a
-    bound holds the multiplier and the violation pushes it further out.
+    A batch at or under the target closes the gate at once. Below 0 the level is a debt, which lengths over the target
+    pay off before the gate opens again; batches under the target add to it, and a share $1 - \rho$ of it is forgotten
+    with each step. So the noise of single batches does not open the gate while lengths are under the target.
 
-    Source: ours. Conditional integration and limits on the control signal are textbook anti-windup (Astrom and
-    Hagglund, PID Controllers, section 3.5); PID on Lagrange multipliers:
-    [Stooke et al.](https://huggingface.co/papers/2007.03964). Within the bounds and the ceiling, the integral moves as
-    LEASH's multiplier does.
+    Source: ours. A sum that starts anew at 0 is that of CUSUM charts (Page, Continuous Inspection Schemes, 1954), here
+    with a leak. What it mends is named by [Stooke et al.](https://huggingface.co/papers/2007.03964): a multiplier that
+    only integrates overshoots and oscillates.
 
     Args:
         violation (`float`):
-            `e` of the batch, dimensionless.
-        integral (`float`):
-            `I`, in reward units.
-        gains (`tuple[float, float]`):
-            `K_p` and `K_i`, in reward units per unit of violation.
-        ceiling_gain (`float`):
-            `K_c`, in reward units per unit of violation; infinite for no ceiling.
-        minimum (`float`), maximum (`float`):
-            Bounds of multiplier and integral.
+            `J_P` of the batch, dimensionless.
+        level (`float`):
+            `s` before the step; 0 at the start, when the sign of the violation alone counts.
+        memory (`float`):
+            `rho`, in [0, 1): 0 for a gate that follows the sign of each violation.
 
     Returns:
-        `tuple[float, float]`: The multiplier and the next integral, both within the bounds.
+        `float`: The next level; never above the violation, and of its sign where the gate was open.
 
     Example:
-        >>> pi_multiplier(0.5, integral=0.25, gains=(0.5, 0.25), ceiling_gain=2.0, minimum=0.0, maximum=1.0)
-        (0.5, 0.375)
-        >>> pi_multiplier(0.125, integral=0.75, gains=(0.5, 0.25), ceiling_gain=2.0, minimum=0.0, maximum=1.0)
-        (0.25, 0.75)
+        >>> gate_level(-0.25, level=0.5, memory=0.5)
+        -0.25
+        >>> gate_level(0.0625, level=-0.25, memory=0.5)
+        -0.0625
     """
-    proportional, integrating = gains
-    ceiling = max(minimum, min(maximum, ceiling_gain * violation)) if violation > 0 else minimum
-    wanted = proportional * violation + integral
-    pushes_outwards = (wanted > ceiling and violation > 0) or (wanted < minimum and violation < 0)
-    if not pushes_outwards:
-        integral = min(max(integral + integrating * violation, minimum), maximum)
-    return min(max(wanted, minimum), ceiling), integral
+    return violation + memory * min(level, 0.0)

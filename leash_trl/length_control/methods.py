@@ -12,7 +12,7 @@ from leash_trl.length_control.method import LengthControl
 CLASSES = (
     "leash.Leash",
     "leash.LeashC",
-    "leash_pi.LeashPI",
+    "leash_gated.LeashGated",
     "laconic.Laconic",
     "l1.L1Exact",
     "l1.L1Max",
@@ -54,6 +54,7 @@ def _class_at(path: str) -> type[LengthControl]:
     return method
 
 
+SUCCESSORS = {"leash_pi": "leash_gated"}  # of retired methods
 METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES)}
 
 
@@ -65,6 +66,8 @@ def find_method(name: str) -> type[LengthControl]:
     """
     if name in METHODS:
         return METHODS[name]
+    if name in SUCCESSORS:
+        raise ValueError(f"length_control is {name!r}, which is retired; use {SUCCESSORS[name]!r} in its place")
     if "." not in name:
         similar = difflib.get_close_matches(name, METHODS, n=1)
         raise ValueError(

@@ -11,7 +11,6 @@ from transformers import GenerationConfig
 from trl import GRPOConfig
 
 from leash_trl.hub.hub_token import HubToken, tokens_in
-from leash_trl.length_control.leash_pi import LeashPI
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import scheduled_target
@@ -492,14 +491,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             warnings.warn(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio and hides the long tail that the constraint is about; the paper samples all tokens",
-                UserWarning,
-                stacklevel=4,
-            )
-        if isinstance(method, LeashPI) and self.scale_rewards == "group" and self.advantage_epsilon < 1e-3:
-            warnings.warn(
-                f"leash_pi with scale_rewards='group' and advantage_epsilon={self.advantage_epsilon}: in groups whose "
-                "answers are all correct, dividing by their deviation cancels the multiplier that it controls; set "
-                "advantage_epsilon to 0.1, or scale_rewards to 'batch' or 'none'",
                 UserWarning,
                 stacklevel=4,
             )
