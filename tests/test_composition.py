@@ -23,6 +23,9 @@ KWARGS = {
     "l1_exact": {"budget_range": [2, 7]},
     "l1_max": {"budget_range": [2, 7]},
     "dapo_overlong": {"cache_length": None},
+    "dot": {"alpha": 0.5, "min_excess": 1},
+    "lead": {"lower_bound": 2},
+    "nemo_rl": {"group_total_length_penalty_coeff": 0.1},
 }
 TARGET, START, TARGETS = 4, 6, [2, 3, 5, 7]
 
