@@ -67,7 +67,27 @@ def test_defaults_are_the_papers_recipe(config):
         ({"lambda_lr": "fast"}, "lambda_lr is the text 'fast'"),
         ({"lambda_max": float("inf")}, "lambda_max is inf"),
         ({"advantage_epsilon": 0.0}, "advantage_epsilon is 0.0"),
-        ({"multi_objective_aggregation": "normalize_then_sum"}, "use 'sum_then_normalize'"),
+        ({"multi_objective_aggregation": "whiten"}, "must be 'sum_then_normalize' or 'normalize_then_sum'"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "drpo"},
+            "length_control='drpo' computes advantages by a rule of its own",
+        ),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "scale_rewards": "batch"},
+            "needs reward_baseline='mean' and scale_rewards='group', but they are 'mean' and 'batch'",
+        ),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "reward_baseline": "length_weighted"},
+            "they are 'length_weighted' and 'group'",
+        ),
+        ({"length_objective_weight": 0.5}, "has no length objective apart"),
+        ({"length_objective_weight": -1}, "length_objective_weight is -1"),
+        ({"length_objective_weight": float("nan")}, "length_objective_weight is nan"),
+        ({"reward_baseline": "median"}, "reward_baseline is 'median', but must be 'mean' or 'length_weighted'"),
+        (
+            {"reward_baseline": "length_weighted", "length_control": "prime_rl"},
+            "length_control='prime_rl' computes advantages by a rule of its own",
+        ),
         ({"length_control": "lasso"}, "length_control is 'lasso', but must be one of leash, leash_c"),
         (
             {"length_control_kwargs": {"alpha": 1}},
@@ -170,6 +190,11 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
         ({"top_p": 0.9}, "top_p=0.9"),
         ({"top_k": 50}, "top_k=50"),
         ({"mask_truncated_completions": True}, "a multiplier rises"),
+        ({"multi_objective_aggregation": "normalize_then_sum"}, "leash with .* cancels the multiplier"),
+        (
+            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "leash_gated"},
+            "cancels the multiplier",
+        ),
         ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),
     ],
 )
@@ -182,6 +207,24 @@ def test_a_good_configuration_does_not_warn(config):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         config()
+
+
+def test_rules_of_advantages_that_make_sense_do_not_warn(config):
+    decoupled = {"multi_objective_aggregation": "normalize_then_sum"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        config(length_control="kimi", length_objective_weight=0.5, **decoupled)
+        config(advantage_epsilon=0.1, **decoupled)
+        config(reward_baseline="length_weighted", scale_rewards="none")
+
+
+def test_a_method_learns_how_to_compare_completions(config):
+    method = config(
+        length_control="kimi", multi_objective_aggregation="normalize_then_sum", length_objective_weight=0.5
+    ).make_length_control()
+    assert method.multi_objective_aggregation == "normalize_then_sum"
+    assert method.length_objective_weight == 0.5
+    assert config(reward_baseline="length_weighted").make_length_control().reward_baseline == "length_weighted"
 
 
 def test_a_method_without_a_target_needs_none(config):
@@ -251,8 +294,9 @@ def test_thinkprune_never_promises_more_than_the_generation_limit(config):
 
 def test_every_call_makes_a_new_controller(config):
     made = config()
-    made.make_length_control().lam = 0.7
-    assert made.make_length_control().lam == 0.1
+    used = made.make_length_control()
+    used.load_state_dict({"lambda": 0.7})
+    assert (used.lam, made.make_length_control().lam) == (0.7, 0.1)
 
 
 def test_help_is_the_first_sentence_of_the_docstring():

@@ -45,6 +45,23 @@ class Facts:
 # For targets by difficulty to be met within LIMIT.
 LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
 
+# All terms of NeMo-RL, so large that rewards fall below zero before the band multiplies them.
+NEMO_ALL = {
+    "profile_band": {"a": 30, "b": 150, "f": 0.2},
+    "group_total_length_penalty_coeff": 0.5,
+    "total_bonus": 0.2,
+    "longest_total_penalty": 1.2,
+    "total_zmad_penalty": 1.5,
+    "total_zmad_threshold": 1.0,
+    "pass_rate_length_penalty_weight": 0.8,
+}
+NEMO_GATE = {
+    "group_total_length_penalty_coeff": 0.1,
+    "profile_band": {"a": 60, "b": 150, "f": 0.2},
+    "profile_band_total": False,
+    "group_length_penalty_profile_gate": True,
+}
+
 # A name may come again with a colon and its variant.
 FACTS = {
     "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
@@ -89,9 +106,19 @@ FACTS = {
         zero_mean=False,  # over tokens instead
     ),
     "prime_rl:april": Facts((1, 0), (0, 2), "unmoved", {"variant": "april"}),
+    "mai": Facts((1, 0), (0, 1), "unmoved"),
+    "nemo_rl": Facts((1, 0), (0, 1.1), "unmoved", {"group_total_length_penalty_coeff": 0.1}),
+    "nemo_rl:band": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
+    "nemo_rl:gate": Facts((1, 0), (0, 1.1), "unmoved", NEMO_GATE),
+    "nemo_rl:below zero": Facts((1, 0), (0, 1.7), "unmoved", NEMO_ALL),
     "gr3": Facts((1, 0), (0, 1), "unmoved"),
     "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
     "hapo": Facts((1, 0), (-1, 2), "pays"),
+    # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
+    "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
+    # two-sided, around the mean length of right answers; standardised over tokens
+    "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
+    "drpo": Facts((1, 0), (0, 1), "unmoved"),
     "toggle": Facts((1, 0), (0, 1), "unmoved"),
     "toggle:off": Facts((1, 0), (0, 1), "unmoved", {"period": 2}),
     "toggle:tight": Facts((1, 0), (0, 1), "unmoved", {"accuracy_threshold": 0.0, "percentile": 10.0}),
@@ -143,9 +170,33 @@ SENSELESS = [
     ("grpo_lead", "weight_min", (2.0,)),
     ("prime_rl", "variant", ("may",)),
     ("prime_rl", "weight", (-1.0,)),
+    ("mai", "weight", (-0.1, 1.5)),
+    ("nemo_rl", "profile_band", ({"a": 20, "b": 10, "f": 0.5}, {"a": 10, "b": 20, "f": 1.5}, {"a": 10, "b": 20}, 0.5)),
+    (
+        "nemo_rl",
+        "profile_band",
+        ({}, {"total": None}, {"a": -1, "b": 20, "f": 0.5}, {"a": "10", "b": 20, "f": 0.5}, {"tau1": 10}),
+    ),
+    ("nemo_rl", "group_total_length_penalty_coeff", (-0.1, INF)),
+    ("nemo_rl", "total_bonus", (-0.1, "0.1")),
+    ("nemo_rl", "longest_total_penalty", (-0.1,)),
+    ("nemo_rl", "total_zmad_penalty", (-0.1, 0.1)),
+    ("nemo_rl", "total_zmad_threshold", (-2.0,)),
+    ("nemo_rl", "pass_rate_length_penalty_weight", (-0.2,)),
+    ("nemo_rl", "group_length_penalty_profile_gate", (True,)),
+    ("nemo_rl", "group_length_penalty_profile_gate_field", ("f",)),
+    ("nemo_rl", "profile_band_column", ("", 3)),
     ("gr3", "alpha", (-1.0,)),
     ("grlc", "weight", (-1.0,)),
     ("hapo", "weight", (-1.0,)),
+    ("shorter_better", "alpha", (-1.0,)),
+    ("shorter_better", "beta", (-0.1, INF)),
+    ("lead", "lower_bound", (0, 10.5)),
+    ("lead", "upper_bound", (0,)),
+    ("lead", "weight_min", (1.5,)),
+    ("lead", "alpha", (-1.0,)),
+    ("lead", "beta", (1.5,)),
+    ("drpo", "temperature", (0, -0.1, NAN, None)),
     ("hapo", "correct_minimum", (0.5,)),
     ("toggle", "method", ("thinkprune", "dler", "l1_max", "toggle", "none")),
     ("toggle", "method_kwargs", ({"weight": 0.5},)),
@@ -169,6 +220,11 @@ DAMAGE = {
         *({"window": window} for window in (None, [[], []], [[], [], [1.5]])),
         {"steps_since_refresh": None},
         {"lower_bound": 0, "window": [[5], [], []]},
+    ],
+    "lead": [
+        *({"weight": weight} for weight in (None, "0.5", -0.1, 1.1, NAN, True)),
+        *({"correctness": groups} for groups in (None, 0.5, [0.5], [[0.5]], [[0.5, -0.1]], [[0.5, NAN]], [["a", 0]])),
+        *({"efficiency": groups} for groups in (None, [[1, 2, 3]], [[True, 0]])),
     ],
     "gfpo": [{"group_means": means} for means in (None, 0.5, ["a"], [NAN], [True])],
     "hapo": [{"shortest": history} for history in (None, [1], {"x": 1}, {"1": None}, {"1": -5})],
@@ -306,6 +362,29 @@ def test_rewards_and_advantages_are_float64_finite_and_bounded_and_unscorable_co
             same(batch.by_group(advantages).sum(dim=1), torch.zeros(len(shaped) // batch.num_generations).double())
 
 
+RULES = {"reward_baseline": "length_weighted", "multi_objective_aggregation": "normalize_then_sum"}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).has_own_advantages])
+def test_a_rule_of_the_configuration_keeps_the_laws_of_advantages(name, rule):
+    method = warm(method_named(name))
+    setattr(method, rule, RULES[rule])
+    for batch in BATCHES:
+        assert_advantages_are_sound(method, batch, batch.lengths if rule == "reward_baseline" else 1)
+
+
+def assert_advantages_are_sound(method: LengthControl, batch: Rollouts, weights: torch.Tensor | int) -> None:
+    shaped, prompts = method.shape(batch), len(batch.lengths) // batch.num_generations
+    advantages = method.advantages(shaped, batch, "none", EPSILON)
+    assert advantages.dtype == torch.float64
+    assert advantages.isfinite().all()
+    assert (advantages[~batch.is_scorable] == 0).all()
+    same(batch.by_group(weights * advantages).sum(dim=1), torch.zeros(prompts).double())
+    order = torch.tensor([i for row in batch.by_group(torch.arange(len(shaped))).tolist()[::-1] for i in row[::-1]])
+    same(method.advantages(shaped[order], reordered(batch, order), "none", EPSILON), advantages[order])
+
+
 @for_every_method
 def test_no_constant_passes_through_float32(name, batch, random):
     method, exact = warm(method_named(name)), torch.float64
@@ -351,6 +430,49 @@ def test_wrong_answers_feel_their_length_only_where_the_table_says_so(name, batc
             assert shaped[longer] == shaped[shorter]
         elif FACTS[name].wrong == "pays":
             assert shaped[longer] <= shaped[shorter] + 1e-12
+
+
+# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
+REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+
+
+def on_scale(batch: Rollouts, right: float, wrong: float) -> Rollouts:
+    """The same completions with other task rewards; what is correct stays the same."""
+    rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
+    return replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+
+
+def gains_from_length(
+    method: LengthControl, batch: Rollouts, right_may: bool = False, wrong_may: bool = False
+) -> bool:
+    """Whether a completion earns more than a shorter one of the same prompt and the same correctness."""
+    shaped = method.shape(batch)
+    right, wrong = batch.is_correct, batch.is_scorable & ~batch.is_correct
+    held = [*([] if right_may else pairs(batch, right)), *([] if wrong_may else pairs(batch, wrong))]
+    return any(shaped[longer] > shaped[shorter] + 1e-12 for shorter, longer in held)
+
+
+@pytest.mark.parametrize("scale", REWARD_SCALES)
+@pytest.mark.parametrize("name", FACTS)
+def test_on_no_scale_of_task_rewards_does_longer_earn_more_unless_the_table_says_so(name, scale):
+    right_may, wrong_may = not FACTS[name].right_never_gains, FACTS[name].wrong == "may gain"
+    for batch in BATCHES:
+        scaled = on_scale(batch, *REWARD_SCALES[scale])
+        assert not gains_from_length(warm(method_named(name)), scaled, right_may, wrong_may)
+
+
+def test_that_law_catches_a_band_that_multiplies_task_rewards_below_zero():
+    class Band(LengthControl):
+        name = "band"
+        uses_correctness = False
+
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) / (1 + rollouts.lengths / LIMIT)
+
+    caught = [
+        s for s in REWARD_SCALES if any(gains_from_length(Band(), on_scale(b, *REWARD_SCALES[s])) for b in BATCHES)
+    ]
+    assert caught == ["-1 or 1", "-2 or 0.5", "below zero"]
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].wrong != "unmoved"])

@@ -25,6 +25,12 @@ def test_unscorable_is_neither_scorable_nor_correct(make_rollouts):
     assert rollouts.correctness.nan_to_num(-1).tolist() == [1, -1, 0, 0]
 
 
+def test_correct_lengths_are_nan_for_all_others(make_rollouts):
+    lengths = make_rollouts([1.0, NAN, -1.0, 0.5], [10, 20, 30, 40]).correct_lengths
+    assert lengths.nan_to_num(-1).tolist() == [10, -1, -1, 40]
+    assert lengths.dtype == torch.float64
+
+
 def test_solve_rates_leave_the_unscorable_out(make_rollouts):
     rollouts = make_rollouts([1.0, NAN, -1.0, 1.0, 1.0, 1.0], [1] * 6, num_generations=3)
     assert rollouts.solve_rates.tolist() == [0.5] * 3 + [1.0] * 3

@@ -167,6 +167,22 @@ def test_every_part_of_a_method_is_handed_on():
     assert parts.keys() - does - LengthControl.__annotations__.keys() == {*SET_BY_THE_RUN}
 
 
+def test_the_advantage_rules_of_the_configuration_hold_inside_and_outside(make_rollouts, make_args):
+    batch = make_rollouts([1, 1, -1, -1], [80, 150, 300, 90], 100.0)
+    method, alone = Toggle("leash", {"lambda_init": 0.2}, period=1), Leash(lambda_init=0.2)
+    for each in (method, alone):
+        each.multi_objective_aggregation = "normalize_then_sum"
+    expected = alone.advantages(alone.shape(batch), batch, "group", 1e-8)
+    assert torch.equal(method.advantages(method.shape(batch), batch, "group", 1e-8), expected)
+    off(method)
+    half = math.sqrt(3) / 2  # the task alone: 1 over the deviation, the root of 4 / 3
+    close(method.advantages(method.shape(batch), batch, "group", 1e-15), [half, half, -half, -half])
+    fields = {"length_control": "toggle", "lambda_lr": None, "reward_baseline": "length_weighted"}
+    make_args(**fields, length_control_kwargs={"method": "leash"})
+    with pytest.raises(ValueError, match="reward_baseline is 'length_weighted', but length_control='toggle'"):
+        make_args(**fields, length_control_kwargs={"method": "gfpo"})
+
+
 def test_a_multiplier_for_each_value_of_a_column_moves_by_its_own_groups_that_pay(make_rollouts):
     # low, over by 0.5 and 1; high is not solved, so it has no multiplier yet
     batch = make_rollouts([1, 1, -1, -1], [15, 20, 100, 100], 10.0, num_generations=2)

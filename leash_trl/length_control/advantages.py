@@ -1,11 +1,13 @@
 """Turns shaped rewards into advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
+NEGLIGIBLE = 1e-6  # of advantages: rounding errors divided by a tiny deviation
 
 
 def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
@@ -64,20 +66,26 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
     shaped_PG = shaped_rewards.view(-1, num_generations)
     spread_P = shaped_PG.nan_to_num(-torch.inf).amax(dim=1) - shaped_PG.nan_to_num(torch.inf).amin(dim=1)
     largest_P = advantages.view(-1, num_generations).abs().amax(dim=1)
-    # advantages of equal rewards may be slightly off 0: rounding errors divided by a tiny deviation
-    return (spread_P > 1e-12) & (largest_P > 1e-6)
+    return (spread_P > 1e-12) & (largest_P > NEGLIGIBLE)
 
 
 def group_advantages(
-    rewards: torch.Tensor, num_generations: int, scale_rewards: Scaling, epsilon: float, correction: int = 1
+    rewards: torch.Tensor,
+    num_generations: int,
+    scale_rewards: Scaling,
+    epsilon: float,
+    correction: int = 1,
+    weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     r"""Group-relative advantages, dimensionless (in reward units for `scale_rewards="none"`).
 
-    $$ \hat A_{b,i} = \frac{\tilde r_{b,i} - \mu_b}{\sigma_b + \epsilon} $$
+    $$ \hat A_{b,i} = \frac{\tilde r_{b,i} - \mu_b}{\sigma_b + \epsilon}, \qquad
+       \mu_b = \frac{\sum_i w_{b,i} \tilde r_{b,i}}{\sum_i w_{b,i}} $$
 
-    Source: Algorithm 1, line 11, of [LEASH](https://huggingface.co/papers/2512.21540), with `epsilon` = 1e-8. The
-    paper does not say which standard deviation; this is the sample one (n - 1), as in TRL and in the authors'
-    release.
+    Source: Algorithm 1, line 11, of [LEASH](https://huggingface.co/papers/2512.21540), with `epsilon` = 1e-8 and
+    $w = 1$. The paper does not say which standard deviation; this is the sample one (n - 1), as in TRL and in the
+    authors' release. $w_{b,i} = L_{b,i}$ is the baseline of [OPO](https://huggingface.co/papers/2505.23585), where
+    advantages sum to zero over tokens instead of completions.
 
     Args:
         rewards (`torch.Tensor` of shape `(N,)`):
@@ -90,6 +98,8 @@ def group_advantages(
             Added to the standard deviation, in reward units.
         correction (`int`, *optional*, defaults to `1`):
             1 for the sample standard deviation, 0 for that of the population.
+        weights (`torch.Tensor` of shape `(N,)`, *optional*):
+            Weights $w$ of the baseline, such as lengths; by default all equal. The standard deviation has none.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions and in groups of equal
@@ -100,9 +110,10 @@ def group_advantages(
         [1.0, 1.0, -1.0, -1.0]
     """
     rewards_PG = rewards.double().view(-1, num_generations)
-    is_valid_PG = ~torch.isnan(rewards_PG)
-    counts_P1 = is_valid_PG.sum(dim=1, keepdim=True).clamp(min=1)
-    centred_PG = rewards_PG - rewards_PG.nansum(dim=1, keepdim=True) / counts_P1
+    weights_PG = torch.ones_like(rewards_PG) if weights is None else weights.double().view(-1, num_generations)
+    counted_PG = weights_PG.where(~torch.isnan(rewards_PG), 0.0)
+    totals_P1 = counted_PG.sum(dim=1, keepdim=True).clamp(min=1)
+    centred_PG = rewards_PG - (rewards_PG * counted_PG).nansum(dim=1, keepdim=True) / totals_P1
     if scale_rewards == "group":
         centred_PG = centred_PG / (_std(rewards_PG, correction) + epsilon)
     elif scale_rewards == "batch":
@@ -110,3 +121,51 @@ def group_advantages(
     elif scale_rewards != "none":
         raise ValueError(f"scale_rewards is {scale_rewards!r}, but must be 'group', 'batch' or 'none'")
     return centred_PG.nan_to_num(nan=0.0).flatten()
+
+
+def decoupled_advantages(
+    objectives: Sequence[torch.Tensor], weights: Sequence[float], num_generations: int, epsilon: float
+) -> torch.Tensor:
+    r"""Advantages from several objectives, each normalised apart in its group, dimensionless.
+
+    $$ A_i = \sum_k w_k \frac{r_{k,i} - \mu_{k,b}}{\sigma_{k,b} + \epsilon}, \qquad
+       \hat A_i = \frac{A_i}{\sigma_A + \epsilon} $$
+
+    $\mu_{k,b}$ and $\sigma_{k,b}$ are those of objective $k$ in the group, $\sigma_A$ is over all completions of the
+    batch; both deviations are the sample ones (n - 1). An objective that is equal within a group adds 0 there.
+
+    Source: [GDPO](https://huggingface.co/papers/2601.05242), as TRL's `multi_objective_aggregation:
+    normalize_then_sum` and `trl-GDPO` of the [release](https://github.com/NVlabs/GDPO) compute it.
+
+    Differs: they also subtract the mean of all $A_i$, which is 0 up to rounding. `verl-GDPO` of the release whitens
+    over tokens instead, so that its mean is not 0 and a group of equal rewards has an advantage too. Epsilon is 1e-4
+    in TRL and `trl-GDPO`; here it is the caller's. TRL counts a missing reward as its group's mean and `trl-GDPO` as
+    0; here a completion that one objective cannot score has no advantage. Groups in which the objectives cancel out
+    have exactly 0, or dividing by the batch's deviation would turn rounding errors into advantages.
+
+    Args:
+        objectives (`Sequence[torch.Tensor]` of shape `(N,)`):
+            Rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
+        weights (`Sequence[float]`):
+            $w_k$, dimensionless, one for each objective.
+        num_generations (`int`):
+            G, completions per prompt; N is a multiple of it.
+        epsilon (`float`):
+            Added to the standard deviations.
+
+    Returns:
+        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions.
+
+    Example:
+        >>> task, length = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0.0, -0.1, 0.0, 0.0])
+        >>> decoupled_advantages([task, length], [1.0, 1.0], 4, 1e-8).sign().tolist()
+        [1.0, -1.0, -1.0, -1.0]
+    """
+    terms = [group_advantages(rewards, num_generations, "group", epsilon) for rewards in objectives]
+    sums_PG = sum(
+        (weight * term for weight, term in zip(weights, terms, strict=True)), torch.zeros_like(terms[0])
+    ).view(-1, num_generations)
+    sums = sums_PG.where(sums_PG.abs().amax(dim=1, keepdim=True) > NEGLIGIBLE, 0.0).flatten()
+    is_unscorable = torch.isnan(torch.stack(list(objectives))).any(dim=0)
+    scorable = sums.masked_fill(is_unscorable, torch.nan)
+    return (scorable / (_std(scorable) + epsilon)).nan_to_num(nan=0.0)

@@ -38,6 +38,12 @@ def check_choice(method: Any, name: str, *choices: str) -> None:
         raise ValueError(f"{name} is {value!r}, but must be {' or '.join(map(repr, choices))}")
 
 
+def check_column(method: Any, name: str) -> None:
+    """Raises `ValueError` unless a field of a method is `None` or can be the name of a data set column."""
+    if (value := getattr(method, name)) is not None and not (isinstance(value, str) and value):
+        raise ValueError(f"{name} is {value!r}, but must be the name of a data set column, or None")
+
+
 def check_limit(method: Any, max_length: float) -> None:
     """Raises `ValueError` if neither the method nor the run sets the greatest length, in tokens, that it needs."""
     if math.isinf(max_length):

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from leash_trl.length_control.checked_values import are_states, check_multiplier, saved_value
+from leash_trl.length_control.checked_values import are_states, check_column, check_multiplier, saved_value
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.multiplier import Multiplier
 from leash_trl.length_control.rollouts import Rollouts
@@ -115,10 +115,7 @@ class Leash(LengthControl):
 
     def __post_init__(self) -> None:
         check_multiplier(self)
-        if self.multiplier_per is not None and not (isinstance(self.multiplier_per, str) and self.multiplier_per):
-            raise ValueError(
-                f"multiplier_per is {self.multiplier_per!r}, but must be the name of a data set column, or None"
-            )
+        check_column(self, "multiplier_per")
         self.multipliers: dict[str, Multiplier] = {} if self.multiplier_per else {ONLY: self.new_multiplier()}
 
     def new_multiplier(self) -> Multiplier:

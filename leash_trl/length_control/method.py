@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from leash_trl.length_control import dual
-from leash_trl.length_control.advantages import Scaling, group_advantages
+from leash_trl.length_control.advantages import Scaling, decoupled_advantages, group_advantages
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -54,6 +54,10 @@ class LengthControl:
     needs_truncated: ClassVar[bool] = False
     # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
     generation_limit = math.inf
+    # how `advantages` compares the completions of a prompt, as the configuration sets it
+    reward_baseline = "mean"
+    multi_objective_aggregation = "sum_then_normalize"
+    length_objective_weight = 1.0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -114,11 +118,26 @@ class LengthControl:
         """
         return self.base_rewards(rollouts) - self.shape(rollouts)
 
+    @property
+    def has_own_advantages(self) -> bool:
+        """Whether advantages follow a rule of the method, which the configuration's cannot change."""
+        return type(self).advantages is not LengthControl.advantages
+
     def advantages(
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN."""
-        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon)
+        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN.
+
+        A method with a rule of its own writes this function anew. The configuration's `reward_baseline` and
+        `multi_objective_aggregation` have no effect then, and are refused. With `normalize_then_sum` the objectives
+        are the reward before length and what length added to it; `scale_rewards` has no effect.
+        """
+        if self.multi_objective_aggregation == "normalize_then_sum":
+            base = self.base_rewards(rollouts)
+            weights = (1.0, self.length_objective_weight)
+            return decoupled_advantages((base, shaped_rewards - base), weights, rollouts.num_generations, epsilon)
+        weighted = rollouts.lengths if self.reward_baseline == "length_weighted" else None
+        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon, weights=weighted)
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to leave out of the loss."""

@@ -10,6 +10,7 @@ import torch
 
 from leash_trl.length_control.advantages import Scaling, group_advantages
 from leash_trl.length_control.checked_values import check_choice, check_limit, check_range
+from leash_trl.length_control.mai import solve_rate_prices
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -71,10 +72,8 @@ class PrimeRL(LengthControl):
             means_P1 = lengths_PG.where(rewards_PG == 1, torch.nan).nanmean(dim=1, keepdim=True).clamp(min=1.0)
             bonuses_PG = rewards_PG * (1.0 - lengths_PG / means_P1).clamp(0.0, 1.0)
             return (rewards_PG + bonuses_PG.where(rewards_PG != 0, 0.0)).flatten()
-        longest: torch.Tensor | float = rollouts.max_completion_length
-        if self.variant == "head":
-            longest = lengths_PG.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
-        penalties_PG = self.weight * rewards_PG.nanmean(dim=1, keepdim=True) * lengths_PG / longest
+        longest = rollouts.max_completion_length if self.variant == "june" else None
+        penalties_PG = self.weight * solve_rate_prices(rewards_PG, lengths_PG, longest)
         if self.gate_by_correctness:
             penalties_PG = penalties_PG * rewards_PG
         return (rewards_PG - penalties_PG).flatten()
@@ -83,11 +82,5 @@ class PrimeRL(LengthControl):
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
     ) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
-        if not self.length_weighted_baseline:
-            return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
-        shaped_PG = rollouts.by_group(shaped_rewards)
-        tokens_PG = rollouts.by_group(rollouts.lengths.double()).where(~torch.isnan(shaped_PG), 0.0)
-        baselines_P1 = (shaped_PG * tokens_PG).nansum(dim=1, keepdim=True) / tokens_PG.sum(dim=1, keepdim=True).clamp(
-            1.0
-        )
-        return (shaped_PG - baselines_P1).nan_to_num(nan=0.0).flatten()
+        weighted = rollouts.lengths if self.length_weighted_baseline else None
+        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon, weights=weighted)

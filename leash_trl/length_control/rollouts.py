@@ -88,6 +88,11 @@ class Rollouts:
         return self.lengths.double().masked_fill(~self.is_scorable, torch.nan)
 
     @property
+    def correct_lengths(self) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Lengths in tokens of correct completions, NaN for all others; float64."""
+        return self.lengths.double().masked_fill(~self.is_correct, torch.nan)
+
+    @property
     def solve_rates(self) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Share of correct completions among the scorable ones of the same prompt."""
         rates_P1 = self.by_group(self.correctness).nanmean(dim=1, keepdim=True)

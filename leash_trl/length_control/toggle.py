@@ -17,7 +17,7 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
 
 
-SET_BY_THE_RUN = ("generation_limit",)
+SET_BY_THE_RUN = ("generation_limit", "reward_baseline", "multi_objective_aggregation", "length_objective_weight")
 
 
 def refusal(method: LengthControl) -> str | None:
@@ -213,6 +213,11 @@ class Toggle(CountsSteps):
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The method's price where the budget holds, else 0."""
         return self.switched.penalty(rollouts).where(self.is_budgeted(rollouts), 0.0 * self.base_rewards(rollouts))
+
+    @property
+    def has_own_advantages(self) -> bool:
+        """Whether the method that is switched has a rule of its own."""
+        return self.switched.has_own_advantages
 
     def advantages(
         self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float

@@ -93,6 +93,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
             Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
             the authors' release 1e-6, TRL 1e-4.
+        reward_baseline (`str`, *optional*, defaults to `"mean"`):
+            What is subtracted from the shaped rewards of a group: their `mean`, or for `length_weighted` their mean
+            weighted by length, sum(L R) / sum(L) (OPO). The name is that of TRL's pull request 6620.
+        length_objective_weight (`float`, *optional*, defaults to `1.0`):
+            Weight of the length objective with `multi_objective_aggregation="normalize_then_sum"` (GDPO); the task
+            objective has 1. GDPO divides each objective by its own deviation, so that lambda and the method's other
+            weights cancel out, and this one is left.
         dynamic_sampling_rounds (`int`, *optional*, defaults to `0`):
             Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
             LEASH leaves it out, DLER needs it.
@@ -162,6 +169,20 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         default=1e-8,
         metadata={"help": "Added to the standard deviation of the shaped rewards when advantages are normalised."},
     )
+    reward_baseline: str = field(
+        default="mean",
+        metadata={
+            "help": "What is subtracted from the shaped rewards of a group: their `mean`, or for `length_weighted` "
+            "their mean weighted by length, sum(L R) / sum(L) (OPO)."
+        },
+    )
+    length_objective_weight: float = field(
+        default=1.0,
+        metadata={
+            "help": 'Weight of the length objective with `multi_objective_aggregation="normalize_then_sum"` (GDPO); '
+            "the task objective has 1."
+        },
+    )
     dynamic_sampling_rounds: int = field(
         default=0,
         metadata={
@@ -212,7 +233,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         self._check_type_of_target()
         self._check_schedule(method)
         self._check_target(method)
-        self._check_advantages()
+        self._check_advantages(method)
         self._warn_about_legal_mistakes(method)
         self._check_update_batch(is_generation_batch_given)
 
@@ -282,6 +303,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 raise ValueError(f"{name} is {value}, but must be a finite number")
         made = method(**{**kwargs, **given})
         made.generation_limit = self.generation_limit
+        made.reward_baseline = self.reward_baseline
+        made.multi_objective_aggregation = self.multi_objective_aggregation
+        made.length_objective_weight = self.length_objective_weight
         return made
 
     def target_at(self, step: int) -> float | None:
@@ -420,15 +444,38 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             )
         self.target_milestones = cast(dict[str, Any], milestones)
 
-    def _check_advantages(self) -> None:
+    def _check_advantage_rule(self, method: LengthControl) -> None:
+        for name, usual, other in (
+            ("reward_baseline", "mean", "length_weighted"),
+            ("multi_objective_aggregation", "sum_then_normalize", "normalize_then_sum"),
+        ):
+            if (value := getattr(self, name)) not in (usual, other):
+                raise ValueError(f"{name} is {value!r}, but must be {usual!r} or {other!r}")
+            if value == other and method.has_own_advantages:
+                raise ValueError(
+                    f"{name} is {value!r}, but length_control={self.length_control!r} computes advantages by a rule "
+                    f"of its own, which would not see it; set it to {usual!r}"
+                )
+        weight, is_decoupled = self.length_objective_weight, self.multi_objective_aggregation == "normalize_then_sum"
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+            raise ValueError(f"length_objective_weight is {weight!r}, but must be a finite number of at least 0")
+        if weight != 1 and not is_decoupled:
+            raise ValueError(
+                f"length_objective_weight is {weight}, but multi_objective_aggregation='sum_then_normalize' has no "
+                "length objective apart; set that to 'normalize_then_sum', or this to 1"
+            )
+        if is_decoupled and (self.reward_baseline != "mean" or self.scale_rewards not in (True, "group")):
+            raise ValueError(
+                "multi_objective_aggregation='normalize_then_sum' subtracts the group's mean from each objective and "
+                "divides it by the group's deviation, so it needs reward_baseline='mean' and scale_rewards='group', "
+                f"but they are {self.reward_baseline!r} and {self.scale_rewards!r}"
+            )
+
+    def _check_advantages(self, method: LengthControl) -> None:
         epsilon = self.advantage_epsilon
         if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 < epsilon < math.inf:
             raise ValueError(f"advantage_epsilon is {epsilon!r}, but must be a positive number, such as 1e-8")
-        if self.multi_objective_aggregation != "sum_then_normalize":
-            raise ValueError(
-                f"multi_objective_aggregation is {self.multi_objective_aggregation!r}, which would rescale the shaped "
-                "reward unseen; length control works on the weighted sum of the rewards: use 'sum_then_normalize'"
-            )
+        self._check_advantage_rule(method)
         rounds = self.dynamic_sampling_rounds
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
             raise ValueError(f"dynamic_sampling_rounds is {rounds!r}, but must be 0 (off) or a number of rounds")
@@ -491,6 +538,17 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             warnings.warn(
                 f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
                 "importance ratio and hides the long tail that the constraint is about; the paper samples all tokens",
+                UserWarning,
+                stacklevel=4,
+            )
+        is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
+        has_multiplier = any(name.startswith("lambda") for name in method.statistics())
+        if is_decoupled and has_multiplier and self.advantage_epsilon < 1e-3:
+            warnings.warn(
+                f"{method.name} with multi_objective_aggregation='normalize_then_sum' and advantage_epsilon="
+                f"{self.advantage_epsilon}: dividing the length objective by its own deviation cancels the "
+                "multiplier, so any lambda above 0 pushes at full strength in every group; set advantage_epsilon to "
+                "0.1, take a method without a multiplier, or set multi_objective_aggregation to 'sum_then_normalize'",
                 UserWarning,
                 stacklevel=4,
             )

@@ -1,0 +1,83 @@
+"""DRPO: the weight of a correct answer falls with its length, but never turns against it.
+
+Paper: [DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization](https://huggingface.co/papers/2510.04474).
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from leash_trl.length_control.advantages import Scaling
+from leash_trl.length_control.checked_values import check_limit, is_number
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+@dataclass
+class DRPO(LengthControl):
+    r"""DRPO: correct answers share a weight that falls with length and stays positive; wrong ones share its opposite.
+
+    $$ \omega_i = \frac{\exp(r_l(o_i) / \lambda)}{\sum_{j: c_j = 1} \exp(r_l(o_j) / \lambda)}, \qquad
+       r_l(o_i) = 1 - \frac{|o_i|}{C}, \qquad
+       A_i = \begin{cases} G \, \omega_i & c_i = 1 \\ - G / n_- & c_i = 0 \end{cases} $$
+
+    $C$ is `max_completion_length` and $n_-$ the number of wrong answers. Wrong answers do not feel their length. A
+    prompt whose answers are all correct, or all wrong, has advantage 0. `scale_rewards` has no effect.
+
+    The shaped reward is $\omega_i$ on the scale on which the shortest correct answer has 1.
+
+    Use: without a target, if a correct answer must never be pushed down for its length.
+
+    Source: `compute_policy_loss_drpo` of the [release](https://github.com/Optimization-AI/DRPO); of
+    [DRPO](https://huggingface.co/papers/2510.04474) we read the abstract and excerpts.
+
+    Differs: this is an advantage for GRPO's loss, the paper has an objective of its own,
+
+    $$ \frac 1P \sum_q \Big[ \sum_{i: c_i = 1} \omega_i s_i - \tau \log \sum_{j: c_j = 0} e^{s_j / \tau} \Big]
+       - \beta \, [D_{KL} - \delta]_+^2 / 2 $$
+
+    with $s_i$ the mean log-probability of the tokens of $o_i$, and $\tau = 10$, $\beta = 1000$, $\delta = 10^{-4}$ in
+    the release. With `loss_type: grpo` and one update per generation batch, the gradients agree up to this: the paper
+    weighs a wrong answer by $e^{s_j/\tau} / \sum_k e^{s_k/\tau}$, the probable ones more. This version weighs all
+    by $1 / n_-$, its limit for large $\tau$. It clips the importance ratio, where the paper has the KL term.
+    Other loss types weigh completions by their length, as they do with every advantage.
+
+    Args:
+        temperature (`float`, *optional*, defaults to `0.1`):
+            $\lambda$ (`tau2` of the release), dimensionless, above 0: an answer that is $\lambda C$ tokens longer
+            weighs `1 / e` as much. The larger, the less length counts.
+    """
+
+    name = "drpo"
+    authors = "Gang Li and Yan Chen and Ming Lin and Tianbao Yang"
+
+    temperature: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not is_number(self.temperature) or self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature!r}, but must be a number above 0")
+
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if there is no generation limit to measure by."""
+        check_limit(self, max_completion_length)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Weight in [0, 1] where correct, 0 where wrong, NaN where unscorable."""
+        is_correct_PG = rollouts.by_group(rollouts.is_correct)
+        lengths_PG = rollouts.by_group(rollouts.lengths.double())
+        shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)
+        excess_PG = (lengths_PG - shortest_P1).where(is_correct_PG, 0.0)
+        weights_PG = torch.exp(-excess_PG / (self.temperature * rollouts.max_completion_length))
+        return self.base_rewards(rollouts) * weights_PG.flatten()
+
+    def advantages(
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: At least 0 where correct, at most 0 where wrong, 0 where unscorable."""
+        is_right_PG = rollouts.by_group(rollouts.is_correct)
+        is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
+        weights_PG = rollouts.by_group(shaped_rewards).where(is_right_PG, 0.0)
+        right_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)  # the shortest has weight 1
+        wrong_PG = is_wrong_PG.double() / is_wrong_PG.sum(dim=1, keepdim=True).clamp(min=1)
+        is_mixed_P1 = is_right_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
+        return (rollouts.num_generations * (right_PG - wrong_PG)).where(is_mixed_P1, 0.0).flatten()

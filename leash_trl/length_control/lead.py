@@ -1,0 +1,247 @@
+"""LEAD: correctness and closeness to the prompt's own length are normalised apart; the state weighs one by the other.
+
+Paper: [LEAD: Length-Efficient Adaptive and Dynamic Reasoning for Large Language
+Models](https://huggingface.co/papers/2605.09806).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pvariance
+from typing import Any
+
+import torch
+
+from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
+from leash_trl.length_control.checked_values import check_limit, check_range, is_number, saved_value
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+TINY = 1e-8
+
+
+def efficiency_rewards(
+    is_correct: torch.Tensor, lengths: torch.Tensor, lower_bound: float, upper_bound: float
+) -> torch.Tensor:
+    r"""Closeness of every completion to the target length of its prompt, dimensionless, in [-1, 1].
+
+    $$ e_i = \max\left(-1, 1 - \frac{|L_i - L^*|}{L^*}\right), \qquad
+       L^* = \mathrm{clip}(\text{mean length of the correct answers}, L_{\min}, B) $$
+
+    $L^* = B$ for a prompt without a correct answer.
+
+    Source: `lead_lstar_mode=max_sym` of the [release](https://github.com/CrazyMint/LEAD), which its training script
+    uses and its README calls the paper's.
+
+    Args:
+        is_correct (`torch.Tensor` of shape `(P, G)`):
+            Whether each completion is correct, a row per prompt.
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Completion lengths in tokens.
+        lower_bound (`float`), upper_bound (`float`):
+            $L_{\min}$ and $B$ in tokens.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Rewards in float64.
+
+    Example:
+        >>> is_correct, lengths = torch.tensor([[True, True, False]]), torch.tensor([[1500, 2500, 6000]])
+        >>> efficiency_rewards(is_correct, lengths, 1000, 8000).tolist()
+        [[0.75, 0.75, -1.0]]
+    """
+    lengths = lengths.double()
+    means_P1 = lengths.where(is_correct, torch.nan).nanmean(dim=1, keepdim=True)
+    targets_P1 = means_P1.nan_to_num(upper_bound).clamp(lower_bound, upper_bound)
+    return (1.0 - (lengths - targets_P1).abs() / targets_P1).clamp(min=-1.0)
+
+
+def correctness_weight(
+    correctness: Sequence[Sequence[float]], efficiency: Sequence[Sequence[float]], alpha: float
+) -> float:
+    r"""The share of correctness that this batch asks for (potential-scaled instability), dimensionless, in [0, 1].
+
+    $$ w = \frac{D_c}{D_c + D_e}, \qquad D_k = \frac{v_k}{v_c + v_e} \, p_k^\alpha, \qquad
+       v_k = \frac{\sigma_k}{|\mu_k|}, \qquad p_c = 1 - \mu_c, \qquad p_e = \frac{1 - \mu_e}{2} $$
+
+    $\mu_k$ is the mean of the groups' means, $\sigma_k^2$ the mean of their variances plus the variance of their
+    means. A reward that varies and is far from its best gets weight.
+
+    Source: phases 3 and 4 of `adv_estimator == 'lead'` in the [release](https://github.com/CrazyMint/LEAD), with its
+    $10^{-8}$ under the root and below each fraction.
+
+    Args:
+        correctness (`Sequence[Sequence[float]]`):
+            Mean and population variance of correctness, 1 or 0, of each prompt.
+        efficiency (`Sequence[Sequence[float]]`):
+            The same of the efficiency rewards of the correct answers, for prompts that have any.
+        alpha (`float`):
+            Exponent of the distance to the best, dimensionless.
+
+    Example:
+        >>> round(correctness_weight([[0.0, 0.0]], [], 1.0), 6)  # nothing is correct yet
+        1.0
+    """
+    mean_c, ratio_c = _mean_and_variation(correctness)
+    mean_e, ratio_e = _mean_and_variation(efficiency)
+    ratios = ratio_c + ratio_e + TINY
+    instability_c = ratio_c / ratios * (1.0 - mean_c) ** alpha
+    instability_e = ratio_e / ratios * ((1.0 - mean_e) / 2.0) ** alpha
+    return instability_c / (instability_c + instability_e + TINY)
+
+
+def _mean_and_variation(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Mean of the groups' means, and the standard deviation over its size; 0 and 0 for no groups."""
+    if not groups:
+        return 0.0, 0.0
+    means = [mean for mean, _ in groups]
+    variance = fmean(variance for _, variance in groups) + pvariance(means)
+    return fmean(means), math.sqrt(variance + TINY) / (abs(fmean(means)) + TINY)
+
+
+def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
+    """Mean and population variance of each group, without NaN; groups without a value are left out."""
+    counted_PG = rewards_PG[~torch.isnan(rewards_PG).all(dim=1)]
+    means_P1 = counted_PG.nanmean(dim=1, keepdim=True)
+    variances_P1 = ((counted_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
+    pairs: list[list[float]] = torch.cat([means_P1, variances_P1], dim=1).tolist()
+    return pairs
+
+
+def _are_groups(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, list) and len(row) == 2 and all(map(is_number, row)) and row[1] >= 0 for row in value
+    )
+
+
+@dataclass
+class LEAD(LengthControl):
+    r"""LEAD: advantages of correctness and of closeness to the prompt's own length, by weights that follow the batch.
+
+    $$ A_i = w_c A_{c,i} + (1 - w_c) A_{e,i}, \qquad w_c = \max(w, \lambda_{\min}), \qquad
+       w \leftarrow \beta w + (1 - \beta) \hat w $$
+
+    $A_c$ and $A_e$ are correctness (1 or 0) and efficiency $e$, each normalised in its group; $A$ is then whitened
+    over the tokens of the batch, so that a group of equal rewards gets the batch's mean, and not 0. `scale_rewards`
+    has no effect. $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5.
+    The shaped reward is $w_c c_i + (1 - w_c) e_i$.
+
+    Both sides pay: correct answers shorter than the mean correct one as well as longer ones. Where no answer is
+    correct, the longest come closest to $B$ and earn most.
+
+    Use: without a target, if lengths should settle and neither weight nor budget is to be tuned.
+
+    Source: `adv_estimator == 'lead'` of the [release](https://github.com/CrazyMint/LEAD) with the settings of its
+    training script, see [`efficiency_rewards`]. Of [LEAD](https://huggingface.co/papers/2605.09806) we read the
+    abstract.
+
+    Differs: the release moves the weight before it weighs the same batch; here a batch is weighed by the state from
+    before it, as by every method of this package. The default of its configuration is an asymmetric reward
+    (`max_asym`), which its script does not use and its README does not call the paper's.
+
+    Args:
+        lower_bound (`int`, *optional*, defaults to `1000`):
+            $L_{\min}$, the least target in tokens.
+        upper_bound (`int`, *optional*):
+            $B$, the greatest target in tokens; by default `max_completion_length`. Both are 8000 in the script.
+        weight_min (`float`, *optional*, defaults to `0.3`):
+            $\lambda_{\min}$, the least weight of correctness, in [0, 1].
+        alpha (`float`, *optional*, defaults to `1.0`):
+            Exponent $\alpha$ of the distance to the best reward, dimensionless.
+        beta (`float`, *optional*, defaults to `0.95`):
+            $\beta$, how much of the weight stays at each policy update, in [0, 1]; 1 freezes it.
+    """
+
+    name = "lead"
+    authors = (
+        "Songtao Wei and Yi Li and Zhikai Li and Xu Hu and Yuede Ji and Guanpeng Li and Feng Chen and Carl Yang and "
+        "Zhichun Guo and Bingzhe Li"
+    )
+
+    lower_bound: int = 1000
+    upper_bound: int | None = None
+    weight_min: float = 0.3
+    alpha: float = 1.0
+    beta: float = 0.95
+
+    def __post_init__(self) -> None:
+        check_range(self, "lower_bound upper_bound", 1, whole=True)
+        check_range(self, "weight_min beta", 0, 1)
+        check_range(self, "alpha", 0)
+        self.weight = 0.5
+        self._forget_observations()
+
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if there is no upper bound, or it is below the lower one."""
+        if self.upper_bound is None:
+            check_limit(self, max_completion_length)
+        if self.lower_bound > (most := self.upper_bound or max_completion_length):
+            name = "max_completion_length" if self.upper_bound is None else "upper_bound"
+            raise ValueError(
+                f"lower_bound is {self.lower_bound}, but must not exceed {name}={most}, or all targets would be equal"
+            )
+
+    @property
+    def _share(self) -> float:
+        return max(self.weight, self.weight_min)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Weighted sum of correctness and efficiency; NaN where unscorable."""
+        return self._share * rollouts.correctness + (1.0 - self._share) * self._efficiency(rollouts)
+
+    def _efficiency(self, rollouts: Rollouts) -> torch.Tensor:
+        upper_bound = self.upper_bound or rollouts.max_completion_length
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+        is_correct_PG = rollouts.by_group(rollouts.is_correct)
+        return efficiency_rewards(is_correct_PG, lengths_PG, self.lower_bound, upper_bound).flatten()
+
+    def advantages(
+        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Weighted advantages, whitened over tokens; 0 where unscorable."""
+        correctness, efficiency = (
+            group_advantages(rewards, rollouts.num_generations, "group", epsilon)
+            for rewards in (rollouts.correctness, self._efficiency(rollouts))
+        )
+        weighted = self._share * correctness + (1.0 - self._share) * efficiency
+        scorable = weighted.masked_fill(~rollouts.is_scorable, torch.nan)
+        return standardised(scorable, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
+
+    def observe(self, rollouts: Rollouts) -> None:
+        """Keeps what the next step needs of each group."""
+        efficiency = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
+        self._observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
+        self._observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
+
+    def step(self) -> None:
+        """Moves the weight towards what the batches since the last step ask for; it stays if nothing was scorable."""
+        if not self._observed_correctness:
+            return
+        wanted = correctness_weight(self._observed_correctness, self._observed_efficiency, self.alpha)
+        self.weight = self.beta * self.weight + (1.0 - self.beta) * wanted
+        self._forget_observations()
+
+    def _forget_observations(self) -> None:
+        self._observed_correctness: list[list[float]] = []
+        self._observed_efficiency: list[list[float]] = []
+
+    def statistics(self) -> dict[str, float]:
+        """The weight of correctness that the coming batch uses."""
+        return {"correctness_weight": self._share}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weight, and the groups that wait for a step, as after a skipped policy update."""
+        return {
+            "weight": self.weight,
+            "correctness": [*self._observed_correctness],
+            "efficiency": [*self._observed_efficiency],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores a saved state."""
+        self.weight = float(
+            saved_value(state, "weight", lambda w: is_number(w) and 0 <= w <= 1, "a number within [0, 1]")
+        )
+        needed = "a list of means and variances"
+        self._observed_correctness = [*saved_value(state, "correctness", _are_groups, needed)]
+        self._observed_efficiency = [*saved_value(state, "efficiency", _are_groups, needed)]

@@ -1,0 +1,80 @@
+"""MAI's length penalty: the more often a prompt is solved, the more its long correct answers pay.
+
+Code: [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), which has it as `pass_rate_length_penalty_weight`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from leash_trl.length_control.checked_values import check_range
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def solve_rate_prices(
+    rewards: torch.Tensor, lengths: torch.Tensor, longest: torch.Tensor | float | None = None
+) -> torch.Tensor:
+    r"""Price of each completion's length, dimensionless: the mean reward of its prompt times its relative length.
+
+    $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
+
+    For rewards of 1 and 0, $\rho$ is the solve rate.
+
+    Args:
+        rewards (`torch.Tensor` of shape `(P, G)`):
+            Rewards, NaN for completions that do not count.
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Lengths in tokens, float; NaN for completions that pay nothing and do not count for the longest.
+        longest (`torch.Tensor` of shape `(P, 1)` or `float`, *optional*):
+            $L_{\max}$ in tokens; by default the longest of the prompt.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Prices in float64; NaN where the length is NaN.
+
+    Example:
+        >>> solve_rate_prices(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()
+        [[0.25, 0.5]]
+    """
+    if longest is None:
+        longest = lengths.nan_to_num().amax(dim=1, keepdim=True).clamp(min=1)
+    return rewards.double().nanmean(dim=1, keepdim=True) * lengths.double() / longest
+
+
+@dataclass
+class MAI(LengthControl):
+    r"""MAI: a correct answer earns 1 less a price for its relative length, times the solve rate; a wrong one 0.
+
+    $$ r'_i = c_i \left(1 - w \, \rho \, \frac{L_i}{\max_{j: c_j = 1} L_j}\right) $$
+
+    $\rho$ is the share of correct completions among the scorable ones of the prompt: easy prompts pay in full, hard
+    ones little. The longest correct answer pays $w \rho$, however long wrong answers are.
+
+    Use: without a target, to shorten what is easy and spare what is hard.
+
+    Source: `pass_rate_length_penalty_weight` of [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), and
+    [prime-rl #2829](https://github.com/PrimeIntellect-ai/prime-rl/pull/2829). Both call it MAI; the report behind the
+    name, probably that of MAI-Thinking-1, was not read.
+
+    Differs: NeMo-RL passes over groups with rewards other than 0 and 1, and cuts rewards at 0. Here correctness is
+    always 1 or 0, and the weight is at most 1, so there is nothing to cut. prime-rl's version is `prime_rl`: there
+    wrong answers pay too, lengths are relative to the longest of all completions (in June to the generation limit),
+    and advantages are not divided by the standard deviation.
+
+    Args:
+        weight (`float`, *optional*, defaults to `0.2`):
+            Weight $w$ in reward units, in [0, 1]. The default is that of NeMo-RL's tests, where it is off by default.
+    """
+
+    name = "mai"
+
+    weight: float = 0.2
+
+    def __post_init__(self) -> None:
+        check_range(self, "weight", 0, 1)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
+        rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
+        prices_PG = solve_rate_prices(by_group(rewards), by_group(rollouts.correct_lengths))
+        return rewards - self.weight * prices_PG.nan_to_num().flatten()

@@ -1,0 +1,283 @@
+"""The length rewards of NeMo-RL: band, min-max, robust z-score, and one completion's bonus or penalty.
+
+Code: [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), `nemo_rl/utils/length_penalty.py` and its guide. There is
+no paper.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+
+from leash_trl.length_control.checked_values import check_choice, check_column, check_range, is_number
+from leash_trl.length_control.grlc import centred_weights
+from leash_trl.length_control.mai import solve_rate_prices
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.outliers import robust_scores
+from leash_trl.length_control.rollouts import Rollouts
+
+
+SWITCHES = (
+    "group_total_length_penalty_coeff",
+    "total_bonus",
+    "total_zmad_penalty",
+    "longest_total_penalty",
+    "pass_rate_length_penalty_weight",
+)
+
+
+def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
+    r"""Share of its reward that a completion of each length keeps, dimensionless, in [0, 1].
+
+    $$ m(L) = 1 - (1 - f) \, \mathrm{clip}\left(\frac{L - a}{b - a}, 0, 1\right) $$
+
+    Full up to $a$ tokens, then on a straight line down to $f$ at $b$ tokens, and $f$ beyond.
+
+    Args:
+        lengths (`torch.Tensor` of shape `(N,)`):
+            Lengths in tokens.
+        bands (`torch.Tensor` of shape `(N, 3)`):
+            $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band, whose factor is 1.
+
+    Returns:
+        `torch.Tensor` of shape `(N,)`: Factors in float64.
+
+    Example:
+        >>> bands = torch.tensor([[10.0, 20.0, 0.5]]).expand(4, 3)
+        >>> band_factors(torch.tensor([10, 15, 20, 900]), bands).tolist()
+        [1.0, 0.75, 0.5, 0.5]
+    """
+    a_N, b_N, f_N = bands.double().unbind(dim=1)
+    shares_N = ((lengths - a_N) / (b_N - a_N)).clamp(0.0, 1.0)
+    return (1.0 - (1.0 - f_N) * shares_N).nan_to_num(nan=1.0)
+
+
+def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[float, float, float]:
+    """$a$, $b$ and $f$ of a prompt: what its row says, and for the rest what is configured; NaN for no band.
+
+    Args:
+        value (`Mapping`, *optional*):
+            The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the same under
+            the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not set.
+        configured (`Mapping[str, float]`, *optional*):
+            The band of rows that have none.
+
+    Raises:
+        `ValueError`: If a value is no number or out of range, `b` is not above `a`, or only some of them are known.
+
+    Example:
+        >>> band_of({"total": {"a": 90, "b": None}}, {"a": 100, "b": 200, "f": 0.5})
+        (90, 200, 0.5)
+    """
+    row = {} if _is_missing(value) else value
+    if isinstance(row, Mapping) and not _is_missing(row.get("total")):
+        row = row["total"]
+    if not isinstance(row, Mapping) or row.keys() - {"a", "b", "f", "total", "reasoning", "answer"}:
+        raise ValueError(f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}")
+    band: dict[str, Any] = {**(configured or {}), **{k: row[k] for k in "abf" if not _is_missing(row.get(k))}}
+    if not band:
+        return math.nan, math.nan, math.nan
+    for key, given in band.items():
+        if not is_number(given) or given < 0 or (key == "f" and given > 1):
+            needed = "a share of the reward within [0, 1]" if key == "f" else "a number of tokens, 0 or more"
+            raise ValueError(f"profile_band is {value!r}, whose {key} is {given!r}, but must be {needed}")
+    if missing := [key for key in "abf" if key not in band]:
+        raise ValueError(
+            f"profile_band is {value!r}, but {' and '.join(missing)} is missing; add it there, or set profile_band "
+            "in length_control_kwargs, which fills gaps"
+        )
+    if band["b"] <= band["a"]:
+        raise ValueError(
+            f"profile_band is {value!r}, whose a is {band['a']} and b is {band['b']}, but b must be above a"
+        )
+    return band["a"], band["b"], band["f"]
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+@dataclass
+class NemoRL(LengthControl):
+    r"""NeMo-RL: correct answers (1, wrong 0) earn or pay by their length: band, min-max, robust z-score, shortest.
+
+    $$ r'_i = c_i \max(0, 1 + \beta_s S_i - \beta_l X_i + \beta_g \tilde w_i - \beta_z \mathbb{I}(z_i > \tau)
+    - w \rho L_i / L_{\max}) \, m(L_i) $$
+
+    The band $m$ is a function of length alone, see [`band_factors`]. The other terms compare the correct answers of a
+    prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them, $\tilde w$ is the place between
+    the two, see [`centred_weights`], $z$ the robust z-score of the length, see [`robust_scores`], and $w$ weights
+    MAI's price, see [`solve_rate_prices`]. Wrong answers have 0 at any length. Every term is off by default, and one
+    at least must be on. Penalties that add up to more than 1 make right answers worth as little as wrong ones;
+    `clipped_share` in the log counts them.
+
+    The names are those of NeMo-RL's `grpo.length_penalty`, for its channel `total`. Its data has a column
+    `profile_band` with an `a`, `b` and `f` for each prompt, such as lengths that another model needed; name it in
+    `profile_band_column`.
+
+    Use: to repeat runs of NeMo-RL; the band alone, to bound the length of each prompt without a controller.
+
+    Source: [NeMo-RL #3852](https://github.com/NVIDIA-NeMo/RL/pull/3852), merged, which continues
+    [#3604](https://github.com/NVIDIA-NeMo/RL/pull/3604). The reward `reasoning_length` of
+    [#3769](https://github.com/NVIDIA-NeMo/RL/pull/3769), open, with composition `correctness_gated` is the band with
+    `a` = `tau1`, `b` = `tau2` and `f` = 1 - `weight`.
+
+    Differs: a factor below 1 raises a reward below 0, and so makes longer better. NeMo-RL passes over groups with
+    rewards other than 0 and 1, and multiplies only what is above 0 after the other terms; #3769 multiplies any reward.
+    Here no group is passed over, since the band multiplies correctness, 1 or 0, never a reward below 0. NeMo-RL gives
+    bonus and penalty to the first of several that are equally short or long; here all of them have it, and nobody
+    where all are equally long. NeMo-RL's data may have bands with `b` not above `a`, which do nothing; here they are
+    errors. Left out are the channels for thinking and answer, whose lengths are not visible, and
+    `profiled_length_penalty`, a flat price $p$ from a threshold $t$ on: alone, it is the band with `a` = $t - 1$,
+    `b` = $t$ and `f` = $1 - p$. With min-max, NeMo-RL waives that price for answers that already pay, so that a longer
+    answer can earn more.
+
+    Args:
+        profile_band (`dict[str, float]`, *optional*):
+            The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in tokens, and `f`, the share of the
+            reward that is left at `b` and beyond.
+        profile_band_column (`str`, *optional*):
+            Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. What a
+            row does not set comes from `profile_band`; a row without a band keeps its rewards.
+        group_total_length_penalty_coeff (`float`, *optional*, defaults to `0.0`):
+            Coefficient $\beta_g$ of min-max in reward units.
+        total_bonus (`float`, *optional*, defaults to `0.0`):
+            Bonus $\beta_s$ for the shortest correct answer in reward units.
+        longest_total_penalty (`float`, *optional*, defaults to `0.0`):
+            Penalty $\beta_l$ for the longest correct answer in reward units.
+        total_zmad_penalty (`float`, *optional*, defaults to `0.0`):
+            Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in reward units.
+        total_zmad_threshold (`float`, *optional*, defaults to `0.0`):
+            Threshold $\tau$ of the robust z-score, dimensionless; NeMo-RL's guide has 2.0 and 2.5. Groups whose median
+            absolute deviation is below 1.5 % of their median have no outliers.
+        pass_rate_length_penalty_weight (`float`, *optional*, defaults to `0.0`):
+            Weight $w$ of MAI's price in reward units; `mai` is this term alone.
+        profile_band_total (`bool`, *optional*, defaults to `True`):
+            Whether the band, if there is one, multiplies rewards; `False` is for bands that only the gate reads.
+        group_length_penalty_profile_gate (`bool`, *optional*, defaults to `False`):
+            Min-max acts only in groups whose mean length is above the prompt's `a` (or `b`), and where there is one.
+        group_length_penalty_profile_gate_field (`str`, *optional*, defaults to `"a"`):
+            `"a"` or `"b"`, the limit of the gate.
+        group_length_penalty_profile_gate_positive_only (`bool`, *optional*, defaults to `True`):
+            The gate's mean is over correct answers only.
+    """
+
+    name = "nemo_rl"
+
+    profile_band: dict[str, float] | None = None
+    profile_band_column: str | None = None
+    group_total_length_penalty_coeff: float = 0.0
+    total_bonus: float = 0.0
+    longest_total_penalty: float = 0.0
+    total_zmad_penalty: float = 0.0
+    total_zmad_threshold: float = 0.0
+    pass_rate_length_penalty_weight: float = 0.0
+    profile_band_total: bool = True
+    group_length_penalty_profile_gate: bool = False
+    group_length_penalty_profile_gate_field: Literal["a", "b"] = "a"
+    group_length_penalty_profile_gate_positive_only: bool = True
+
+    def __post_init__(self) -> None:
+        check_range(self, " ".join((*SWITCHES, "total_zmad_threshold")), 0)
+        check_choice(self, "group_length_penalty_profile_gate_field", "a", "b")
+        check_column(self, "profile_band_column")
+        # the same as a row has it, with or without the key total
+        self.configured = dict(zip("abf", band_of(self.profile_band), strict=True)) if self.profile_band else {}
+        if self.profile_band is not None and math.isnan(self.configured.get("a", math.nan)):
+            raise ValueError(f"profile_band is {self.profile_band!r}, but must hold a, b and f, or be None")
+        if self.total_zmad_penalty > 0 and self.total_zmad_threshold == 0:
+            raise ValueError(
+                f"total_zmad_penalty is {self.total_zmad_penalty}, but needs a total_zmad_threshold above 0, such as "
+                "2.0"
+            )
+        if self.group_length_penalty_profile_gate and self.group_total_length_penalty_coeff == 0:
+            raise ValueError(
+                "group_length_penalty_profile_gate is True, but group_total_length_penalty_coeff is 0, so there is "
+                "nothing to gate; set it above 0"
+            )
+        if self.group_length_penalty_profile_gate and not self._has_bands:
+            raise ValueError(
+                "group_length_penalty_profile_gate is True, but profile_band and profile_band_column are not set, so "
+                "the gate has no limit; set one of them"
+            )
+
+    @property
+    def _has_bands(self) -> bool:
+        return self.profile_band is not None or self.profile_band_column is not None
+
+    @property
+    def _multiplies(self) -> bool:
+        return self.profile_band_total and self._has_bands
+
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if every term is off, or the band begins where no completion gets."""
+        if not self._multiplies and not any(getattr(self, name) for name in SWITCHES):
+            raise ValueError(
+                f"length_control is {self.name!r}, but all its terms are off; set profile_band, or one of "
+                f"{', '.join(SWITCHES)} above 0, in length_control_kwargs"
+            )
+        if self.profile_band_column is None and self.configured.get("a", 0) >= max_completion_length:
+            raise ValueError(
+                f"profile_band is {self.profile_band!r}, but generation ends at {max_completion_length:g} tokens, "
+                "where the band has not begun; lower a"
+            )
+
+    def columns_read(self) -> tuple[str, ...]:
+        """The column with the bands of prompts."""
+        return (self.profile_band_column,) if self.profile_band_column else ()
+
+    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
+        """Refuses bands that make no sense, and warns if no row has one."""
+        for column, rows in columns.items():
+            if self._bands(rows, "of the data set").isnan().all():
+                return f"profile_band_column is {column!r}, but no row has a band there; fill it in, or leave it out"
+        return None
+
+    def penalty(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: What each completion's length costs before rewards are cut at 0."""
+        column, rewards = self.profile_band_column, self.base_rewards(rollouts)
+        rows = rollouts.columns[column] if column else [None] * len(rollouts.lengths)
+        bands_N3 = self._bands(rows, "of the batch")
+        rewards_PG, lengths_PG = rollouts.by_group(rewards), rollouts.by_group(rollouts.correct_lengths)
+        shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+        longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
+        is_shortest_PG = (lengths_PG == shortest_P1) & (shortest_P1 < longest_P1)
+        is_longest_PG = (lengths_PG == longest_P1) & (shortest_P1 < longest_P1)
+        is_outlier_PG = robust_scores(lengths_PG) > self.total_zmad_threshold
+        gains_PG = (
+            self.total_bonus * is_shortest_PG.double()
+            - self.longest_total_penalty * is_longest_PG.double()
+            + self.group_total_length_penalty_coeff * centred_weights(lengths_PG) * self._is_open(rollouts, bands_N3)
+            - self.total_zmad_penalty * is_outlier_PG.double()
+            - self.pass_rate_length_penalty_weight * solve_rate_prices(rewards_PG, lengths_PG)
+        )
+        sums = rewards + gains_PG.flatten().where(rollouts.is_correct, 0.0)
+        if self._multiplies:
+            # below zero, a factor would raise what a longer answer has
+            sums = torch.where(sums > 0, sums * band_factors(rollouts.lengths, bands_N3), sums)
+        return rewards - sums
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Rewards, 0 or more; NaN where unscorable."""
+        return (self.base_rewards(rollouts) - self.penalty(rollouts)).clamp(min=0.0)
+
+    def _is_open(self, rollouts: Rollouts, bands: torch.Tensor) -> torch.Tensor:
+        """Shape `(P, 1)`: True where min-max acts; a group without a limit or without lengths is closed."""
+        if not self.group_length_penalty_profile_gate:
+            return torch.ones(len(rollouts.by_group(rollouts.lengths)), 1, dtype=torch.bool)
+        counts_correct = self.group_length_penalty_profile_gate_positive_only
+        lengths = rollouts.correct_lengths if counts_correct else rollouts.scorable_lengths
+        limits = bands[:, "ab".index(self.group_length_penalty_profile_gate_field)]
+        return rollouts.by_group(lengths).nanmean(dim=1, keepdim=True) > rollouts.by_group(limits)[:, :1]
+
+    def _bands(self, rows: Sequence[Any], where: str) -> torch.Tensor:
+        """Shape `(N, 3)`: Bands in float64, the row's own or the configured one; NaN for none."""
+        bands = []
+        for index, row in enumerate(rows):
+            try:
+                bands.append(band_of(row, self.configured))
+            except ValueError as error:
+                raise ValueError(f"row {index} {where}, column {self.profile_band_column}: {error}") from error
+        return torch.tensor(bands, dtype=torch.float64).view(-1, 3)
