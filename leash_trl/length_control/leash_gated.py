@@ -66,17 +66,12 @@ class LeashGated(Leash):
     single batches does not open it. With `lambda_min: 0`, completions feel no penalty behind a closed gate.
 
     Use: if lengths should settle near the target, without overshoot and without a penalty that outlives its cause,
-    whether or not they grow back by themselves. Where they do so quickly, LEASH holds them more steadily.
+    whether or not they grow back by themselves. Where they do so quickly, LEASH holds them more steadily. No lambda
+    makes answers longer: where they get shorter without a penalty, as on the gym, they end below the target.
 
     Source: ours, see [`gate_level`].
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.1`):
-            Multiplier of the first batch.
-        lambda_lr (`float`, *optional*, defaults to `0.005`):
-            LEASH's step size.
-        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
-            Bounds of the multiplier.
         memory (`float`, *optional*, defaults to `0.9`):
             $\rho$, in [0, 1]: share of the past that counts after one more step. Nothing between 0.75 and 0.95 changes
             much; 0 opens the gate at every batch over the target.
