@@ -7,7 +7,14 @@ import yaml
 
 import leash_trl.length_control
 from leash_trl.cli.main import main
-from leash_trl.length_control.description import description, hyper_parameters, markdown_table, recipe_lines, traits
+from leash_trl.length_control.description import (
+    composition_table,
+    description,
+    hyper_parameters,
+    markdown_table,
+    recipe_lines,
+    traits,
+)
 from leash_trl.length_control.methods import METHODS
 
 
@@ -43,8 +50,9 @@ def test_traits_by_hand():
     assert traits(METHODS["gfpo"]) == ["state", "own advantages", "leaves completions out"]
 
 
-def test_the_readme_has_the_table_of_all_methods():
-    table, readme = markdown_table(METHODS.values()), Path(leash_trl.length_control.__path__[0], "README.md")
+@pytest.mark.parametrize("make_table", [markdown_table, composition_table])
+def test_the_readme_has_the_tables_of_all_methods(make_table):
+    table, readme = make_table(METHODS.values()), Path(leash_trl.length_control.__path__[0], "README.md")
     assert table in readme.read_text(encoding="utf-8"), f"the table of README.md must be:\n{table}"
 
 

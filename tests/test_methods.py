@@ -121,6 +121,14 @@ FACTS = {
     # two-sided, around the mean length of right answers; standardised over tokens
     "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
     "drpo": Facts((1, 0), (0, 1), "unmoved"),
+    "toggle": Facts((1, 0), (0, 1), "unmoved"),
+    "toggle:off": Facts((1, 0), (0, 1), "unmoved", {"period": 2}),
+    "toggle:tight": Facts((1, 0), (0, 1), "unmoved", {"accuracy_threshold": 0.0, "percentile": 10.0}),
+    "toggle:leash": Facts(
+        None, (-1, 1), "unmoved", {"method": "leash", "method_kwargs": {"lambda_init": 0.3, "lambda_lr": 0.05}}
+    ),
+    "toggle:grlc": Facts((1, 0), (-0.5, 1.5), "pays", {"method": "grlc", "accuracy_threshold": 0.25}),
+    "toggle:gfpo": Facts(None, (-1, 1), "unmoved", {"method": "gfpo"}, breaks_ties_by_order=True),
     "none": Facts(None, (-1, 1), "unmoved"),
 }
 
@@ -194,6 +202,11 @@ SENSELESS = [
     ("lead", "beta", (1.5,)),
     ("drpo", "temperature", (0, -0.1, NAN, None)),
     ("hapo", "correct_minimum", (0.5,)),
+    ("toggle", "method", ("thinkprune", "dler", "l1_max", "toggle", "none")),
+    ("toggle", "method_kwargs", ({"weight": 0.5},)),
+    ("toggle", "period", (0, 1.5)),
+    ("toggle", "accuracy_threshold", (-0.1, 1.5)),
+    ("toggle", "percentile", (-1.0, 101.0)),
 ]
 
 # What a saved state may not hold, in the place of what it does hold.
@@ -219,6 +232,7 @@ DAMAGE = {
     ],
     "gfpo": [{"group_means": means} for means in (None, 0.5, ["a"], [NAN], [True])],
     "hapo": [{"shortest": history} for history in (None, [1], {"x": 1}, {"1": None}, {"1": -5})],
+    "toggle": [{"steps_done": -1}, {"method": "leash"}, {"method": None}, {"method_state": None}],
 }
 
 

@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.toggle import refusal
 
 
 # What a method does beyond shaping rewards, by the part of the interface that says so
@@ -88,6 +89,42 @@ def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
         names = sorted(defaults, key=lambda name: name not in method.__annotations__)[:3]
         knobs = ", ".join(f"`{name}: {_yaml(defaults[name])}`" for name in names)
         rows.append(f"| `{method.name}` | {first_line(method)} | {link} | {knobs} |")
+    return "\n".join(rows)
+
+
+def composition(method: type[LengthControl]) -> dict[str, str]:
+    """How a method, with its defaults, goes together with what the trainer can do beside it.
+
+    Returns:
+        `dict[str, str]`: For each option `"yes"`, `"log only"` or `"no: "` and the reason of the error.
+
+    Example:
+        >>> from leash_trl.length_control.methods import METHODS
+        >>> composition(METHODS["kimi"])
+        {'toggle': 'yes', 'target schedule': 'log only', 'targets per row': 'log only', 'dynamic sampling': 'yes'}
+    """
+    made = method()
+    reason = refusal(made)
+    moves = "yes" if method.target_use != "none" else "log only"
+    # a cut is for the complete batch, so it takes the configured target, not a row's own
+    is_cut = moves == "yes" and made.generation_cap(1.0) is not None
+    return {
+        "toggle": "yes" if reason is None else f"no: {reason}",
+        "target schedule": moves,
+        "targets per row": "up to the cut" if is_cut else moves,
+        "dynamic sampling": "yes",
+    }
+
+
+def composition_table(methods: Iterable[type[LengthControl]]) -> str:
+    """A row for each method and a column for each option of [`composition`].
+
+    `README.md` beside this file holds the table of all methods; a test compares them.
+    """
+    cells = {method.name: composition(method) for method in methods}
+    options = list(next(iter(cells.values())))
+    rows = [f"| `length_control` | {' | '.join(options)} |", "|---" * (1 + len(options)) + "|"]
+    rows += [f"| `{name}` | {' | '.join(found.values())} |" for name, found in cells.items()]
     return "\n".join(rows)
 
 

@@ -39,6 +39,7 @@ CLASSES = (
     "shorter_better.ShorterBetter",
     "lead.LEAD",
     "drpo.DRPO",
+    "toggle.Toggle",
     "none.NoControl",
 )
 

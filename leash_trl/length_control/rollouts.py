@@ -102,6 +102,11 @@ class Rollouts:
         """`torch.Tensor` of shape `(P, G)`: The values of `(N,)` with one row per prompt."""
         return values.view(-1, self.num_generations)
 
+    def select(self, rows: torch.Tensor) -> "Rollouts":
+        """The rows with these indices, which must be complete groups."""
+        chosen: Rollouts = _joined_rows([self], rows)
+        return chosen
+
 
 @dataclass(frozen=True)
 class ScoredRollouts:
