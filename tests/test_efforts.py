@@ -78,6 +78,7 @@ def test_a_figure_draws_each_budget_of_a_run():
 
 
 def test_the_demo_has_a_row_per_effort():
-    low = {"target_length": 64, "accuracy": 0.91, "mean_tokens": 60.25}
-    assert _effort_rows({"seed": 7, "efforts": {"low": low}}) == ["| 7 | low | 64 | 0.910 | 60.2 |"]
+    base, trained = {"accuracy": 0.8, "mean_tokens": 100.0}, {"accuracy": 0.91, "mean_tokens": 60.25}
+    low = {"target_length": 64, "base": base, "trained": trained}
+    assert _effort_rows({"seed": 7, "efforts": {"low": low}}) == ["| 7 | low | 64 | 0.800 | 0.910 | 100.0 | 60.2 |"]
     assert _effort_rows({"seed": 7}) == []

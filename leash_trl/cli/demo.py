@@ -15,7 +15,10 @@ TABLE_HEAD = (
 )
 
 
-EFFORTS_HEAD = ("| seed | effort | target | accuracy | tokens |", "|---:|---|---:|---:|---:|")
+EFFORTS_HEAD = (
+    "| seed | effort | target | accuracy: base | trained | tokens: base | trained |",
+    "|---:|---|---:|---:|---:|---:|---:|",
+)
 
 
 def main(argv: list[str]) -> None:
@@ -38,16 +41,17 @@ def main(argv: list[str]) -> None:
 
     output_dir = Path(arguments.output_dir)
     results = [run_seed(arguments.config, overrides, output_dir / f"seed-{seed}", seed) for seed in arguments.seeds]
-    table = "\n".join([*TABLE_HEAD, *(_row(result, base_record()) for result in results)])
     if any(result.get("efforts") for result in results):
-        table += "\n\n" + "\n".join([*EFFORTS_HEAD, *(row for result in results for row in _effort_rows(result))])
+        table = "\n".join([*EFFORTS_HEAD, *(row for result in results for row in _effort_rows(result))])
+    else:
+        table = "\n".join([*TABLE_HEAD, *(_row(result, base_record()) for result in results)])
     (output_dir / "table.md").write_text(table + "\n", encoding="utf-8")
     _write_figure(output_dir, arguments.seeds)
 
     from leash_trl.gym.record import BASE_SAMPLES, NUM_PROBLEMS, NUM_SAMPLES
 
     print(
-        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the base "
+        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the gym's base "
         f"{BASE_SAMPLES}. "
         f"Table and figure are in {output_dir}."
     )
@@ -70,11 +74,15 @@ def _row(result: dict, base: dict) -> str:
 
 
 def _effort_rows(result: dict) -> list[str]:
-    return [
-        f"| {result['seed']} | {name} | {effort['target_length']:g} | {effort['accuracy']:.3f} | "
-        f"{effort['mean_tokens']:.1f} |"
-        for name, effort in result.get("efforts", {}).items()
-    ]
+    rows = []
+    for name, effort in result.get("efforts", {}).items():
+        base, trained = effort["base"], effort["trained"]
+        shares = (f"{each['accuracy']:.3f}" for each in (base, trained))
+        tokens = (f"{each['mean_tokens']:.1f}" for each in (base, trained))
+        rows.append(
+            f"| {' | '.join([str(result['seed']), name, format(effort['target_length'], 'g'), *shares, *tokens])} |"
+        )
+    return rows
 
 
 def _write_figure(output_dir: Path, seeds: list[int]) -> None:

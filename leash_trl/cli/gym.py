@@ -15,12 +15,22 @@ def main(argv: list[str]) -> None:
         "--work_dir", default="runs/gym-build", help="folder for intermediate checkpoints, to resume from"
     )
     build.add_argument("--seed", type=int, default=0, help="of weights and problems (default: 0)")
+    efforts = commands.add_parser(
+        "efforts", help="teach the base model what the efforts low, medium and high mean (about four minutes)"
+    )
+    efforts.add_argument(
+        "--output_dir", default="runs/gym-efforts-base", help="folder for the checkpoint (default: %(default)s)"
+    )
+    efforts.add_argument(
+        "--work_dir", default="runs/gym-efforts-build", help="folder for intermediate checkpoints, to resume from"
+    )
+    efforts.add_argument("--seed", type=int, default=0, help="of problems and traces (default: 0)")
     commands.add_parser("record", help="measure the base model on held-out problems and store the result beside it")
     show = commands.add_parser("show", help="print problems with the traces the base model was taught on")
     show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
     show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
     arguments = parser.parse_args(argv)
-    {"build": _build, "record": _record, "show": _show}[arguments.command](arguments)
+    {"build": _build, "efforts": _efforts, "record": _record, "show": _show}[arguments.command](arguments)
 
 
 def _build(arguments: argparse.Namespace) -> None:
@@ -33,6 +43,16 @@ def _build(arguments: argparse.Namespace) -> None:
     output = arguments.output_dir or str(CHECKPOINT)
     build_checkpoint(output, arguments.work_dir, arguments.seed)
     print(f"wrote {output}; `leash gym record` measures it")
+
+
+def _efforts(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from leash_trl.gym.pretrain import teach_efforts
+
+    torch.set_num_threads(1)
+    teach_efforts(arguments.output_dir, arguments.work_dir, arguments.seed)
+    print(f"wrote {arguments.output_dir}; leash demo --config gym/efforts.yaml trains it")
 
 
 def _record(arguments: argparse.Namespace) -> None:

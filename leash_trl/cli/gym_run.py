@@ -134,6 +134,7 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
 def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", run_dir: Path) -> dict[str, Any]:
     from leash_trl.cli.train import run_training
     from leash_trl.data.efforts import effort_suffix
+    from leash_trl.engines.checkpoint_path import checkpoint_path
     from leash_trl.evaluation.evaluate import joined_samples, summarize
     from leash_trl.gym.record import measure
     from leash_trl.trainer.leash_grpo_config import mapping_field
@@ -148,12 +149,17 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
     asked = {name: effort_suffix(name, template) + own_suffix for name in efforts} or {"": own_suffix}
     measured = {name: measure(str(run_dir), recipe["seed"], suffix) for name, suffix in asked.items()}
     samples = joined_samples(list(measured.values()))
+    base = checkpoint_path(str(arguments[2].model_name_or_path))
     return {
         "seed": recipe["seed"],
         "trained": asdict(summarize(samples, training_args.target_length)),
         "target_length": training_args.target_length,
         "efforts": {
-            name: {"target_length": target, **asdict(summarize(measured[name], target))}
+            name: {
+                "target_length": target,
+                "base": asdict(summarize(measure(base, recipe["seed"], asked[name]), target)),
+                "trained": asdict(summarize(measured[name], target)),
+            }
             for name, target in efforts.items()
         },
         **_training_record(run_dir),

@@ -4,11 +4,14 @@ The first stage teaches arithmetic on concise traces, the second teaches over-th
 """
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch.utils.data import Dataset
 from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
     DataCollatorForSeq2Seq,
     LlamaConfig,
     LlamaForCausalLM,
@@ -19,6 +22,8 @@ from transformers import (
 )
 from transformers.trainer_utils import get_last_checkpoint
 
+from leash_trl.data.efforts import effort_suffix
+from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.task import CONCISE, LEVELS, TraceStyle, problems, solution_trace
 from leash_trl.gym.tokenizer import build_tokenizer
 
@@ -45,14 +50,18 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
 
 
 class TraceDataset(Dataset):
-    """`size` tokenized traces on training problems; the loss is on the completion, end token included."""
+    """`size` tokenized traces on training problems; the loss is on the completion, end token included.
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, style: TraceStyle, size: int, seed: int):
+    Each trace has one of the styles at random; its prompt ends with that style's text.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, styles: Mapping[str, TraceStyle], size: int, seed: int):
         rng = random.Random(seed)
         stream = problems(seed + 1, LEVELS, "train")
         self.rows = []
         for _, problem in zip(range(size), stream, strict=False):
-            message = [{"role": "user", "content": problem.question}]
+            suffix, style = rng.choice(list(styles.items())) if len(styles) > 1 else next(iter(styles.items()))
+            message = [{"role": "user", "content": problem.question + suffix}]
             prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
             completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
             self.rows.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
@@ -66,18 +75,33 @@ class TraceDataset(Dataset):
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of pretraining: kind of traces, number of optimizer steps, traces per step, peak learning rate."""
+    """One stage of pretraining: traces by the end of their prompt, optimizer steps, traces per step, peak learning
+    rate."""
 
     name: str
-    style: TraceStyle
+    styles: Mapping[str, TraceStyle]
     steps: int
     batch_size: int
     learning_rate: float
 
 
 STAGES = (
-    Stage("concise", CONCISE, steps=3000, batch_size=64, learning_rate=3e-3),
-    Stage("overthinking", TraceStyle(), steps=3500, batch_size=64, learning_rate=1.5e-3),
+    Stage("concise", {"": CONCISE}, steps=3000, batch_size=64, learning_rate=3e-3),
+    Stage("overthinking", {"": TraceStyle()}, steps=3500, batch_size=64, learning_rate=1.5e-3),
+)
+
+
+# The words shift the number of rechecks a little, as an instruction does; every effort still over-thinks.
+EFFORTS = Stage(
+    "efforts",
+    {
+        effort_suffix("low"): TraceStyle(recheck_weights=(0.15, 0.2, 0.25, 0.2, 0.12, 0.08)),
+        effort_suffix("medium"): TraceStyle(recheck_weights=(0.06, 0.12, 0.22, 0.24, 0.2, 0.16)),
+        effort_suffix("high"): TraceStyle(),
+    },
+    steps=800,
+    batch_size=64,
+    learning_rate=1e-3,
 )
 
 
@@ -101,7 +125,7 @@ def _train_stage(
         use_cpu=True,
         seed=seed,
     )
-    data = TraceDataset(tokenizer, stage.style, stage.steps * stage.batch_size, seed)
+    data = TraceDataset(tokenizer, stage.styles, stage.steps * stage.batch_size, seed)
     collator = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=None)
     trainer = Trainer(model, arguments, train_dataset=data, data_collator=collator)
     trainer.train(
@@ -127,5 +151,22 @@ def build_checkpoint(output_dir: str, work_dir: str, seed: int = 0) -> None:
     model = build_model(tokenizer)
     for index, stage in enumerate(STAGES):
         _train_stage(model, tokenizer, stage, Path(work_dir), seed + index)
+    model.save_pretrained(output_dir)
+    tokenizer.save_pretrained(output_dir)
+
+
+def teach_efforts(output_dir: str, work_dir: str, seed: int = 0) -> None:
+    """Teaches the base model what the efforts low, medium and high mean, and saves it beside its tokenizer.
+
+    The base model has never seen an effort and learns too slowly from rewards alone to tell one from another.
+
+    Args:
+        output_dir (`str`), work_dir (`str`), seed (`int`, *optional*, defaults to `0`):
+            As for [`build_checkpoint`].
+    """
+    set_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    _train_stage(model, tokenizer, EFFORTS, Path(work_dir), seed)
     model.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
