@@ -41,8 +41,8 @@ def run(
     save_steps: int = 2,
     resume: str | None = None,
     num_generations: int = 4,
-    dynamic_sampling_rounds: int = 0,
     multiplier_per: str | None = None,
+    **dynamic_sampling,
 ) -> dict:
     """Trains four steps of twelve completions in all and returns what this process saw."""
     args = LeashGRPOConfig(
@@ -54,7 +54,7 @@ def run(
         per_device_train_batch_size=batch_size,
         steps_per_generation=steps_per_generation,
         num_generations=num_generations,  # with 4, two processes of six share the second group
-        dynamic_sampling_rounds=dynamic_sampling_rounds,
+        **dynamic_sampling,
         max_steps=4,
         logging_steps=1,
         save_steps=save_steps,
@@ -85,7 +85,9 @@ def run(
         "state": trainer.length_control.state_dict(),
         "generated_tokens": trainer.generated_tokens,
         "advantages": trainer._batch.advantages.tolist(),
-        "prompts_drawn": trainer.prompt_stream.position,
+        "prompts_drawn": trainer.prompt_stream.position.from_end,
+        "signal_record": trainer.signal_record.state_dict(),
+        "extra": [row.get("leash/extra_groups") for row in trainer.state.log_history if "loss" in row],
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
         "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
         "final_lengths": trainer._batch.scored.rollouts.lengths.tolist(),
@@ -104,6 +106,14 @@ SCENARIOS = {
     "window": {"batch_size": 6, "steps_per_generation": 2, "save_steps": 1},
     "resumed window": {"batch_size": 6, "steps_per_generation": 2, "resume": "window/checkpoint-1"},
     "dynamic sampling": {"batch_size": 8, "num_generations": 2, "dynamic_sampling_rounds": 2},
+    "oversampling": {
+        **{"batch_size": 8, "num_generations": 2, "save_steps": 2},
+        **{"dynamic_sampling_rounds": 1, "dynamic_sampling_oversample": 0.5},
+    },
+    "resumed oversampling": {
+        **{"batch_size": 8, "num_generations": 2, "resume": "oversampling/checkpoint-2"},
+        **{"dynamic_sampling_rounds": 1, "dynamic_sampling_oversample": 0.5},
+    },
     "split groups": {"batch_size": 6, "dynamic_sampling_rounds": 1},
 }
 

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import cut_run
 import pytest
 import scripted_run
 import torch
@@ -122,9 +123,71 @@ def test_dynamic_sampling_keeps_two_processes_in_step(ranks):
     assert first["loss_tokens"] == sum(first["final_lengths"])
 
 
+@scenario("oversampling")
+def test_oversampling_keeps_two_processes_in_step(ranks):
+    first, second = ranks
+    for key in ("state", "wasted", "extra", "prompts_drawn", "signal_record", "final_lengths", "losses", "advantages"):
+        assert first[key] == second[key], key
+    assert first["extra"][0] == 0  # nothing is known before the first batch
+    assert all(extra % 2 == 0 for extra in first["extra"])
+    assert 0 < max(first["extra"]) <= 4  # half of 8 groups
+    assert len(first["advantages"]) == 16
+    has_signal = [advantage != 0 for advantage in first["advantages"]]
+    expected = [length for length, signal in zip(first["final_lengths"], has_signal, strict=True) if signal]
+    trained = first["own_lengths"] + second["own_lengths"]
+    assert not Counter(expected) - Counter(trained)
+    assert first["loss_tokens"] == sum(first["final_lengths"])
+
+
+@scenario("resumed oversampling")
+def test_oversampling_in_two_processes_resumes_where_it_was(ranks, seen):
+    whole = [rank["scenarios"]["oversampling"] for rank in seen]
+    for rank, unbroken in zip(ranks, whole, strict=True):
+        for key in ("state", "prompts_drawn", "signal_record", "generated_tokens", "final_lengths", "own_lengths"):
+            assert rank[key] == unbroken[key], key
+        assert rank["losses"] == unbroken["losses"][2:]
+
+
 @scenario("split groups")
 def test_dynamic_sampling_over_processes_needs_whole_groups(ranks):
     assert all("must be a multiple of num_generations" in rank["error"] for rank in ranks)
+
+
+def test_both_processes_grade_again_when_one_of_them_cuts(seen):
+    """The numbers are those of one process, see cut_run: row 3 of twelve is cut from 50 to 40 tokens."""
+    ranks = [rank["cuts"]["one process cuts"] for rank in seen]
+    assert ranks[0]["graded"] == [cut_run.LENGTHS[:6], cut_run.KEPT[:6]]
+    assert ranks[1]["graded"] == [cut_run.LENGTHS[6:], cut_run.LENGTHS[6:]]
+    assert ranks[0]["tokens"] + ranks[1]["tokens"] == cut_run.KEPT
+    assert ranks[0]["own_advantages"] + ranks[1]["own_advantages"] == pytest.approx(cut_run.ADVANTAGES, abs=1e-6)
+    for rank in ranks:
+        assert rank["task_rewards"] == cut_run.REWARDS
+        assert rank["advantages"] == pytest.approx(cut_run.ADVANTAGES, abs=1e-6)
+        assert rank["loss_tokens"] == sum(cut_run.KEPT)
+        assert rank["log"]["leash/cut_share"] == pytest.approx(1 / 12)
+        assert rank["log"]["tokens"] == pytest.approx(sum(cut_run.KEPT) / 2)  # TRL takes the mean over processes
+        assert rank["table"]["kept_length"] == rank["table"]["seen"] == cut_run.KEPT
+        assert rank["table"]["length"] == cut_run.LENGTHS
+        assert rank["table_rewards"] == cut_run.REWARDS
+    assert ranks[0]["log"] == ranks[1]["log"]
+
+
+def test_a_cut_and_dynamic_sampling_keep_two_processes_in_step(seen):
+    """In the first round the first process cuts, in the second round the second one."""
+    ranks = [rank["cuts"]["one at a time"] for rank in seen]
+    outlier, cut, quiet = [10, 10, 10, 50], [10, 10, 10, 40], [10, 12, 14, 16]
+    first = [[*outlier, *outlier], [*cut, *outlier], [*quiet, *quiet], [*quiet, *quiet]]
+    assert ranks[0]["graded"] == first
+    assert ranks[1]["graded"] == [[*quiet, *quiet], [*quiet, *quiet], [*outlier, *quiet], [*cut, *quiet]]
+    # the fresh group that was cut replaces the first dead group of the second process
+    assert ranks[0]["tokens"] == [*cut, *outlier]
+    assert ranks[1]["tokens"] == [*cut, *quiet]
+    signal, wrong, none = [0.5, 0.5, 0.5, -1.5], [0.5, -1.5, 0.5, 0.5], [0.0] * 4
+    assert ranks[0]["advantages"] == pytest.approx([*signal, *wrong, *signal, *none], abs=1e-6)
+    for rank in ranks:
+        assert rank["advantages"] == ranks[0]["advantages"]
+        assert rank["loss_tokens"] == sum([*cut, *outlier, *cut, *quiet])
+        assert rank["log"]["leash/cut_share"] == pytest.approx(2 / 32)
 
 
 @pytest.mark.parametrize("case", ["dapo", "grpo", "bnpo", "rows stay", "importance ratios"])

@@ -1,5 +1,6 @@
 """Dynamic sampling: dead groups give way to fresh prompts, and everything generated counts."""
 
+import dataclasses
 import json
 from itertools import pairwise
 
@@ -8,10 +9,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from leash_trl.length_control.targets import question_number
 from leash_trl.trainer.dynamic_sampling import (
     PromptStream,
+    StreamPosition,
     groups_per_process,
     local_rows,
     merged_batch,
@@ -20,36 +23,94 @@ from leash_trl.trainer.dynamic_sampling import (
 )
 
 
-def test_prompt_stream_goes_through_the_data_set_in_another_order_every_pass():
-    rows = [{"prompt": letter} for letter in "abcde"]
-    stream = PromptStream(rows, seed=0)
-    passes = [[row["prompt"] for row in stream.draw(5)] for _ in range(3)]
-    assert all(sorted(one) == list("abcde") for one in passes)
-    assert len({tuple(one) for one in passes}) > 1
+def prompts_of(rows) -> list[str]:
+    return [row["prompt"] for row in rows]
 
 
-def test_prompt_stream_goes_on_where_it_was():
-    rows = [{"prompt": str(number)} for number in range(7)]
-    stream, resumed = PromptStream(rows, seed=3), PromptStream(rows, seed=3)
-    stream.draw(10)
-    resumed.position = stream.position
-    assert resumed.draw(4) == stream.draw(4)
+def letters(count: int) -> list[dict]:
+    return [{"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"[:count]]
+
+
+def test_the_first_epoch_is_drawn_from_its_end_and_then_from_its_start_by_hand():
+    """Batches ab, cd, ef, gh; two replacements each."""
+    stream = PromptStream(letters(8), seed=0, is_shuffled=False, batch_size=2)
+    # ab, then c to f are ahead when hg are drawn, then ef; now the batches have or had all: from the start
+    drawn = ["".join(prompts_of(stream.draw(2, batch=batch))) for batch in range(4)]
+    assert drawn == ["hg", "fe", "ab", "cd"]
+
+
+def test_a_later_epoch_is_drawn_from_where_the_other_visit_is_farther_by_hand():
+    """Batches ab, cd, ef, gh again. With ab and cd current, the end is at least as far as the start."""
+    stream = PromptStream(letters(8), seed=0, is_shuffled=False, batch_size=2)
+    drawn = ["".join(prompts_of(stream.draw(1, batch=4 + batch))) for batch in range(4)]
+    # num_ahead, num_behind: 6, 0; 8 - 1 - 4 = 3, 2; 8 - 2 - 6 = 0, 4; and 6 - 1 = 5 behind
+    assert drawn == ["h", "g", "a", "b"]
+
+
+@given(
+    st.integers(0, 5),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 9), min_size=1, max_size=12),
+    st.booleans(),
+)
+def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, batch_size, counts, is_shuffled):
+    rows = letters(26)
+    stream = PromptStream(rows, seed, is_shuffled, batch_size)
+    order = list(RepeatSampler(rows, 1, shuffle=is_shuffled, seed=seed))
+    seen: list[str] = []
+    for batch, count in enumerate(counts[: 26 // batch_size]):
+        current = [rows[place]["prompt"] for place in order[batch * batch_size : (batch + 1) * batch_size]]
+        seen += [prompt for prompt in current if prompt not in seen]
+        drawn = prompts_of(stream.draw(count, {question_number(prompt) for prompt in current}, batch))
+        assert len(set(drawn)) == count
+        assert not set(drawn) & set(current)
+        new = [prompt for prompt in drawn if prompt not in seen]
+        assert len(new) == min(count, 26 - len(seen))
+        seen += new
+
+
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_a_later_epochs_replacements_come_neither_from_the_last_batches_nor_from_the_next(is_shuffled):
+    """24 prompts in batches of 2, a replacement for each second one: the other visit is far away."""
+    rows, distances = letters(24), []
+    stream = PromptStream(rows, 3, is_shuffled, batch_size=2)
+    sampler = RepeatSampler(rows, 1, batch_size=2, shuffle=is_shuffled, seed=3)
+    for epoch in range(3):
+        place_of = {rows[index]["prompt"]: place for place, index in enumerate(sampler)}
+        for index in range(12):
+            (drawn,) = prompts_of(stream.draw(1, batch=12 * epoch + index))
+            if epoch > 0:
+                distances.append(abs(place_of[drawn] // 2 - index))
+    # from the end: 11 batches away, then 9.5 and so on, down to 4; from the start the same
+    assert min(distances) >= 4
+
+
+def test_an_epochs_incomplete_last_batch_is_drawn_first():
+    stream = PromptStream(letters(5), seed=0, is_shuffled=False, batch_size=2)
+    assert prompts_of(stream.draw(1, batch=0)) == ["e"]
+    assert prompts_of(stream.draw(1, batch=2)) == ["e"]  # the second epoch: 5 // 2 batches in each
+
+
+def test_the_position_survives_json():
+    stream, resumed = PromptStream(letters(9), seed=3, batch_size=2), PromptStream(letters(9), seed=3, batch_size=2)
+    for batch in range(6):
+        stream.draw(2, batch=batch)
+    resumed.position = StreamPosition(**json.loads(json.dumps(dataclasses.asdict(stream.position))))
+    assert [resumed.draw(2, batch=batch) for batch in (6, 7, 8)] == [
+        stream.draw(2, batch=batch) for batch in (6, 7, 8)
+    ]
 
 
 def test_prompt_stream_passes_over_the_prompts_it_is_told():
-    rows = [{"prompt": str(number)} for number in range(6)]
-    order = [row["prompt"] for row in PromptStream(rows, seed=1).draw(6)]
+    order = prompts_of(PromptStream(letters(6), seed=1).draw(5))
     without = {question_number(order[0]), question_number(order[2])}
-    drawn = [row["prompt"] for row in PromptStream(rows, seed=1).draw(4, without)]
-    assert drawn == [order[1], *order[3:]]
+    assert prompts_of(PromptStream(letters(6), seed=1).draw(3, without)) == [order[1], *order[3:]]
+    left_out = PromptStream(letters(6), seed=1).draw(3, passes_over=without.__contains__)
+    assert prompts_of(left_out) == [order[1], *order[3:]]
 
 
-def test_prompt_stream_repeats_no_prompt_where_one_pass_ends_and_the_next_begins():
-    rows = [{"prompt": str(number)} for number in range(5)]
-    for seed in range(20):
-        stream = PromptStream(rows, seed)
-        stream.draw(3)
-        assert len({row["prompt"] for row in stream.draw(4)}) == 4
+def test_prompt_stream_gives_prompts_though_all_are_passed_over():
+    assert len(PromptStream(letters(6), seed=1).draw(3, passes_over=lambda question: True)) == 3
 
 
 def test_a_data_set_smaller_than_the_batch_still_gives_prompts():
@@ -232,6 +293,32 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
     assert all(batch.isdisjoint(fresh) for batch, fresh in replaced)
 
 
+def test_the_stream_counts_generation_batches_and_not_updates(make_trainer, problems):
+    """Two updates a batch, three batches an epoch."""
+    trainer = make_trainer(
+        mostly_dead_reward,
+        dataset=problems.select(range(12)),
+        dynamic_sampling_rounds=1,
+        lambda_init=0.0,
+        lambda_lr=0.0,
+        per_device_train_batch_size=8,
+        steps_per_generation=2,
+        gradient_accumulation_steps=1,
+        max_steps=10,
+        **SHORT,
+    )
+    draw, batches = trainer.prompt_stream.draw, []
+
+    def spy(count, without, batch, passes_over):
+        batches.append(batch)
+        return draw(count, without, batch, passes_over)
+
+    trainer.prompt_stream.draw = spy
+    trainer.train()
+    assert batches == [0, 1, 2, 3, 4]
+    assert trainer.prompt_stream.position.epoch == 1
+
+
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):
     fields = {"dynamic_sampling_rounds": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 2, **SHORT}
     fields.update(lambda_init=0.0, lambda_lr=0.0, per_device_train_batch_size=16)  # no length signal: many dead groups
@@ -249,7 +336,7 @@ def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_
         json.loads((tmp_path / "whole" / f"checkpoint-{step}" / "leash_state.json").read_text())["counters"]
         for step in (2, 4)
     ]
-    assert 0 < drawn[0]["prompts_drawn"] < drawn[1]["prompts_drawn"]
+    assert 0 < drawn[0]["prompts_drawn"]["from_end"] < drawn[1]["prompts_drawn"]["from_end"]
     assert resumed.prompt_stream.position == whole.prompt_stream.position
 
 
@@ -269,7 +356,7 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
         mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
     )
     trainer.train()
-    assert trainer.prompt_stream.position > 0
+    assert trainer.prompt_stream.position.from_end > 0
 
 
 def test_the_log_pools_everything_generated(make_trainer):
@@ -292,3 +379,154 @@ def test_the_log_pools_everything_generated(make_trainer):
     for row, batch in zip(rows, lengths, strict=False):
         assert row["leash/mean_length"] == pytest.approx(sum(batch) / len(batch))
         assert row["leash/violation"] == pytest.approx(sum(batch) / len(batch) / 12 - 1)
+
+
+OVERSAMPLED = {
+    "dynamic_sampling_oversample": 1.0,
+    "lambda_init": 0.0,
+    "lambda_lr": 0.0,  # no length signal: many dead groups
+    "per_device_train_batch_size": 16,
+    **SHORT,
+}
+
+
+def spy_on_calls(trainer) -> list[list[int]]:
+    """For each step, the number of groups that each call generates; filled while the trainer trains."""
+    calls: list[list[int]] = []
+    score, complete = trainer._score, trainer._generate_and_score_completions
+
+    def spy_score(inputs):
+        calls[-1].append(len(inputs) // 4)
+        return score(inputs)
+
+    def spy_complete(inputs):
+        calls.append([])
+        return complete(inputs)
+
+    trainer._score, trainer._generate_and_score_completions = spy_score, spy_complete
+    return calls
+
+
+def test_extra_groups_come_in_the_same_call_and_everything_generated_counts(make_trainer):
+    trainer = make_trainer(mostly_dead_reward, max_steps=4, **OVERSAMPLED)
+    calls, observed, kept = spy_on_calls(trainer), [], []
+    observe, complete = trainer.length_control.observe, trainer._generate_and_score_completions
+
+    def spy_observe(rollouts):
+        observed.append(len(rollouts.lengths))
+        observe(rollouts)
+
+    def spy_kept(inputs):
+        kept.append(complete(inputs))
+        return kept[-1]
+
+    trainer.length_control.observe, trainer._generate_and_score_completions = spy_observe, spy_kept
+    trainer.train()
+    assert [len(step) for step in calls] == [1, 1, 1, 1]
+    assert calls[0] == [4]  # nothing is known yet
+    assert 4 < max(groups for (groups,) in calls) <= 8
+    assert observed == [4 * groups for (groups,) in calls]
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    assert [row["leash/extra_groups"] for row in rows] == [groups - 4 for (groups,) in calls]
+    assert [row["leash/sampling_rounds"] for row in rows] == [0] * 4
+    assert [row["leash/wasted_share"] for row in rows] == pytest.approx([1 - 4 / groups for (groups,) in calls])
+    for output in kept:
+        assert output["completion_ids"].shape[0] == output["prompt_ids"].shape[0] == len(output["advantages"]) == 16
+        assert output["num_items_in_batch"] == output["completion_mask"].sum()
+    for output, row in zip(kept, rows, strict=True):
+        dead = sum(not group.any() for group in output["advantages"].view(-1, 4)) / 4
+        assert row["leash/zero_signal_share"] == pytest.approx(dead)
+
+
+def test_the_kept_completions_keep_their_own_advantages(make_trainer):
+    """Each row that is trained on has the length that its advantage was computed from."""
+    trainer = make_trainer(mostly_dead_reward, max_steps=4, **OVERSAMPLED)
+    complete, pairs = trainer._generate_and_score_completions, []
+
+    def spy(inputs):
+        output = complete(inputs)
+        pairs.append((output["completion_mask"].sum(dim=1).tolist(), trainer._batch.scored.rollouts.lengths.tolist()))
+        assert output["advantages"].tolist() == pytest.approx(trainer._batch.advantages.tolist(), abs=1e-6)
+        return output
+
+    trainer._generate_and_score_completions = spy
+    trainer.train()
+    assert all(widths == lengths for widths, lengths in pairs)
+
+
+def test_rounds_fill_only_what_extra_groups_left(make_trainer):
+    trainer = make_trainer(mostly_dead_reward, max_steps=4, dynamic_sampling_rounds=2, **OVERSAMPLED)
+    calls = spy_on_calls(trainer)
+    trainer.train()
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    assert [row["leash/sampling_rounds"] for row in rows] == [len(step) - 1 for step in calls]
+    assert max(len(step) for step in calls) > 1
+    assert all(step == sorted(step, reverse=True) for step in calls)
+
+
+def test_no_extra_group_asks_what_the_batch_asks(make_trainer, problems):
+    """The second batch's questions stand once more at the end of the data, where replacements come from."""
+    dataset = problems.select([*range(12), *range(4, 8)])
+    trainer = make_trainer(mostly_dead_reward, dataset=dataset, max_steps=2, shuffle_dataset=False, **OVERSAMPLED)
+    score, asked = trainer._score, []
+
+    def spy(inputs):
+        asked.append([row["prompt"][0]["content"] for row in inputs[::4]])
+        return score(inputs)
+
+    trainer._score = spy
+    trainer.train()
+    assert len(asked[1]) > 4
+    assert len(set(asked[1])) == len(asked[1])
+
+
+def test_where_nothing_is_dead_oversampling_changes_nothing(make_trainer):
+    fields = {**OVERSAMPLED, "lambda_init": 0.1, "max_steps": 3}
+
+    def by_length(completion_ids, **kwargs):
+        return [0.01 * len(ids) + 0.001 * (sum(ids) % 7) + 0.0001 * i for i, ids in enumerate(completion_ids)]
+
+    ours = make_trainer(by_length, **fields)
+    ours.train()
+    plain = make_trainer(by_length, **{**fields, "dynamic_sampling_oversample": 0.0})
+    plain.train()
+    for key in ("loss", "grad_norm", "leash/generated_tokens", "leash/lambda"):
+        assert [row.get(key) for row in ours.state.log_history] == [row.get(key) for row in plain.state.log_history]
+    assert ours.prompt_stream.position.from_end == 0
+    assert [row["leash/extra_groups"] for row in ours.state.log_history if "loss" in row] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_resumed_run_with_oversampling_repeats_the_uninterrupted_one(make_trainer, problems, tmp_path, rounds):
+    """Into a second epoch, where the record passes prompts over."""
+    fields = {**OVERSAMPLED, "dynamic_sampling_rounds": rounds, "save_strategy": "steps", "save_steps": 1}
+    fields.update(max_steps=7, dataset=problems.select(range(16)))
+    whole = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "whole"), **fields)
+    whole.train()
+    resumed = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "resumed"), **fields)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
+    rows = [
+        [
+            {name: value for name, value in row.items() if name in ("loss", "grad_norm") or name.startswith("leash/")}
+            for row in trainer.state.log_history
+            if "loss" in row and row["step"] > 3
+        ]
+        for trainer in (whole, resumed)
+    ]
+    assert len(rows[0]) == 4
+    assert rows[0] == rows[1]
+    assert resumed.prompt_stream.position == whole.prompt_stream.position
+    assert resumed.signal_record.state_dict() == whole.signal_record.state_dict()
+    assert max(len(text) for text in whole.signal_record.state_dict()["outcomes"].values()) > 1
+
+
+def test_a_checkpoint_of_an_earlier_version_still_resumes(make_trainer, tmp_path):
+    fields = {"dynamic_sampling_rounds": 1, "save_strategy": "steps", "save_steps": 1, "lambda_init": 0.0, **SHORT}
+    make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "old"), max_steps=1, **fields).train()
+    path = tmp_path / "old" / "checkpoint-1" / "leash_state.json"
+    state = json.loads(path.read_text())
+    state["counters"]["prompts_drawn"] = 5
+    path.write_text(json.dumps(state))
+    resumed = make_trainer(mostly_dead_reward, max_steps=1, **fields)
+    resumed.train(resume_from_checkpoint=str(path.parent))
+    assert resumed.prompt_stream.position == StreamPosition(0, from_end=5)

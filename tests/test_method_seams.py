@@ -219,6 +219,7 @@ def test_only_methods_that_use_targets_hold_those_of_rows_to_the_limit(make_args
         kwargs |= {"cache_length": 4} if name == "dapo_overlong" else {}
         kwargs |= {"lower_bound": 4} if name == "lead" else {}
         kwargs |= {"total_bonus": 0.1} if name == "nemo_rl" else {}
+        kwargs |= {"robust": True, "min_excess": 4} if name == "dot" else {}
         args = make_args(length_control=name, length_control_kwargs=kwargs, lambda_lr=None, advantage_epsilon=0.1)
         try:
             check_own_targets(dataset, args.make_length_control(), args)

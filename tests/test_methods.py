@@ -91,6 +91,8 @@ FACTS = {
     "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
     # right answers have 0.1 added after standardisation, which is over tokens
     "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
+    # what it does to lengths, it does by cutting completions
+    "dot": Facts(None, (-1, 1), "unmoved", {"robust": True}),
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
     # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
@@ -163,6 +165,8 @@ SENSELESS = [
     ("dler", "variant", ("code",)),
     ("dler", "easy_limit", (0,)),
     ("dler", "easy_threshold", (1.5,)),
+    ("dot", "alpha", (-1.0, NAN)),
+    ("dot", "min_excess", (0, 1.5)),
     ("cosine", "margin", (-1,)),
     ("cosine", "max_length", (0,)),
     ("grpo_lead", "alpha", (-1.0,)),
@@ -337,6 +341,8 @@ def assert_equivariant(name: str, batch: Rollouts, order: torch.Tensor) -> None:
     method, moved = warm(method_named(name)), reordered(batch, order)
     shaped = method.shape(batch)
     same(method.shape(moved), shaped[order])
+    if (kept := method.cut_lengths(batch)) is not None:
+        assert torch.equal(method.cut_lengths(moved), kept[order])
     for scale in SCALES:
         advantages = method.advantages(shaped, batch, scale, EPSILON)
         same(method.advantages(shaped[order], moved, scale, EPSILON), advantages[order])
@@ -525,6 +531,7 @@ def test_looking_at_a_batch_moves_nothing(name, batch, random):
     method.penalty(batch)
     method.advantages(shaped, batch, "group", EPSILON)
     method.is_trained_on(batch)
+    method.cut_lengths(batch)
     method.statistics()
     assert vars(method) == before
     assert json.dumps(method.state_dict()) == saved

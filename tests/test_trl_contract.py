@@ -10,6 +10,7 @@ import pytest
 import trl
 from packaging.requirements import Requirement
 from trl import GRPOTrainer
+from trl.chat_template_utils import parse_response
 from trl.trainer.utils import RepeatSampler
 
 import leash_trl
@@ -72,6 +73,10 @@ def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(mak
     assert logged == names | {*length_grouped_grpo_trainer.ROW_MEANS}
 
 
+def test_replies_are_parsed_from_ids_after_a_prompt():
+    assert parameters(parse_response)[:3] == ["tokenizer", "ids", "prefix"]
+
+
 def test_every_loss_is_known():
     types = re.findall(r'"(\w+)"', " ".join(re.findall(r"self\.loss_type (?:==|in) (.*?):", LOSS_SOURCE)))
     assert {*types} == loss_weights.LOSS_TYPES
@@ -92,6 +97,8 @@ PRIVATE_MEMBERS = {
     "_generate_and_score_completions": "overridden: one generation batch, whose advantages are swapped",
     "_generate": "overridden: returns completion ids second and the tool mask third",
     "_calculate_rewards": "overridden: a column of rewards of all processes for each function",
+    "_pending_extra_logs": "cleared: what reward functions gave to log_extra, before a batch is graded again",
+    "_pending_metrics": "cleared: the same of log_metric",
     "_logs": "written: columns of the completions table",
     "_tokenize_prompts": "called: ids of prompts as TRL's own generation has them, first in a tuple",
     "_save_checkpoint": "named: a frame in the traceback of what fails while a checkpoint is saved",

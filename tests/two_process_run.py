@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import cut_run
 import gradient_run
 import scripted_run
 import torch
@@ -16,6 +17,7 @@ if __name__ == "__main__":
     model_path, folder = sys.argv[1], Path(sys.argv[2])
     seen = {
         "scenarios": {name: scripted_run.run_scenario(name, model_path, folder) for name in scripted_run.SCENARIOS},
+        "cuts": {name: cut_run.run(name, model_path, folder / "cuts") for name in cut_run.SCENARIOS},
         "gradients": gradient_run.run_all(model_path, str(folder / "gradients")),
     }
     torch.save(seen, folder / f"rank{torch.distributed.get_rank()}.pt")

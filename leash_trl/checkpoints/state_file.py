@@ -1,9 +1,9 @@
 """`leash_state.json`: the state of length control on disk, beside the weights that it belongs to.
 
 It holds `method`, `controller` (what the method's `state_dict` gives, for LEASH lambda and what it observed since the
-last dual step), `target_length`, `global_step`, `counters` (tokens generated, prompts drawn), `micro_step` and
-`batching` (where in which generation window), `settings` of the run, and `files` that a complete checkpoint has beside
-it. `leash_trl.trainer.checkpointing` writes it and reads it back.
+last dual step), `target_length`, `global_step`, `counters` (tokens generated, prompts drawn, which questions had
+signal), `micro_step` and `batching` (where in which generation window), `settings` of the run, and `files` that a
+complete checkpoint has beside it. `leash_trl.trainer.checkpointing` writes it and reads it back.
 """
 
 import json

@@ -20,6 +20,7 @@ TRAITS = {
     "prompt_suffix": "writes into prompts",
     "advantages": "own advantages",
     "is_trained_on": "leaves completions out",
+    "cut_lengths": "cuts completions and grades them again",
 }
 REFERENCE = re.compile(r"\[`(\w+)`\]")
 LINK = re.compile(r"\[[^\]]+\]\([^)]+\)")

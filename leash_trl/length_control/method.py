@@ -35,11 +35,12 @@ class LengthControl:
     defaults are the paper's values, and a value out of range is a `ValueError`. State that changes during training is
     made in `__post_init__`.
 
-    For every training batch the trainer calls `shape`, `advantages`, `is_trained_on` and `observe`, in this order, and
-    `step` after the policy update. If mixed precision skips the update, the observed batch waits for the next one, and
-    a checkpoint must hold it. With dynamic sampling, the trainer calls `shape` and `advantages` for each round, then
-    `advantages` and `is_trained_on` for the batch that remains; `observe` gets all generated completions, replaced
-    groups included. Evaluation and the log also call `shape`, `base_rewards`, `penalty`, `violation` and `statistics`.
+    For every training batch the trainer calls `cut_lengths`, `shape`, `advantages`, `is_trained_on` and `observe`, in
+    this order, and `step` after the policy update. If mixed precision skips the update, the observed batch waits for
+    the next one, and a checkpoint must hold it. With dynamic sampling, the trainer calls the first three for each
+    round, then `advantages` and `is_trained_on` for the batch that remains; `observe` gets all generated completions,
+    replaced groups included. Evaluation and the log also call `shape`, `base_rewards`, `penalty`, `violation` and
+    `statistics`.
     Only `observe`, `step` and `load_state_dict` may change anything. Every process sees the same rollouts, those of
     all processes, as float64 on the CPU. `README.md` beside this file has an example.
     """
@@ -106,6 +107,20 @@ class LengthControl:
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
         return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether the method has a `cut_lengths` of its own; then completions must be of one turn."""
+        return type(self).cut_lengths is not LengthControl.cut_lengths
+
+    def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor | None:
+        """`torch.Tensor` of shape `(N,)`, *optional*: Tokens to keep of each completion; its own length to keep all.
+
+        In training, a shorter completion is graded again, and its tail leaves the loss. Rollouts that other functions
+        see have the second rewards, but lengths, ends and truncation of what was generated. A method that cuts always
+        returns a tensor, also when it cuts nothing; `None` means that it never cuts.
+        """
+        return None
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""

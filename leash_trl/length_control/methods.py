@@ -27,6 +27,7 @@ CLASSES = (
     "alp.ALP",
     "gfpo.GFPO",
     "dler.DLER",
+    "dot.DOT",
     "cosine.Cosine",
     "grpo_lead.GRPOLead",
     "prime_rl.PrimeRL",

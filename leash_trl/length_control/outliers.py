@@ -1,4 +1,7 @@
-"""Outliers of a group by median and median absolute deviation (MAD), which a single outlier does not move."""
+"""Outliers of a group: by mean and standard deviation, or by median and median absolute deviation (MAD).
+
+A single outlier moves the first two and does not move the others.
+"""
 
 import torch
 
@@ -7,6 +10,29 @@ import torch
 NORMAL_FACTOR = 1.4826
 # Least MAD that means anything, as a share of the median
 MIN_RELATIVE_MAD = 0.015
+
+
+def mean_and_std(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and sample standard deviation (n - 1) of each group, in the unit of the values.
+
+    Args:
+        values (`torch.Tensor` of shape `(P, G)`):
+            Values of P groups; NaN does not count.
+
+    Returns:
+        `torch.Tensor` and `torch.Tensor` of shape `(P, 1)`: Means and standard deviations in float64, NaN and 0 for a
+        group without values; a single value has standard deviation 0.
+
+    Example:
+        >>> means, stds = mean_and_std(torch.tensor([[1.0, 3.0, 5.0, float("nan")]]))
+        >>> means.item(), stds.item()
+        (3.0, 2.0)
+    """
+    values_PG = values.double()
+    counts_P1 = (~torch.isnan(values_PG)).sum(dim=1, keepdim=True)
+    means_P1 = values_PG.nanmean(dim=1, keepdim=True)
+    squares_P1 = ((values_PG - means_P1) ** 2).nansum(dim=1, keepdim=True)
+    return means_P1, (squares_P1 / (counts_P1 - 1).clamp(min=1)).sqrt()
 
 
 def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -121,12 +121,15 @@ class ScoredRollouts:
             Penalty before any clip; a bonus is negative.
         shaped_rewards (`torch.Tensor` of shape `(N,)`):
             Rewards from which the advantages are computed.
+        kept_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
+            For a method that cuts completions, the tokens that were graded and are trained on.
     """
 
     rollouts: Rollouts
     base_rewards: torch.Tensor
     penalty: torch.Tensor
     shaped_rewards: torch.Tensor
+    kept_lengths: torch.Tensor | None = None
 
     def columns(self) -> dict[str, torch.Tensor]:
         """Columns of the completions table."""
@@ -135,6 +138,7 @@ class ScoredRollouts:
             "penalty": self.penalty,
             "shaped_reward": self.shaped_rewards,
             "task_reward": self.rollouts.task_rewards,
+            **({} if self.kept_lengths is None else {"kept_length": self.kept_lengths}),
         }
 
     def select(self, rows: torch.Tensor) -> "ScoredRollouts":

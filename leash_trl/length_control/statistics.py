@@ -24,6 +24,7 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()
     correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
+    kept_lengths = scored.kept_lengths
     clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
     names = method.budgets(rollouts) or []
     return {
@@ -36,6 +37,7 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         "mean_correct_length": _mean(lengths[correct]),
         "mean_wrong_length": _mean(lengths[wrong]),
         "truncated_share": _mean(rollouts.is_truncated),
+        **({} if kept_lengths is None else {"cut_share": _mean(kept_lengths < rollouts.lengths)}),
         "task_reward": _mean(rollouts.task_rewards),
         "shaped_reward": _mean(shaped_rewards),
         "clipped_share": _mean(clipped[~torch.isnan(shaped_rewards)]),

@@ -184,6 +184,34 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
     return values[:, -prompt_width:] if PADDING[name].side == "left" else values[:, :completion_width]
 
 
+def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token_id: int) -> Batch:
+    """
+    A batch whose completions end after so many tokens: what follows becomes padding, which no loss sees.
+
+    Args:
+        batch (`Mapping`):
+            A batch; ratios of shape `(N, 1)` hold for complete completions and stay as they are.
+        lengths (`torch.Tensor` of shape `(N,)`):
+            Tokens to keep of each completion; those without more stay as they are.
+        pad_token_id (`int`):
+            The tokenizer's padding token.
+
+    Example:
+        >>> batch = {"completion_ids": torch.tensor([[5, 6, 7]]), "completion_mask": torch.tensor([[1, 1, 1]])}
+        >>> {name: values.tolist() for name, values in ended_at(batch, torch.tensor([2]), 0).items()}
+        {'completion_ids': [[5, 6, 0]], 'completion_mask': [[1, 1, 0]]}
+    """
+    mask = batch["completion_mask"]
+    positions = torch.arange(mask.shape[1], device=mask.device)
+    is_tail = (positions >= lengths.to(mask.device).unsqueeze(1)) & (mask != 0)
+    return {
+        name: values.masked_fill(is_tail, padding_value(name, pad_token_id))
+        if name in PADDING and PADDING[name].side == "right" and values.shape == mask.shape
+        else values
+        for name, values in batch.items()
+    }
+
+
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """
     Puts rows that were computed in parts back in their original order, padded with zeros.

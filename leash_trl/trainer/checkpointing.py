@@ -4,6 +4,7 @@ Beside the weights lie `leash_state.json` (state of length control, counters, se
 an unfinished generation window, one file per process, and the reference model if it moves.
 """
 
+import dataclasses
 import json
 import logging
 import warnings
@@ -15,6 +16,7 @@ import torch
 from leash_trl.checkpoints.completeness import ENTROPY_FILE, REFERENCE_FILE, fault_of_checkpoint
 from leash_trl.checkpoints.state_file import read_state, restore_method, write_state
 from leash_trl.files import write_whole
+from leash_trl.trainer.dynamic_sampling import StreamPosition
 from leash_trl.trainer.starting_point import agreed
 
 
@@ -37,7 +39,12 @@ def state_record(trainer: "LeashGRPOTrainer") -> dict[str, Any]:
         "global_step": trainer.state.global_step,
         "counters": {
             "generated_tokens": trainer.generated_tokens,
-            "prompts_drawn": trainer.prompt_stream.position,
+            "prompts_drawn": dataclasses.asdict(trainer.prompt_stream.position),
+            **(
+                {"signal_record": trainer.signal_record.state_dict()}
+                if trainer.args.dynamic_sampling_oversample
+                else {}
+            ),
         },
         "micro_step": trainer._step,
         "batching": _batching(trainer),
@@ -129,7 +136,10 @@ def restore(trainer: "LeashGRPOTrainer", folder: Path, is_checkpoint: bool) -> N
     restore_method(trainer.length_control, record, folder)
     counters = record.get("counters", {})
     trainer.generated_tokens = counters.get("generated_tokens", 0)
-    trainer.prompt_stream.position = counters.get("prompts_drawn", 0)
+    drawn = counters.get("prompts_drawn", 0)
+    # earlier versions counted the prompts drawn from the end of the first epoch
+    trainer.prompt_stream.position = StreamPosition(**drawn) if isinstance(drawn, dict) else StreamPosition(0, drawn)
+    trainer.signal_record.load_state_dict(counters.get("signal_record", {}))
     _warn_about_other_target(trainer, record)
     _restore_reference(trainer, folder)
     if is_checkpoint:

@@ -30,6 +30,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
 from leash_trl.trainer.advice import MIB, free_bytes
 from leash_trl.trainer.batch_watch import BatchWatch
+from leash_trl.trainer.cut_completions import check_cuts
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
@@ -81,7 +82,8 @@ def after(trainer: Any) -> BatchWatch:
 
     Raises:
         `ValueError`: If the tokenizer has no end token or lacks the chat template that prompts need, no reward
-            function says what is correct, or a prompt leaves colocated vLLM no token to generate.
+            function says what is correct, the method cuts completions that cannot be cut, or a prompt leaves colocated
+            vLLM no token to generate.
     """
     processor = trainer.processing_class
     is_text_only = isinstance(processor, PreTrainedTokenizerBase)
@@ -90,6 +92,7 @@ def after(trainer: Any) -> BatchWatch:
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_correctness_func(trainer.args.correctness_func, trainer.reward_func_names, trainer.length_control)
+    check_cuts(trainer)
     problems = [misspelt_target_problem(known_columns(trainer.train_dataset))]
     if trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout):
         problems.append(strings_problem(trainer.train_dataset, tokenizer))

@@ -1,9 +1,11 @@
-"""DAPO's dynamic sampling: replaces groups without signal by fresh prompts, for a bounded number of rounds.
+"""DAPO's dynamic sampling: replaces groups without signal by other prompts, for a bounded number of rounds.
 
-Each round decides from the rewards of all processes, so every process decides alike.
+Each round decides from the rewards of all processes, so every process decides alike. How many groups are drawn before
+the first round, and which of them stay, is in [`~leash_trl.trainer.signal_record`].
 """
 
-from collections.abc import Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping, Sized
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,11 +14,54 @@ from leash_trl.length_control.targets import question_of
 from leash_trl.microbatching import batch_fields
 
 
-class PromptStream:
-    """Rows of a data set, pass after pass, in an order that is the same on every process.
+@dataclass(frozen=True)
+class StreamPosition:
+    """How far a [`PromptStream`] has come in an epoch.
 
-    The first pass goes backwards through the first epoch's order. So no prompt comes twice until batches and
-    replacements together have used up the data set. Later passes are in seeded random order.
+    Args:
+        epoch (`int`):
+            The epoch, from 0.
+        from_end (`int`), from_start (`int`):
+            Prompts taken from the end and from the start of the epoch's order.
+    """
+
+    epoch: int = 0
+    from_end: int = 0
+    from_start: int = 0
+
+    def next(self, size: int, num_past: int, batch_size: int) -> tuple[int, "StreamPosition"]:
+        """Place of the next prompt in the epoch's order, and the position after it.
+
+        Args:
+            size (`int`):
+                Prompts in the data set.
+            num_past (`int`):
+                Prompts that the epoch held before the current batch.
+            batch_size (`int`):
+                Prompts of the current batch.
+
+        Example:
+            >>> StreamPosition(epoch=1).next(size=10, num_past=2, batch_size=2)
+            (9, StreamPosition(epoch=1, from_end=1, from_start=0))
+            >>> StreamPosition(epoch=1).next(size=10, num_past=6, batch_size=2)
+            (0, StreamPosition(epoch=1, from_end=0, from_start=1))
+        """
+        num_ahead = size - self.from_end - num_past - batch_size
+        num_behind = num_past - self.from_start
+        if num_ahead > 0 and (self.epoch == 0 or num_ahead >= num_behind):
+            return size - 1 - self.from_end, replace(self, from_end=self.from_end + 1)
+        return self.from_start % size, replace(self, from_start=self.from_start + 1)
+
+
+class PromptStream:
+    """Rows of a data set to replace groups with, the same on every process.
+
+    An epoch holds every prompt, so a replacement is either one that the epoch still holds or one that was trained on
+    before. In the first epoch we take the former, from the epoch's end, since nobody has seen them: no prompt comes
+    twice until batches and replacements together have used up the data set. In later epochs all have been seen, and
+    we take the prompt whose other visit is farther away: from the epoch's end in its first half, from its start in
+    its second. Either way the other visit is some batches away, as long as an epoch has fewer replacements than
+    prompts. None is in the current batch, unless the data set has no other prompt.
 
     Args:
         dataset (`Dataset`):
@@ -25,40 +70,43 @@ class PromptStream:
             Seed of the run.
         is_shuffled (`bool`, *optional*, defaults to `True`):
             Whether epochs are in random order.
+        batch_size (`int`, *optional*, defaults to `1`):
+            P, prompts of a generation batch over all processes.
     """
 
-    def __init__(self, dataset: Any, seed: int, is_shuffled: bool = True):
+    def __init__(self, dataset: Any, seed: int, is_shuffled: bool = True, batch_size: int = 1):
         self._dataset = dataset
         self._seed = seed
         self._is_shuffled = is_shuffled
+        self._batch_size = batch_size
         self._order: list[int] = []
-        self._pass = -1
-        self.position = 0
+        self.position = StreamPosition()
 
     def check(self) -> None:
         """Raises `ValueError` if the data set is a stream, which has no rows by index."""
         if not isinstance(self._dataset, Sized):
             raise ValueError(
-                "dynamic_sampling_rounds draws training prompts at random, which a streamed data "
-                "set does not allow; load it with dataset_streaming: false"
+                "dynamic sampling draws training prompts at random, which a streamed data set does not allow; load it "
+                "with dataset_streaming: false"
             )
 
-    def _next(self) -> dict[str, Any]:
-        number, index = divmod(self.position, len(self._dataset))
-        if number != self._pass:
-            self._order, self._pass = self._order_of(number), number
-        self.position += 1
-        return self._dataset[self._order[index]]
-
-    def _order_of(self, number: int) -> list[int]:
-        # TRL: RepeatSampler.__iter__ makes the first epoch's order in the same way
+    def _order_of(self, epoch: int) -> list[int]:
+        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from one generator
         size = len(self._dataset)
-        if number == 0 and not self._is_shuffled:
-            return list(range(size))[::-1]
-        generator = torch.Generator().manual_seed(self._seed + number)
-        return torch.randperm(size, generator=generator).flip(0).tolist()
+        if not self._is_shuffled:
+            return list(range(size))
+        generator = torch.Generator().manual_seed(self._seed)
+        for _ in range(epoch):
+            torch.randperm(size, generator=generator)
+        return torch.randperm(size, generator=generator).tolist()
 
-    def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
+    def draw(
+        self,
+        count: int,
+        without: Collection[int] = (),
+        batch: int = 0,
+        passes_over: Callable[[int], bool] = lambda question: False,
+    ) -> list[dict[str, Any]]:
         """
         The next rows; a question comes twice only if the data set has no others.
 
@@ -67,13 +115,23 @@ class PromptStream:
                 Number of rows.
             without (`Collection[int]`):
                 Questions to skip, as `question_of` returns them.
+            batch (`int`):
+                Number of the current generation batch, from 0 in the first epoch and counted through all epochs.
+            passes_over (`Callable[[int], bool]`):
+                Whether to leave out a question this time.
         """
+        size = len(self._dataset)
+        epoch, index = divmod(batch, max(1, size // self._batch_size))  # TRL leaves out the last, smaller batch
+        if epoch != self.position.epoch:
+            self.position, self._order = StreamPosition(epoch), []
+        self._order = self._order or self._order_of(epoch)
         rows: list[dict[str, Any]] = []
         used, num_passed_over = {*without}, 0
         while len(rows) < count:
-            row = self._next()
+            place, self.position = self.position.next(size, index * self._batch_size, self._batch_size)
+            row = self._dataset[self._order[place]]
             question = question_of(row)
-            if question in used and num_passed_over < len(self._dataset):
+            if num_passed_over < size and (question in used or passes_over(question)):
                 num_passed_over += 1
                 continue
             used.add(question)
@@ -175,12 +233,24 @@ def merged_batch(
     Raises:
         `ValueError`: If the batch holds fields that cannot be replaced row by row, such as images.
     """
-    if unknown := sorted(old.keys() - batch_fields.FIELDS):
-        raise ValueError(f"dynamic_sampling_rounds cannot replace {', '.join(unknown)} (images?); set it to 0")
-    both = batch_fields.joined([old, fresh], pad_token_id)
+    _check_fields(old)
+    return selected(batch_fields.joined([old, fresh], pad_token_id), rows)
+
+
+def _check_fields(batch: Mapping[str, torch.Tensor]) -> None:
+    if unknown := sorted(batch.keys() - batch_fields.FIELDS):
+        raise ValueError(
+            f"dynamic sampling cannot replace {', '.join(unknown)} (images?); set dynamic_sampling_rounds and "
+            "dynamic_sampling_oversample to 0"
+        )
+
+
+def selected(batch: Mapping[str, torch.Tensor], rows: torch.Tensor) -> batch_fields.Batch:
+    """The given rows of a batch; raises as [`merged_batch`]."""
+    _check_fields(batch)
     return {
         name: values if name in batch_fields.WHOLE_FIELDS else values[rows.to(values.device)]
-        for name, values in both.items()
+        for name, values in batch.items()
     }
 
 

@@ -38,6 +38,8 @@ class GenerationBatch:
             The completions with the rewards that length control shaped.
         advantages (`torch.Tensor` of shape `(N,)`):
             Advantages of the shaped rewards, float64.
+        prompt_ids (`Sequence[Sequence[int]]`):
+            Tokens of each completion's prompt.
     """
 
     questions: Sequence[int]
@@ -48,6 +50,7 @@ class GenerationBatch:
     columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
     scored: ScoredRollouts = None  # type: ignore[assignment]  # until there are rewards
     advantages: torch.Tensor = dataclasses.field(default_factory=lambda: torch.empty(0))
+    prompt_ids: Sequence[Sequence[int]] = ()
 
     def generated(
         self,
@@ -55,6 +58,7 @@ class GenerationBatch:
         tool_mask: Sequence[Sequence[int]] | None,
         end_ids: Collection[int],
         generation_limit: float,
+        prompt_ids: Sequence[Sequence[int]] = (),
     ) -> "GenerationBatch":
         """The batch with the lengths of its completions.
 
@@ -67,10 +71,18 @@ class GenerationBatch:
                 Tokens that end a completion.
             generation_limit (`float`):
                 Most tokens that a completion could have.
+            prompt_ids (`Sequence[Sequence[int]]`, *optional*):
+                Tokens of their prompts.
         """
         lengths = [len(ids) for ids in completion_ids] if tool_mask is None else [sum(mask) for mask in tool_mask]
         is_truncated = [ids[-1] not in end_ids for ids in completion_ids]
-        return dataclasses.replace(self, lengths=lengths, is_truncated=is_truncated, generation_limit=generation_limit)
+        return dataclasses.replace(
+            self,
+            lengths=lengths,
+            is_truncated=is_truncated,
+            generation_limit=generation_limit,
+            prompt_ids=prompt_ids,
+        )
 
     def rollouts(
         self,
@@ -114,6 +126,10 @@ class GenerationBatch:
 
     def with_replaced(self, fresh: "GenerationBatch", sources: list[int]) -> "GenerationBatch":
         """The batch after dynamic sampling: each group is one of this batch or, from P on, one of `fresh`."""
-        rows = dynamic_sampling.group_rows(sources, self.scored.rollouts.num_generations)
-        scored = joined([self.scored, fresh.scored]).select(rows)
+        return dataclasses.replace(self, scored=joined([self.scored, fresh.scored])).with_groups(sources)
+
+    def with_groups(self, groups: list[int]) -> "GenerationBatch":
+        """The batch with these groups only, in this order, without advantages."""
+        rows = dynamic_sampling.group_rows(groups, self.scored.rollouts.num_generations)
+        scored = self.scored.select(rows)
         return GenerationBatch((), (), generation_limit=self.generation_limit, scored=scored)

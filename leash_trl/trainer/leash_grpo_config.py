@@ -103,6 +103,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         dynamic_sampling_rounds (`int`, *optional*, defaults to `0`):
             Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
             LEASH leaves it out, DLER needs it.
+        dynamic_sampling_oversample (`float`, *optional*, defaults to `0.0`):
+            Most extra groups that are generated together with a batch, as a share of it, to replace those that are
+            likely to have no signal; 0 is off. Rounds then only fill what is still missing; without rounds, one call
+            generates all. Replacements pass over a question whose last groups had no signal, up to three times in a
+            row; batches hold every question as before.
         update_batch_size (`int`, *optional*):
             Completions, over all processes, that a policy update should have; if it has another number, a warning
             says what to set. This field itself sets nothing.
@@ -188,6 +193,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         metadata={
             "help": "Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 "
             "is off."
+        },
+    )
+    dynamic_sampling_oversample: float = field(
+        default=0.0,
+        metadata={
+            "help": "Most extra groups that are generated together with a batch, as a share of it, to replace those "
+            "that are likely to have no signal; 0 is off."
         },
     )
     update_batch_size: int | None = field(
@@ -479,12 +491,23 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         rounds = self.dynamic_sampling_rounds
         if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0:
             raise ValueError(f"dynamic_sampling_rounds is {rounds!r}, but must be 0 (off) or a number of rounds")
-        if rounds and self.generation_batch_share % self.num_generations:
+        oversample = self.dynamic_sampling_oversample
+        if isinstance(oversample, bool) or not isinstance(oversample, int | float) or not 0 <= oversample < math.inf:
             raise ValueError(
-                f"dynamic_sampling_rounds replaces whole groups within a process, so per_device_train_batch_size * "
+                f"dynamic_sampling_oversample is {oversample!r}, but must be 0 (off) or a positive share of the "
+                "batch, such as 0.5"
+            )
+        if self.uses_dynamic_sampling and self.generation_batch_share % self.num_generations:
+            raise ValueError(
+                f"dynamic sampling replaces whole groups within a process, so per_device_train_batch_size * "
                 f"steps_per_generation = {self.generation_batch_share} must be a multiple of num_generations="
                 f"{self.num_generations}"
             )
+
+    @property
+    def uses_dynamic_sampling(self) -> bool:
+        """Whether groups without signal are replaced."""
+        return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
     @property
     def generation_batch_share(self) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import inspect
+import math
 import os
 import warnings
 from collections.abc import Collection
@@ -19,18 +20,20 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.publishing import Publishing, write_access
 from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
 from leash_trl.length_control.advantages import has_signal
-from leash_trl.length_control.rollouts import ScoredRollouts, joined, weighted_task_rewards
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
-from leash_trl.length_control.targets import column_values, rows_with_targets
-from leash_trl.microbatching.batch_fields import loss_mask
+from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
+from leash_trl.microbatching.batch_fields import ended_at, loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
 from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
+from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
+from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
@@ -112,8 +115,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.publishing = Publishing(args, unwrapped)
         self.model_settings = model_settings(unwrapped)
         self.generated_tokens = 0
-        self.prompt_stream = dynamic_sampling.PromptStream(self.train_dataset, args.seed, args.shuffle_dataset)
-        if args.dynamic_sampling_rounds > 0:
+        self.prompt_stream = dynamic_sampling.PromptStream(
+            self.train_dataset, args.seed, args.shuffle_dataset, args.generation_batch_size // args.num_generations
+        )
+        self.signal_record = SignalRecord()
+        if args.uses_dynamic_sampling:
             self.prompt_stream.check()
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         self.add_callback(EpochShuffleCallback())
@@ -159,30 +165,58 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit)
+        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit, output[0])
+        if output[2] is not None and self.length_control.may_cut:
+            refuse_turns(self.length_control)
         return output
 
     def _calculate_rewards(self, inputs, prompts, completions, completion_ids_list):
-        """Gives the task rewards to length control and returns them unchanged; TRL logs them under their names."""
-        with rewards_checked(self):
-            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        check_finite(rewards_per_func, self.reward_func_names)
-        rollouts = self._batch.rollouts(
-            self.accelerator,
-            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            self._correctness_rewards(rewards_per_func),
-            self.num_generations if self._mode == "train" else self.num_generations_eval,
-        )
+        """Gives the task rewards to length control and returns them; TRL logs them under their names.
+
+        If the method cuts any completion of any process, all are graded again, and those cut keep their second reward.
+        """
+        rewards_per_func = self._graded(inputs, prompts, completions, completion_ids_list)
+        rollouts = self._rollouts(rewards_per_func)
+        kept_lengths = self.length_control.cut_lengths(rollouts)
+        if self._mode == "eval" and kept_lengths is not None:
+            kept_lengths = rollouts.lengths
+        if kept_lengths is not None and (is_cut := kept_lengths < rollouts.lengths).any():
+            kept = kept_lengths[self._local_rows(len(prompts))].tolist()
+            # TRL: GRPOTrainer._generate_and_score_completions logs this very list after 1.10
+            completions[:], kept_ids = cut_completions(
+                completions, completion_ids_list, self._batch.prompt_ids, kept, self.processing_class
+            )
+            # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
+            self._pending_extra_logs.clear()
+            self._pending_metrics.clear()
+            again = self._graded(inputs, prompts, completions, kept_ids)
+            rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
+            rollouts = self._rollouts(rewards_per_func)
         scored = ScoredRollouts(
             rollouts,
             base_rewards=self.length_control.base_rewards(rollouts),
             penalty=self.length_control.penalty(rollouts),
             shaped_rewards=self.length_control.shape(rollouts),
+            kept_lengths=kept_lengths,
         )
         self._batch = dataclasses.replace(self._batch, scored=scored)
         for name, values in scored.columns().items():
             self._logs["extra"][name].extend(values.tolist())
         return rewards_per_func
+
+    def _graded(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
+        with rewards_checked(self):
+            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        check_finite(rewards_per_func, self.reward_func_names)
+        return rewards_per_func
+
+    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+        return self._batch.rollouts(
+            self.accelerator,
+            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+            self._correctness_rewards(rewards_per_func),
+            self.num_generations if self._mode == "train" else self.num_generations_eval,
+        )
 
     def _correctness_rewards(self, rewards_per_func: torch.Tensor) -> torch.Tensor | None:
         if (deciding := self.args.correctness_func) is None:
@@ -195,13 +229,15 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
-        output = self._score(inputs)
         if self._mode == "eval":  # nothing is observed, so lambda stays
+            output = self._score(inputs)
             self._log_length_control(self._batch.scored)
             return output
+        extra = self._extra_rows(inputs)
+        output = self._score([*inputs, *extra])
         rounds = [self._batch.scored]
-        if self.args.dynamic_sampling_rounds > 0:
-            output = self._replace_dead_groups(output, rounds)
+        if self.args.uses_dynamic_sampling:
+            output = self._replace_dead_groups(output, rounds, len(extra) // self.num_generations)
         kept = self._batch.scored.rollouts
         if (keep := self.length_control.is_trained_on(kept)) is not None:
             self._mask(output, keep[self._local_rows(len(output["advantages"]))])
@@ -226,6 +262,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         output = super()._generate_and_score_completions(rows)
         if self._mode == "train":
             self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
+            if (kept_lengths := self._batch.scored.kept_lengths) is not None:
+                kept_lengths = kept_lengths[self._local_rows(len(output["advantages"]))]
+                output = ended_at(output, kept_lengths, self._pad_token_id)
+                self._count_loss_tokens(output)
             self._use_own_advantages(output)
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
             logged, own = self._logs["advantages"], self._batch.advantages.tolist()
@@ -246,9 +286,29 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _has_signal(self) -> torch.Tensor:
         return has_signal(self._batch.scored.shaped_rewards, self._batch.advantages, self.num_generations)
 
-    def _replace_dead_groups(self, output: dict[str, Any], rounds: list[ScoredRollouts]) -> dict[str, Any]:
+    def _extra_rows(self, inputs) -> list[dict[str, Any]]:
+        """This process's extra prompts, to be generated in one call with the batch's; each repeated as those are."""
+        if (oversample := self.args.dynamic_sampling_oversample) == 0:
+            return []
+        processes = self.accelerator.num_processes
+        own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
+        questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
+        count = extra_groups(
+            [self.signal_record.probability(question) for question in questions],
+            self.signal_record.running_share,
+            processes,
+            most=math.ceil(oversample * len(own)),
+        )
+        return self._draw_groups(count * processes, questions)
+
+    def _replace_dead_groups(
+        self, output: dict[str, Any], rounds: list[ScoredRollouts], num_extra: int
+    ) -> dict[str, Any]:
         """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
         processes = self.accelerator.num_processes
+        signals = [self._has_signal()]
+        if num_extra:
+            output = self._without_surplus(output, signals[0], num_extra)
         for _ in range(self.args.dynamic_sampling_rounds):
             kept, is_alive = self._batch, self._has_signal()
             if is_alive.all():
@@ -257,7 +317,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
             fresh = self._score(self._draw_groups(share * processes, questions))
             rounds.append(self._batch.scored)
-            sources = dynamic_sampling.replacements(is_alive, self._has_signal(), processes)
+            signals.append(self._has_signal())
+            sources = dynamic_sampling.replacements(is_alive, signals[-1], processes)
             local_rows = dynamic_sampling.local_rows(
                 sources, len(is_alive), share, self.accelerator.process_index, processes, self.num_generations
             )
@@ -265,14 +326,36 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self._batch = kept.with_replaced(self._batch, sources)
             self._use_own_advantages(output)
         self._count_loss_tokens(output)
+        if self.args.dynamic_sampling_oversample > 0:
+            asked = [q for part in rounds for q in part.rollouts.questions[:: self.num_generations].tolist()]
+            self.signal_record.add(asked, torch.cat(signals).tolist())
         num_generated = sum(len(part.rollouts.lengths) for part in rounds)
         wasted = dynamic_sampling.wasted_share(num_generated, len(self._batch.advantages))
-        self._metrics["train"]["leash/wasted_share"].append(wasted)
+        for name, value in (
+            ("wasted_share", wasted),
+            ("extra_groups", num_extra * processes),
+            ("sampling_rounds", len(rounds) - 1),
+        ):
+            self._metrics["train"][f"leash/{name}"].append(value)
+        return output
+
+    def _without_surplus(self, output: dict[str, Any], is_alive: torch.Tensor, num_extra: int) -> dict[str, Any]:
+        """The batch in its usual size, in which live extra groups have taken the places of dead ones."""
+        processes = self.accelerator.num_processes
+        whole = len(is_alive) // processes
+        kept = kept_groups(is_alive, num_extra, processes)
+        own = [group % whole for group in kept[self._local_rows(whole - num_extra)]]
+        output = dynamic_sampling.selected(output, dynamic_sampling.group_rows(own, self.num_generations))
+        self._batch = self._batch.with_groups(kept)
+        self._use_own_advantages(output)
         return output
 
     def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
         """This process's share of `count` fresh prompts, each repeated once per completion."""
-        rows = [row for row in self.prompt_stream.draw(count, without) for _ in range(self.num_generations)]
+        # TRL: GRPOTrainer._prepare_inputs generates once in so many micro-steps
+        batch = self._step // (self.args.steps_per_generation * self.num_iterations)
+        drawn = self.prompt_stream.draw(count, without, batch, self.signal_record.passes_over)
+        rows = [row for row in drawn for _ in range(self.num_generations)]
         return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
 
     def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:

@@ -1,0 +1,143 @@
+"""DOT: cuts the outliers in length of a group that is all correct, and grades them again.
+
+Paper: [Anti-Length Shift: Dynamic Outlier Truncation for Training Efficient Reasoning Models](https://huggingface.co/papers/2601.03969).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from leash_trl.length_control.checked_values import check_range
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.outliers import NORMAL_FACTOR, mean_and_std, robust_centre_and_spread
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def largest_score(num_values: int, is_robust: bool) -> float:
+    r"""The largest z-score that one of n values can have, dimensionless; a bound for every group.
+
+    $$ \frac{n - 1}{\sqrt n} $$
+
+    Shift and scale do not change a z-score, so let the mean be 0 and the largest value 1. The others then add up to
+    -1. The sum of their squares is least, $1/(n-1)$, if they are equal. So the sum of all squares is at least
+    $n/(n-1)$, the sample variance (n - 1) at least $n/(n-1)^2$, and the z-score of 1 at most $(n-1)/\sqrt n$. With the
+    standard deviation of the population (n) it is at most $\sqrt{n-1}$.
+
+    A robust z-score has no bound from three values on: two of them may be near each other and the third anywhere. Of
+    two values, each is one MAD from the median.
+
+    Args:
+        num_values (`int`):
+            n, values in a group.
+        is_robust (`bool`):
+            Whether the z-score is that of median and MAD.
+
+    Example:
+        >>> [round(largest_score(n, False), 3) for n in (4, 8, 10, 11, 32)]
+        [1.5, 2.475, 2.846, 3.015, 5.48]
+        >>> round(largest_score(2, True), 4), largest_score(3, True)
+        (0.6745, inf)
+    """
+    if not is_robust:
+        return (num_values - 1) / math.sqrt(num_values)
+    return math.inf if num_values > 2 else (num_values - 1) / NORMAL_FACTOR
+
+
+@dataclass
+class DOT(LengthControl):
+    r"""DOT: where all answers of a prompt are correct, cuts those far longer than the rest, and grades them again.
+
+    $$ T(q) = \lfloor \operatorname{mean}(L) + \alpha \operatorname{std}(L) \rfloor, \qquad
+       L_i \gets T(q) \text{ if } L_i - T(q) \ge m $$
+
+    A completion that is cut gets the reward of the text that is left, as a rule that of a wrong answer, and its tail
+    leaves the loss. All other rewards are the task rewards. A group of right answers has no signal; one of which an
+    answer was cut has. So the model learns to answer early where it answers surely, and hard prompts are left alone.
+
+    Each training batch in which something is cut is graded twice, in all of its rows. `leash/cut_share` logs the share
+    of completions that were cut; the column `kept_length` of the completions table holds what is left. `length`, the
+    violation and the truncated share stay those of what the model generated, which is what it costs. Accuracy and
+    rewards are those after the cut. Evaluation cuts nothing.
+
+    Use: without a target, to take the long tail off easy prompts; with groups of 11 or more, or with `robust`.
+
+    Source: [DOT](https://huggingface.co/papers/2601.03969): its abstract, and the README and `length_truncation.py` of
+    the authors' release (U-rara/DOT, commit 9e6574b), which says what the paper's defaults are. The body of the paper
+    we could not read. The standard deviation is the sample one (n - 1). No end token follows the cut. The reward is
+    1 or 0, and advantages are divided by the group's standard deviation, so use `scale_rewards="group"`. The cut comes
+    before dynamic sampling, which the release needs: without it most groups have no signal. The authors add
+    oversampling by a running share of live groups, and KL-Cov (weight 1 on 0.2 % of the tokens). Their loss is
+    GRPO's, mean over tokens and then over completions (TRL: `loss_type="grpo"`), not DAPO's; $G = 32$, 8192 tokens.
+
+    Differs: the release calls an answer correct if its reward is 1, we if it is positive. It has knobs that its README
+    does not name: a share of right answers below 1, and a margin $m$ as a share of the length. It counts unscorable
+    completions as wrong; here they do not count. `robust` is not in the release.
+
+    Args:
+        alpha (`float`, *optional*, defaults to `3.0`):
+            $\alpha$, spreads above the centre, dimensionless. In a group of n, no completion is more than
+            $(n - 1) / \sqrt n$ standard deviations above the mean, see [`largest_score`]: 3 needs 11 completions.
+        min_excess (`int`, *optional*, defaults to `32`):
+            $m$, least number of tokens to cut.
+        robust (`bool`, *optional*, defaults to `False`):
+            Median and 1.4826 MAD instead of mean and standard deviation, so that small groups have outliers, see
+            [`robust_centre_and_spread`]. A group that hardly spreads is then left alone.
+    """
+
+    name = "dot"
+    authors = (
+        "Wei Wu and Liyi Chen and Congxi Xiao and Tianfu Wang and Qimeng Wang and Chengqiang Lu and Yan Gao and Yi Wu "
+        "and Yao Hu and Hui Xiong"
+    )
+    uses_correctness = False
+
+    alpha: float = 3.0
+    min_excess: int = 32
+    robust: bool = False
+
+    def __post_init__(self) -> None:
+        check_range(self, "alpha", 0)
+        check_range(self, "min_excess", 1, whole=True)
+
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if no completion of a group could ever be cut."""
+        largest = largest_score(num_generations, self.robust)
+        if self.alpha >= largest:
+            remedies = f"set num_generations to {self._least_group()} or more, {'' if self.robust else 'or robust, '}"
+            raise ValueError(
+                f"alpha is {self.alpha}, but of num_generations={num_generations} completions none can be more than "
+                f"{largest:.3f} spreads above the centre, so none is ever cut; {remedies}or lower alpha"
+            )
+        # one of length max_completion_length, the others of one token
+        excess = (max_completion_length - 1) * (1.0 if self.robust else self._share_above_cut(num_generations))
+        if excess <= self.min_excess - 1:
+            raise ValueError(
+                f"min_excess is {self.min_excess}, but with alpha={self.alpha}, num_generations={num_generations} and "
+                f"max_completion_length={max_completion_length} a completion can exceed the cut by {excess:.1f} "
+                "tokens at most, so none is ever cut; lower min_excess or alpha, or raise max_completion_length"
+            )
+
+    def _least_group(self) -> int:
+        """The smallest group with a z-score above alpha: n with sqrt(n) - 1 / sqrt(n) > alpha."""
+        if self.robust:
+            return 3
+        return math.floor(((self.alpha + math.sqrt(self.alpha**2 + 4)) / 2) ** 2) + 1
+
+    def _share_above_cut(self, num_generations: int) -> float:
+        """Part of a lone outlier's distance to the others that lies above the cut."""
+        return 1.0 - 1.0 / num_generations - self.alpha / math.sqrt(num_generations)
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
+        return rollouts.task_rewards
+
+    def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Tokens to keep of each completion; its length where it stays whole."""
+        lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
+        centres_P1, spreads_P1 = (robust_centre_and_spread if self.robust else mean_and_std)(lengths_PG)
+        limits_P1 = (centres_P1 + self.alpha * spreads_P1).floor()
+        is_all_correct_P1 = (rollouts.by_group(rollouts.solve_rates) == 1.0)[:, :1]
+        is_cut_PG = is_all_correct_P1 & (lengths_PG - limits_P1 >= self.min_excess)
+        limits_N = limits_P1.expand_as(lengths_PG).flatten()
+        return torch.where(is_cut_PG.flatten(), limits_N, rollouts.lengths.double()).long()
