@@ -145,6 +145,17 @@ def test_while_it_is_off_a_group_is_as_in_plain_grpo(make_rollouts):
     assert method.is_trained_on(batch).all()
 
 
+def test_outliers_of_a_method_that_cuts_stay_whole_while_it_is_off(make_rollouts):
+    # mean 20, standard deviation sqrt((3 * 10^2 + 30^2) / 3) = 20; the cut is at 20 + 20
+    batch = make_rollouts([1, 1, 1, 1], [10, 10, 10, 50])
+    method = Toggle("dot", {"alpha": 1.0, "min_excess": 5}, period=1)
+    assert method.may_cut
+    assert not Toggle("leash").may_cut
+    assert method.cut_lengths(batch).tolist() == [10, 10, 10, 40]
+    assert off(method).cut_lengths(batch).tolist() == [10, 10, 10, 50]
+    assert Toggle("leash").cut_lengths(batch) is None
+
+
 def test_it_answers_for_the_method_inside():
     for switched in (Leash(), Laser(), GFPO()):
         method = Toggle(switched.name)

@@ -206,6 +206,16 @@ class Toggle(CountsSteps):
         """`torch.Tensor` of shape `(N,)`: Rewards before length of the method that is switched."""
         return self.switched.base_rewards(rollouts)
 
+    @property
+    def may_cut(self) -> bool:
+        """Whether the method that is switched cuts completions."""
+        return self.switched.may_cut
+
+    def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor | None:
+        """`torch.Tensor` of shape `(N,)`, *optional*: Tokens that the method keeps where the budget holds."""
+        kept = self.switched.cut_lengths(rollouts)
+        return None if kept is None else kept.where(self.is_budgeted(rollouts), rollouts.lengths)
+
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards where the budget holds, else rewards before length."""
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
