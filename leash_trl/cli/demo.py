@@ -51,8 +51,8 @@ def main(argv: list[str]) -> None:
     from leash_trl.gym.record import BASE_SAMPLES, NUM_PROBLEMS, NUM_SAMPLES
 
     print(
-        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the gym's base "
-        f"{BASE_SAMPLES}. "
+        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the gym's "
+        f"base {BASE_SAMPLES}. "
         f"Table and figure are in {output_dir}."
     )
 
