@@ -91,17 +91,16 @@ STAGES = (
 )
 
 
-# The words shift the number of rechecks a little, as an instruction does; every effort still over-thinks.
 EFFORTS = Stage(
     "efforts",
     {
-        effort_suffix("low"): TraceStyle(recheck_weights=(0.15, 0.2, 0.25, 0.2, 0.12, 0.08)),
-        effort_suffix("medium"): TraceStyle(recheck_weights=(0.06, 0.12, 0.22, 0.24, 0.2, 0.16)),
-        effort_suffix("high"): TraceStyle(),
+        effort_suffix("low"): TraceStyle(recheck_weights=(0.45, 0.35, 0.2)),
+        effort_suffix("medium"): TraceStyle(recheck_weights=(0.05, 0.15, 0.3, 0.3, 0.2)),
+        effort_suffix("high"): TraceStyle(recheck_weights=(0.0, 0.0, 0.05, 0.15, 0.3, 0.5)),
     },
-    steps=800,
+    steps=1000,
     batch_size=64,
-    learning_rate=1e-3,
+    learning_rate=1.5e-3,
 )
 
 
