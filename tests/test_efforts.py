@@ -5,7 +5,9 @@ from datasets import Dataset
 
 from leash_trl.cli.demo import _effort_rows
 from leash_trl.data import with_efforts
+from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
 from leash_trl.figures.curves import by_budget, curves_from_log
+from leash_trl.gym.tokenizer import build_tokenizer
 
 
 def asked(*questions):
@@ -34,11 +36,6 @@ def test_text_prompts_streams_and_other_words():
     assert [row["target_length"] for row in rows] == [64, 512]
 
 
-def test_an_effort_replaces_a_rows_own_target():
-    rows = asked("1 + 1?").add_column("target_length", [9])
-    assert with_efforts(rows, {"low": 64})["target_length"][:] == [64]
-
-
 @pytest.mark.parametrize(
     ("efforts", "suffix", "named"),
     [
@@ -49,6 +46,8 @@ def test_an_effort_replaces_a_rows_own_target():
         ({"low": True}, " {effort}", "'low': True"),
         ({1: 64}, " {effort}", "1: 64"),
         ({"low": 64}, " brief", "effort_suffix"),
+        ({"low": 64}, None, "effort_suffix"),
+        ({False: 64}, " {effort}", "'off'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(efforts, suffix, named):
@@ -56,9 +55,17 @@ def test_what_makes_no_sense_is_refused_by_name(efforts, suffix, named):
         with_efforts(asked("1 + 1?"), efforts, suffix)
 
 
-def test_a_column_effort_of_the_data_is_not_overwritten():
-    with pytest.raises(ValueError, match="'effort' already"):
-        with_efforts(asked("1 + 1?").add_column("effort", ["x"]), {"low": 64})
+@pytest.mark.parametrize(("column", "value"), [("effort", "x"), ("target_length", 9)])
+def test_a_column_of_the_data_is_not_overwritten(column, value):
+    with pytest.raises(ValueError, match=f"'{column}' already"):
+        with_efforts(asked("1 + 1?").add_column(column, [value]), {"low": 64})
+
+
+def test_efforts_that_a_tokenizer_reads_alike_are_refused():
+    tokenizer = build_tokenizer()
+    check_efforts_differ(tokenizer, {"low": 9, "medium": 12, "high": 15}, EFFORT_SUFFIX)
+    with pytest.raises(ValueError, match="'brief' and 'fully' are the same tokens"):
+        check_efforts_differ(tokenizer, {"brief": 9, "fully": 15}, EFFORT_SUFFIX)
 
 
 def test_a_figure_draws_each_budget_of_a_run():

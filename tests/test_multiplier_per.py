@@ -209,6 +209,14 @@ def test_a_column_that_is_missing_misspelt_or_empty_is_an_error(make_trainer, pr
         make_trainer(even_sum, dataset=holes, length_control_kwargs={"multiplier_per": "effort"}, **SHORT)
 
 
+def test_a_stream_with_a_row_without_a_value_is_an_error_in_training_alone():
+    method = Leash(multiplier_per="effort")
+    rollouts = batch([150, 250], ["low", None], [100.0, 100.0])
+    assert method.penalty(rollouts).tolist() == pytest.approx([0.05, 0.15])  # an evaluation pays lambda_init
+    with pytest.raises(ValueError, match="no value in the column 'effort'"):
+        method.observe(rollouts)
+
+
 def test_a_column_with_a_value_for_every_row_gives_a_warning():
     problem = Leash(multiplier_per="id").check_columns({"id": list(range(100))})
     assert "100 values in 100 rows" in problem

@@ -203,7 +203,9 @@ def test_a_multiplier_for_each_value_of_a_column_moves_by_its_own_groups_that_pa
     assert method.budgets(batch) == ["low", "low", "high", "high"]
     method.observe(batch)
     method.step()
-    assert method.statistics() == pytest.approx({"lambda": 0.575, "lambda/low": 0.575, "budget_on": 1.0})
+    assert method.statistics() == pytest.approx({"lambda": 0.575, "budget_on": 1.0})
+    assert method.budget_statistics("low") == pytest.approx({"lambda": 0.575})
+    assert method.budget_statistics("high") == {"lambda": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
     )
     problems = parser.add_argument_group("problems")
     problems.add_argument("--prompt_suffix", help="appended to questions (default: the release's instruction)")
+    problems.add_argument("--effort", help="effort that ends each prompt, one of the efforts the model was trained on")
+    problems.add_argument("--effort_suffix", help="how a prompt says so (default: ' Effort: {effort}.')")
     problems.add_argument(
         "--chat_template_kwargs", type=json_object, default={}, help="as JSON: '{\"enable_thinking\": false}'"
     )
@@ -146,8 +148,10 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
         `ValueError`: If a gold cannot be read and its row is not to be dropped.
     """
     from leash_trl.data import BOXED_SUFFIX
+    from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
     from leash_trl.data.golds import with_readable_golds
     from leash_trl.data.sources import load_problems
+    from leash_trl.length_control.targets import with_suffix
 
     suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
@@ -158,6 +162,9 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
             kind=kind,
             has_chat_template=has_chat_template(arguments.model_name_or_path, arguments.revision),
         )
+    if arguments.effort is not None:
+        effort = effort_suffix(arguments.effort, arguments.effort_suffix or EFFORT_SUFFIX)
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], effort)})
     return with_readable_golds(problems, reference, drops_unreadable)
 
 
@@ -246,8 +253,9 @@ def _sample(
 
     model = arguments.model_name_or_path
     details = {name: getattr(arguments, name) for name in ("engine_kwargs", "dtype", "prompt_suffix")}
-    if arguments.label is not None:
-        details["label"] = arguments.label
+    for name in ("label", "effort", "effort_suffix"):
+        if (value := getattr(arguments, name)) is not None:
+            details[name] = value
     with user_errors(model_name_or_path=model):
         engine_name = resolve_engine(arguments.engine)
         run = describe_run(model, plan, problems, references, arguments.revision, engine=engine_name, **details)

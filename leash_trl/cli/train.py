@@ -37,7 +37,8 @@ from leash_trl.cli.training_arguments import (
     given_fields,
     print_help,
 )
-from leash_trl.data import BOXED_SUFFIX, with_efforts
+from leash_trl.data import BOXED_SUFFIX
+from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
@@ -199,6 +200,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     trainer.reward_funcs = heeding_opened_thinking(
         trainer.reward_funcs, trainer.processing_class, **trainer.chat_template_kwargs
     )
+    if efforts is not None:
+        check_efforts_differ(trainer.processing_class, efforts, script_args.effort_suffix)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer

@@ -24,6 +24,18 @@ def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
     return suffix.replace("{effort}", effort)
 
 
+def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: str) -> None:
+    """Raises `ValueError` if a tokenizer reads two efforts alike, so that no model could tell them apart."""
+    read: dict[tuple[int, ...], str] = {}
+    for name in efforts:
+        other = read.setdefault(tuple(tokenizer("?" + effort_suffix(name, suffix))["input_ids"]), name)
+        if other != name:
+            raise ValueError(
+                f"efforts {other!r} and {name!r} are the same tokens to this tokenizer; choose words that it knows "
+                "(the gym's are low, medium and high)"
+            )
+
+
 def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":
     """The rows once per effort, each with the effort in its prompt and in a column, and with the effort's target.
 
@@ -33,7 +45,7 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
         rows (`Dataset` or `IterableDataset`):
             Training rows with a column `prompt`.
         efforts (`Mapping[str, float]`):
-            Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`; it replaces a row's own target.
+            Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`.
         suffix (`str`, *optional*, defaults to `" Effort: {effort}."`):
             Appended to the prompt, with the effort's name for `{effort}`.
 
@@ -42,7 +54,7 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
 
     Raises:
         `ValueError`: If there are no efforts, one has no name or no positive target, `suffix` does not hold
-            `{effort}`, or the rows have a column `effort` already.
+            `{effort}`, or the rows have a column `effort` or `target_length` already.
     """
     if not isinstance(efforts, Mapping) or not efforts:
         raise ValueError(f"efforts is {efforts!r}, but must map names to targets in tokens, such as {{low: 1024}}")
@@ -50,13 +62,15 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
         is_number = isinstance(target, int | float) and not isinstance(target, bool)
         if not isinstance(name, str) or not name or not is_number or not 0 < target < float("inf"):
             raise ValueError(
-                f"efforts holds {name!r}: {target!r}, but must map names (text) to positive numbers of tokens"
+                f"efforts holds {name!r}: {target!r}, but must map names (text; YAML needs quotes for 'off' and 'on') "
+                "to positive numbers of tokens"
             )
-    if "{effort}" not in suffix:
+    if not isinstance(suffix, str) or "{effort}" not in suffix:
         raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
     columns = rows.column_names or ["prompt"]
-    if EFFORT_COLUMN in columns:
-        raise ValueError(f"the data set has a column {EFFORT_COLUMN!r} already; rename it, or leave efforts out")
+    for name in (EFFORT_COLUMN, TARGET_COLUMN):
+        if name in columns:
+            raise ValueError(f"the data set has a column {name!r} already; remove or rename it, or leave efforts out")
     return rows.map(
         _once_per_effort,
         batched=True,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 
+MOST_BUDGETS = 12  # more lines than this cannot be told apart
 BUDGETS = "target_length/"  # each budget's curves end with its name
 PREFIXES = {"leash/": "", "eval_leash/": "eval_"}
 
@@ -56,8 +57,13 @@ def by_budget(run: Curves) -> list[Curves]:
     for name in names:
         values = {key.removesuffix(f"/{name}"): each for key, each in run.values.items() if key.endswith(f"/{name}")}
         targets = values["target_length"][~np.isnan(values["target_length"])]
-        parts.append(Curves(name, run.steps, values, int(targets[-1]) if len(targets) else None))
-    return parts or [run]
+        parts.append(Curves(label_of(name), run.steps, values, int(targets[-1]) if len(targets) else None))
+    return parts if 0 < len(parts) <= MOST_BUDGETS else [run]
+
+
+def label_of(name: str) -> str:
+    """A budget's name for a legend, which leaves out labels that are empty or begin with an underscore."""
+    return name if name[:1] not in ("", "_") else f"\N{ZERO WIDTH SPACE}{name}"
 
 
 def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str, target_length: int | None = None) -> Curves:

@@ -1,7 +1,9 @@
-"""The gym's tokenizer: one token per word, number or sign; decoding restores the text exactly.
+"""The gym's tokenizer: one token per word, number or sign; decoding restores the text, but for efforts.
 
 Words include the space that follows them, so a number is the same token wherever it stands. An effort is one token in
-the place of the question mark: the base model knows no other question, and one token more would cost it accuracy.
+the place of the question mark, and decodes as that token. A token more would cost the base model accuracy: of 256
+held-out problems, one sample each, it solves 0.81, 0.79 and 0.83 at the three efforts, 0.75 without, 0.35 to 0.50 with
+one more token at the end.
 """
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers

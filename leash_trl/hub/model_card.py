@@ -140,9 +140,10 @@ def _question(recipe: Mapping[str, Any]) -> str:
     from leash_trl.data.prompts import BOXED_SUFFIX
 
     suffix = "".join(effort_suffix(name, recipe.get("effort_suffix", EFFORT_SUFFIX)) for name in _efforts(recipe)[:1])
+    own = BOXED_SUFFIX if recipe.get("prompt_suffix") is None else recipe["prompt_suffix"]
     if recipe.get("dataset_name") == "gym":
         return "16 + 9 - 8 = ?" + suffix
-    return "What is the sum of the first 20 odd numbers?" + (recipe.get("prompt_suffix") or BOXED_SUFFIX) + suffix
+    return "What is the sum of the first 20 odd numbers?" + own + suffix
 
 
 def _efforts(recipe: Mapping[str, Any]) -> list[str]:

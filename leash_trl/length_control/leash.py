@@ -135,11 +135,12 @@ class Leash(LengthControl):
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Refuses rows without a value, and warns of so many values that few prompts move each multiplier."""
         values = columns[self.multiplier_per] if self.multiplier_per else []
-        if None in values:
-            raise ValueError(
-                f"row {values.index(None)} of the data set has no value in the column {self.multiplier_per!r} of "
-                "multiplier_per; fill it in, or drop the row"
-            )
+        for row, value in enumerate(values):
+            if not isinstance(value, str | int | float):
+                raise ValueError(
+                    f"row {row} of the data set has {value!r} in the column {self.multiplier_per!r} of multiplier_per, "
+                    "but it must be text or a number; mend it, or drop the row"
+                )
         if (count := len(set(map(budget_name, values)))) <= MOST_BUDGETS:
             return None
         return (
@@ -186,7 +187,16 @@ class Leash(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
+        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included.
+
+        Raises:
+            `ValueError`: If a prompt of a streamed data set has no value in the column of `multiplier_per`.
+        """
+        if self.multiplier_per is not None and None in rollouts.columns[self.multiplier_per]:
+            raise ValueError(
+                f"a row of the data set has no value in the column {self.multiplier_per!r} of multiplier_per; fill it "
+                "in, or drop the row"
+            )
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
         for name, pair in zip(names, pairs, strict=True):
@@ -199,26 +209,30 @@ class Leash(LengthControl):
                 target_lengths, lengths = zip(*multiplier.observed, strict=True)
                 multiplier.move(self.violation(lengths, target_lengths))
 
+    def budget_statistics(self, name: str) -> dict[str, float]:
+        """The multiplier of one budget that the coming batch uses."""
+        return self.multipliers.get(name, self.new_multiplier()).statistics()
+
     def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses; with several their mean, and each by its name."""
-        if self.multiplier_per is None:
-            return self.multipliers[ONLY].statistics()
-        each = {
-            f"{key}/{name}": value
-            for name, multiplier in self.multipliers.items()
-            for key, value in multiplier.statistics().items()
-        }
-        return {"lambda": self.lam, **each}
+        """The multiplier that the coming batch uses; with several, their mean."""
+        return {"lambda": self.lam} if self.multiplier_per else self.multipliers[ONLY].statistics()
 
     def state_dict(self) -> dict[str, Any]:
         """The multipliers, and target and length of the completions that wait for a dual step, as after a skipped
         policy update."""
         if self.multiplier_per is None:
             return self.multipliers[ONLY].state_dict()
-        return {"multipliers": {name: multiplier.state_dict() for name, multiplier in self.multipliers.items()}}
+        states = {name: multiplier.state_dict() for name, multiplier in self.multipliers.items()}
+        return {"multiplier_per": self.multiplier_per, "multipliers": states}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores a saved state."""
+        column = state.get("multiplier_per")
+        if column != self.multiplier_per:
+            raise ValueError(
+                f"the saved state is of multiplier_per={column!r}, but this run has {self.multiplier_per!r}; set the "
+                "same in length_control_kwargs, or start a run of its own from the weights"
+            )
         saved = {ONLY: state}
         if self.multiplier_per is not None:
             needed = "a state for each value of multiplier_per"

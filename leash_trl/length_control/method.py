@@ -173,6 +173,10 @@ class LengthControl:
         """
         return dual.violation(lengths, target_lengths)
 
+    def budget_statistics(self, name: str) -> dict[str, float]:
+        """The state of one of the `budgets` as numbers to log; the log's `lambda` is then a mean over completions."""
+        return {}
+
     def statistics(self) -> dict[str, float]:
         """The state as numbers to log, by key without the `leash/` prefix; NaN for values that are not known yet."""
         return {}

@@ -73,7 +73,10 @@ def find_method(name: str) -> type[LengthControl]:
     if name in METHODS:
         return METHODS[name]
     if name in SUCCESSORS:
-        raise ValueError(f"length_control is {name!r}, which is retired; use {SUCCESSORS[name]!r} in its place")
+        raise ValueError(
+            f"length_control is {name!r}, which is retired; use {SUCCESSORS[name]!r} in its place and drop the knobs "
+            f"that only {name} had"
+        )
     if "." not in name:
         similar = difflib.get_close_matches(name, METHODS, n=1)
         raise ValueError(

@@ -1,5 +1,7 @@
 """Computes what is logged about one generation batch: the method's state, lengths, rewards and penalties."""
 
+import math
+
 import torch
 
 from leash_trl.length_control.method import LengthControl
@@ -19,7 +21,8 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means leave out
         unknown values, such as the correctness of an unscorable completion. A mean over no completions (none correct,
         say) is NaN, and so are `violation`, `satisfaction_rate` and `target_length` without a target. If the method
-        has several budgets, each in the batch has some of them again, by keys such as `mean_length/low`.
+        has several budgets, each in the batch has some of them again, by keys such as `mean_length/low`, and the state, such as
+        `lambda/low`; `lambda` is then the mean over completions.
     """
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()
@@ -27,8 +30,12 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
     kept_lengths = scored.kept_lengths
     clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
     names = method.budgets(rollouts) or []
+    states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
     return {
         **method.statistics(),
+        **{
+            key: math.fsum(states[name][key] for name in names) / len(names) for key in next(iter(states.values()), {})
+        },
         **_constraint_statistics(method, scored, torch.ones_like(correct)),
         "mean_effective_penalty": _mean(scored.base_rewards - shaped_rewards),
         "paying_share": _mean(penalty[correct] > 0),
@@ -43,10 +50,11 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         "clipped_share": _mean(clipped[~torch.isnan(shaped_rewards)]),
         **{
             f"{key}/{name}": value
-            for name in dict.fromkeys(names)
-            for key, value in _constraint_statistics(
-                method, scored, torch.tensor([each == name for each in names])
-            ).items()
+            for name, state in states.items()
+            for key, value in {
+                **state,
+                **_constraint_statistics(method, scored, torch.tensor([each == name for each in names])),
+            }.items()
         },
     }
 

@@ -169,6 +169,13 @@ def rows_with_targets(
     return seen, questions, targets
 
 
+def _plain(value: Any) -> Any:
+    """A value as Python has it, whatever the format of the data set; `None` for NaN."""
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        value = value.item() if value.ndim == 0 else value.tolist()
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def column_values(
     rows: Sequence[Mapping[str, Any]], names: Sequence[str], target_length: float | None
 ) -> dict[str, list[Any]]:
@@ -182,7 +189,7 @@ def column_values(
         target_length (`float`, *optional*):
             The configured target, for rows without a target of their own.
     """
-    values = {name: [row.get(name) for row in rows] for name in names}
+    values = {name: [_plain(row.get(name)) for row in rows] for name in names}
     if TARGET_COLUMN in values:
         values[TARGET_COLUMN] = [own_target(row) or target_length for row in rows]
     return values

@@ -202,6 +202,10 @@ class Toggle(CountsSteps):
         """Name of the method's budget for each of the N completions; `None` if there is one for all."""
         return self.switched.budgets(rollouts)
 
+    def budget_statistics(self, name: str) -> dict[str, float]:
+        """The state of one of the method's budgets."""
+        return self.switched.budget_statistics(name)
+
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards before length of the method that is switched."""
         return self.switched.base_rewards(rollouts)

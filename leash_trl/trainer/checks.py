@@ -219,6 +219,8 @@ def columns_read_problem(dataset: Any, method: LengthControl, args: LeashGRPOCon
             raise ValueError(
                 f"length_control_kwargs names the column {name!r}, but the data set has {', '.join(columns)}; "
                 + (f"did you mean {similar[0]}?" if similar else "add the column, or mend its name")
+                + " (leash train keeps all columns of data that has prompt and solution, but of question and answer "
+                "only known ones)"
             )
     if not names or not columns or not isinstance(dataset, Dataset):
         return None

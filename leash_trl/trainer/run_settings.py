@@ -58,7 +58,8 @@ def run_settings(
         reward_funcs (`list[str]`):
             Names of the reward functions.
         dataset (`Dataset`, *optional*):
-            Training data, identified by its size, some prompts, and all golds and targets; a stream is not compared.
+            Training data, identified by its size, some prompts, and all golds, targets and values that the method reads; a
+            stream is not compared.
     """
     fields = {name: value for name, value in portable(changed_fields(args)).items() if not _may_differ(name)}
     method = args.make_length_control()
@@ -71,7 +72,7 @@ def run_settings(
         **model,
         "reward_funcs": list(reward_funcs),
     }
-    if (data := _data(dataset)) is not None:
+    if (data := _data(dataset, method.columns_read())) is not None:
         settings["data"] = data
     plain: dict[str, Any] = json.loads(json.dumps(settings, default=str))
     return plain
@@ -103,12 +104,14 @@ def model_settings(model: Any) -> dict[str, Any]:
     }
 
 
-def _data(dataset: Any) -> str | None:
+def _data(dataset: Any, columns_read: Sequence[str]) -> str | None:
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or "prompt" not in dataset.column_names:
         return None
     rows = len(dataset)
     prompts = dataset.select_columns("prompt").select(range(0, rows, max(1, rows // NUM_PROMPTS)))
-    small = {name: dataset[name][:] for name in ("solution", TARGET_COLUMN) if name in dataset.column_names}
+    small = {
+        name: dataset[name][:] for name in ("solution", TARGET_COLUMN, *columns_read) if name in dataset.column_names
+    }
     # images in messages have no text of their own
     text = json.dumps([list(prompts), small], default=lambda value: type(value).__name__, sort_keys=True)
     return f"{rows} rows {hashlib.sha256(text.encode()).hexdigest()[:8]}"
