@@ -192,6 +192,8 @@ def test_the_advantage_rules_of_the_configuration_hold_inside_and_outside(make_r
     make_args(**fields, length_control_kwargs={"method": "leash"})
     with pytest.raises(ValueError, match="reward_baseline is 'length_weighted', but length_control='toggle'"):
         make_args(**fields, length_control_kwargs={"method": "gfpo"})
+    with pytest.raises(ValueError, match="length_control='toggle' cuts completions"):
+        make_args(**fields, length_control_kwargs={"method": "dot", "method_kwargs": {"alpha": 0.5, "min_excess": 1}})
 
 
 def test_a_multiplier_for_each_value_of_a_column_moves_by_its_own_groups_that_pay(make_rollouts):
@@ -239,8 +241,9 @@ def test_a_target_is_required_if_the_method_inside_requires_one(make_args):
         make_args(**fields, length_control_kwargs={"method": "leash"})
 
 
-def test_several_rewards_need_one_that_says_what_is_correct(make_trainer):
-    fields = {"length_control": "toggle", "lambda_lr": None, "length_control_kwargs": {"method": "leash"}}
+@pytest.mark.parametrize("kwargs", [None, {"method": "leash"}, {"method": "gfpo"}])
+def test_several_rewards_need_one_that_says_what_is_correct(make_trainer, kwargs):
+    fields = {"length_control": "toggle", "lambda_lr": None, "length_control_kwargs": kwargs}
     with pytest.raises(ValueError, match="set correctness_func"):
         make_trainer([parity_reward, lambda completions, **kwargs: [0.0] * len(completions)], **fields)
 
