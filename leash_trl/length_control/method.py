@@ -154,6 +154,11 @@ class LengthControl:
         weighted = rollouts.lengths if self.reward_baseline == "length_weighted" else None
         return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon, weights=weighted)
 
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether the method has an `is_trained_on` of its own."""
+        return type(self).is_trained_on is not LengthControl.is_trained_on
+
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to leave out of the loss."""
         return None

@@ -237,6 +237,11 @@ class Toggle(CountsSteps):
         own = self.switched.advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
         return own.where(self.is_budgeted(rollouts), plain)
 
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether the method that is switched leaves completions out."""
+        return self.switched.may_leave_out
+
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False where the budget holds and the method drops it."""
         is_kept = self.switched.is_trained_on(rollouts)
