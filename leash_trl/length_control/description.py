@@ -97,7 +97,8 @@ def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
 
 
 def composition(method: type[LengthControl]) -> dict[str, str]:
-    """How a method, with its defaults, goes together with what the trainer can do beside it.
+    """How a method, with its defaults, goes together with what the trainer can do beside it. Dynamic sampling is not
+    among these: every method goes with it.
 
     Returns:
         `dict[str, str]`: For each option `"yes"`, `"log only"` or `"no: "` and the reason of the error.
@@ -105,7 +106,7 @@ def composition(method: type[LengthControl]) -> dict[str, str]:
     Example:
         >>> from leash_trl.length_control.methods import METHODS
         >>> composition(METHODS["kimi"])
-        {'toggle': 'yes', 'target schedule': 'log only', 'targets per row': 'log only', 'dynamic sampling': 'yes'}
+        {'toggle': 'yes', 'target schedule': 'log only', 'targets per row': 'log only'}
     """
     made = method()
     reason = refusal(made)
@@ -116,7 +117,6 @@ def composition(method: type[LengthControl]) -> dict[str, str]:
         "toggle": "yes" if reason is None else f"no: {reason}",
         "target schedule": moves,
         "targets per row": "up to the cut" if is_cut else moves,
-        "dynamic sampling": "yes",
     }
 
 
