@@ -375,7 +375,7 @@ RULES = {"reward_baseline": "length_weighted", "multi_objective_aggregation": "n
 @pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).has_own_advantages])
 def test_a_rule_of_the_configuration_keeps_the_laws_of_advantages(name, rule):
     method = warm(method_named(name))
-    setattr(method, rule, RULES[rule])
+    method.set_for_run(**{rule: RULES[rule]})
     for batch in BATCHES:
         assert_advantages_are_sound(method, batch, batch.lengths if rule == "reward_baseline" else 1)
 

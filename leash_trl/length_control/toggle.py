@@ -17,9 +17,6 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
 
 
-SET_BY_THE_RUN = ("generation_limit", "reward_baseline", "multi_objective_aggregation", "length_objective_weight")
-
-
 def refusal(method: LengthControl) -> str | None:
     """Why toggle cannot switch a method on and off; `None` if it can.
 
@@ -171,11 +168,10 @@ class Toggle(CountsSteps):
             )
         return method(**kwargs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Hands on what the configuration sets on a new method."""
-        super().__setattr__(name, value)
-        if name in SET_BY_THE_RUN:
-            setattr(self.switched, name, value)
+    def set_for_run(self, **settings: Any) -> None:
+        """Sets what the configuration says for every method, here and in the method that is switched."""
+        super().set_for_run(**settings)
+        self.switched.set_for_run(**settings)
 
     @property
     def is_on(self) -> bool:

@@ -314,10 +314,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is {value}, but must be a finite number")
         made = method(**{**kwargs, **given})
-        made.generation_limit = self.generation_limit
-        made.reward_baseline = self.reward_baseline
-        made.multi_objective_aggregation = self.multi_objective_aggregation
-        made.length_objective_weight = self.length_objective_weight
+        made.set_for_run(
+            generation_limit=self.generation_limit,
+            reward_baseline=self.reward_baseline,
+            multi_objective_aggregation=self.multi_objective_aggregation,
+            length_objective_weight=self.length_objective_weight,
+        )
         return made
 
     def target_at(self, step: int) -> float | None:
