@@ -37,13 +37,14 @@ def with_toggle(name: str) -> dict:
     }
 
 
-# option of the table, and a variant of it -> fields of the configuration
+# option of the table, or dynamic sampling, and a variant of it -> fields of the configuration
 OPTIONS = {
     ("toggle", ""): with_toggle,
     ("target schedule", "linear"): {"target_schedule": "linear", "target_milestones": {0: START, 2: TARGET}},
     ("target schedule", "staged"): {"target_schedule": "staged", "target_milestones": {0: START, 1: TARGET}},
     ("targets per row", ""): {},
-    ("dynamic sampling", ""): {"dynamic_sampling_rounds": 1},
+    ("dynamic sampling", "rounds"): {"dynamic_sampling_rounds": 1},
+    ("dynamic sampling", "oversample"): {"dynamic_sampling_oversample": 1.0},
 }
 
 
@@ -103,7 +104,7 @@ def test_a_method_trains_beside_an_option_or_refuses_for_the_reason_in_the_table
         if callable(fields)
         else {"length_control": name, "length_control_kwargs": KWARGS.get(name), **fields}
     )
-    expected = composition(METHODS[name])[option[0]]
+    expected = composition(METHODS[name]).get(option[0], "yes")
     if expected.startswith("no: "):
         with pytest.raises(ValueError, match=re.escape(expected.removeprefix("no: "))):
             train(**fields)
@@ -116,6 +117,8 @@ def test_a_method_trains_beside_an_option_or_refuses_for_the_reason_in_the_table
         assert all(target in [(a + b) / 2 for a in TARGETS for b in TARGETS] for target in targets)
     elif option[0] == "dynamic sampling":
         assert max(row["leash/wasted_share"] for row in rows) > 0
+        count = "leash/sampling_rounds" if option[1] == "rounds" else "leash/extra_groups"
+        assert max(row[count] for row in rows) > 0
     elif METHODS[name].target_use == "optional":  # each prompt has a length of its own, which moves in proportion
         assert targets[0] > TARGET
     else:

@@ -48,6 +48,8 @@ def test_traits_by_hand():
     assert traits(METHODS["dler"]) == ["target", "cuts generation", "own advantages"]
     assert traits(METHODS["gr3"]) == ["own advantages"]
     assert traits(METHODS["gfpo"]) == ["state", "own advantages", "leaves completions out"]
+    assert traits(METHODS["dot"]) == ["cuts completions and grades them again"]
+    assert traits(METHODS["toggle"]) == ["state"]  # the report's own budget does none of what another method may do
 
 
 @pytest.mark.parametrize("make_table", [markdown_table, composition_table])

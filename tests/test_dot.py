@@ -4,6 +4,7 @@ import copy
 import math
 import re
 import statistics
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -143,6 +144,21 @@ def test_rewards_are_the_task_rewards(make_rollouts):
     rollouts = make_rollouts([1.0, 0.25, NAN, -1.0], [10, 20, 30, 40])
     assert torch.equal(DOT().shape(rollouts).nan_to_num(7.0), rollouts.task_rewards.nan_to_num(7.0))
     assert DOT().penalty(rollouts).nansum() == 0
+
+
+def test_two_rewards_need_one_that_says_which_answers_are_right(make_rollouts, make_trainer, tokenizer):
+    def well_formed(completions, **kwargs):
+        return [0.5] * len(completions)
+
+    fields = {**FIELDS, "rollout_func": make_rollout(tokenizer, LENGTHS)}
+    with pytest.raises(ValueError, match=r"'dot' needs to know what is correct, .* set correctness_func"):
+        make_trainer([Grader(), well_formed], **fields)
+    # 1.5 and 0.5 are the sums: all positive, but the third answer is wrong
+    rollouts = make_rollouts([1.5, 1.5, 0.5, 1.5], [10, 10, 10, 50])
+    rollouts = replace(rollouts, correctness_rewards=torch.tensor([1, 1, 0, 1], dtype=torch.float64))
+    method = DOT(alpha=1.0, min_excess=8)
+    assert method.cut_lengths(rollouts).tolist() == [10, 10, 10, 50]
+    assert method.base_rewards(rollouts).tolist() == [1.5, 1.5, 0.5, 1.5]
 
 
 def test_a_completion_is_cut_in_tokens_and_keeps_its_form(tokenizer):

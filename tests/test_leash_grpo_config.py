@@ -81,6 +81,10 @@ def test_defaults_are_the_papers_recipe(config):
             {"multi_objective_aggregation": "normalize_then_sum", "reward_baseline": "length_weighted"},
             "they are 'length_weighted' and 'group'",
         ),
+        (
+            {"reward_baseline": "length_weighted", "length_control": "dot", "length_control_kwargs": {"robust": True}},
+            "reward_baseline is 'length_weighted', but length_control='dot' cuts completions",
+        ),
         ({"length_objective_weight": 0.5}, "has no length objective apart"),
         ({"length_objective_weight": -1}, "length_objective_weight is -1"),
         ({"length_objective_weight": float("nan")}, "length_objective_weight is nan"),

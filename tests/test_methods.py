@@ -92,7 +92,7 @@ FACTS = {
     # right answers have 0.1 added after standardisation, which is over tokens
     "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
     # what it does to lengths, it does by cutting completions
-    "dot": Facts(None, (-1, 1), "unmoved", {"robust": True}),
+    "dot": Facts(None, (-1, 1), "unmoved", {"alpha": 0.5, "min_excess": 1}),
     # the longer a wrong answer, the more it earns
     "cosine": Facts((2, -10), (-10, 2), "may gain"),
     # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
@@ -375,7 +375,7 @@ RULES = {"reward_baseline": "length_weighted", "multi_objective_aggregation": "n
 @pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).has_own_advantages])
 def test_a_rule_of_the_configuration_keeps_the_laws_of_advantages(name, rule):
     method = warm(method_named(name))
-    setattr(method, rule, RULES[rule])
+    method.set_for_run(**{rule: RULES[rule]})
     for batch in BATCHES:
         assert_advantages_are_sound(method, batch, batch.lengths if rule == "reward_baseline" else 1)
 
@@ -436,6 +436,23 @@ def test_wrong_answers_feel_their_length_only_where_the_table_says_so(name, batc
             assert shaped[longer] == shaped[shorter]
         elif FACTS[name].wrong == "pays":
             assert shaped[longer] <= shaped[shorter] + 1e-12
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
+def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
+    method, other = warm(method_named(name)), warm(method_named(name))
+    for batch in BATCHES:
+        opposite = replace(batch, correctness_rewards=-batch.task_rewards)
+        shaped = method.shape(batch)
+        same(other.shape(opposite), shaped)
+        if (kept := method.cut_lengths(batch)) is not None:
+            assert torch.equal(other.cut_lengths(opposite), kept)
+        advantages = method.advantages(shaped, batch, "group", EPSILON)
+        same(other.advantages(shaped, opposite, "group", EPSILON), advantages)
+        for each, seen in ((method, batch), (other, opposite)):
+            each.observe(seen)
+            each.step()
+        assert method.state_dict() == other.state_dict()
 
 
 # Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.

@@ -1,10 +1,14 @@
 """The model card: what made the model, how training went, how it scores."""
 
+from dataclasses import replace
+
+import pytest
 import yaml
 from huggingface_hub import ModelCard
 
 from leash_trl.hub.model_card import training_facts, write_model_card
 from leash_trl.hub.run_record import RunRecord, load_run_record
+from leash_trl.length_control.toggle import Toggle
 
 
 STATE = {"method": "leash", "controller": {"lambda": 0.25}, "target_length": 4096, "global_step": 40}
@@ -75,6 +79,24 @@ def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(
     text = card_of(tmp_path, state=state, recipe=recipe).text
     for part in ("lambda of low 0.25", "lambda of high 0.5", "'low': 1024, 'high': 8192", "Effort: low."):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("method", "kwargs", "shown"),
+    [
+        ("leash", {"lambda_init": 0.25}, "steps_done 2, lambda 0.25"),
+        ("leash", {"lambda_init": 0.25, "multiplier_per": "effort"}, "steps_done 2, lambda of low 0.25"),
+        # its own count of one update with a budget, of both, would bear the same name
+        ("kimi", {}, "steps_done 2"),
+    ],
+)
+def test_a_run_inside_toggle_shows_the_state_of_the_method_that_is_switched(make_rollouts, method, kwargs, shown):
+    toggle = Toggle(method, kwargs, period=1)
+    toggle.observe(replace(make_rollouts([1, 1], [10, 10], 10.0), columns={"effort": ["low", "low"]}))
+    toggle.step()
+    toggle.step()
+    record = RunRecord({"method": "toggle", "controller": toggle.state_dict()}, [], {})
+    assert dict(training_facts(record))["state at the end"] == shown
 
 
 def test_the_card_shows_no_secret_of_the_recipe(tmp_path):

@@ -16,7 +16,7 @@ from leash_trl.length_control.gfpo import GFPO
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.toggle import SET_BY_THE_RUN, PercentileBudget, Toggle
+from leash_trl.length_control.toggle import PercentileBudget, Toggle
 
 
 NAN = math.nan
@@ -163,26 +163,30 @@ def test_it_answers_for_the_method_inside():
         assert method.needs_truncated == switched.needs_truncated
         assert method.uses_correctness  # the threshold asks what is correct
     method = Toggle("dler", {"cut_generation": False})
-    method.generation_limit = 99
+    method.set_for_run(generation_limit=99)
     assert method.switched.generation_limit == method.generation_limit == 99
     with pytest.raises(ValueError, match="upper_bound is 20"):
         Toggle("laser_d", {"upper_bound": 20}).check(21, 100, 4)
     assert Toggle("l1_exact", {"suffix": "", "budget_range": [5, 5]}).target_for(0, None) == 5
 
 
-def test_every_part_of_a_method_is_handed_on():
+def test_every_part_of_a_method_is_handed_on(make_args):
     """What toggle does not hand on would be lost in silence; it refuses methods that cut or write into prompts."""
     parts = {name: value for name, value in vars(LengthControl).items() if not name.startswith("_")}
     does = {name for name, value in parts.items() if callable(value) or isinstance(value, property | classmethod)}
     assert does - vars(Toggle).keys() == {"generation_cap", "prompt_suffix", "paper"}
-    assert parts.keys() - does - LengthControl.__annotations__.keys() == {*SET_BY_THE_RUN}
+    set_for_run = parts.keys() - does - LengthControl.__annotations__.keys()
+    assert set_for_run >= {"generation_limit", "reward_baseline"}
+    method = make_args(length_control="toggle", lambda_lr=None).make_length_control()
+    for each in (method, method.switched):
+        assert set_for_run <= vars(each).keys()
 
 
 def test_the_advantage_rules_of_the_configuration_hold_inside_and_outside(make_rollouts, make_args):
     batch = make_rollouts([1, 1, -1, -1], [80, 150, 300, 90], 100.0)
     method, alone = Toggle("leash", {"lambda_init": 0.2}, period=1), Leash(lambda_init=0.2)
     for each in (method, alone):
-        each.multi_objective_aggregation = "normalize_then_sum"
+        each.set_for_run(multi_objective_aggregation="normalize_then_sum")
     expected = alone.advantages(alone.shape(batch), batch, "group", 1e-8)
     assert torch.equal(method.advantages(method.shape(batch), batch, "group", 1e-8), expected)
     off(method)
@@ -192,6 +196,8 @@ def test_the_advantage_rules_of_the_configuration_hold_inside_and_outside(make_r
     make_args(**fields, length_control_kwargs={"method": "leash"})
     with pytest.raises(ValueError, match="reward_baseline is 'length_weighted', but length_control='toggle'"):
         make_args(**fields, length_control_kwargs={"method": "gfpo"})
+    with pytest.raises(ValueError, match="length_control='toggle' cuts completions"):
+        make_args(**fields, length_control_kwargs={"method": "dot", "method_kwargs": {"alpha": 0.5, "min_excess": 1}})
 
 
 def test_a_multiplier_for_each_value_of_a_column_moves_by_its_own_groups_that_pay(make_rollouts):
@@ -241,8 +247,9 @@ def test_a_target_is_required_if_the_method_inside_requires_one(make_args):
         make_args(**fields, length_control_kwargs={"method": "leash"})
 
 
-def test_several_rewards_need_one_that_says_what_is_correct(make_trainer):
-    fields = {"length_control": "toggle", "lambda_lr": None, "length_control_kwargs": {"method": "leash"}}
+@pytest.mark.parametrize("kwargs", [None, {"method": "leash"}, {"method": "gfpo"}])
+def test_several_rewards_need_one_that_says_what_is_correct(make_trainer, kwargs):
+    fields = {"length_control": "toggle", "lambda_lr": None, "length_control_kwargs": kwargs}
     with pytest.raises(ValueError, match="set correctness_func"):
         make_trainer([parity_reward, lambda completions, **kwargs: [0.0] * len(completions)], **fields)
 

@@ -154,9 +154,7 @@ def _efforts(recipe: Mapping[str, Any]) -> list[str]:
 def training_facts(record: RunRecord) -> list[tuple[str, str]]:
     """Rows of the card's table, name and value; what is not known is left out."""
     target = record.state.get("target_length")
-    controller = record.state.get("controller", {})
-    numbers = {name: x for name, x in controller.items() if type(x) in (int, float)}
-    numbers |= {f"lambda of {name}": each["lambda"] for name, each in controller.get("multipliers", {}).items()}
+    numbers = _numbers(record.state.get("controller", {}))
     efforts = record.recipe.get("efforts")
     facts = [
         ("method", f"`{record.state['method']}`"),
@@ -177,6 +175,14 @@ def training_facts(record: RunRecord) -> list[tuple[str, str]]:
     generated = record.logged("leash/generated_tokens")[-1:]
     facts.append(("tokens generated in training", "".join(f"{tokens:,.0f}" for tokens in generated)))
     return [(name, value) for name, value in facts if value]
+
+
+def _numbers(state: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers in a method's state, by name: its own, then those of the method inside toggle."""
+    own = {name: value for name, value in state.items() if type(value) in (int, float)}
+    own |= {f"lambda of {name}": each["lambda"] for name, each in state.get("multipliers", {}).items()}
+    held = _numbers(state["method_state"]) if isinstance(state.get("method_state"), dict) else {}
+    return own | {name: value for name, value in held.items() if name not in own}
 
 
 @functools.cache

@@ -13,14 +13,16 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.toggle import refusal
 
 
-# What a method does beyond shaping rewards, by the part of the interface that says so
-TRAITS = {
+# What a method does beyond shaping rewards, by the function that it overrides, or by the property that says so
+OVERRIDDEN = {
     "state_dict": "state",
     "generation_cap": "cuts generation",
     "prompt_suffix": "writes into prompts",
-    "advantages": "own advantages",
-    "is_trained_on": "leaves completions out",
-    "cut_lengths": "cuts completions and grades them again",
+}
+SAID = {
+    "has_own_advantages": "own advantages",
+    "may_leave_out": "leaves completions out",
+    "may_cut": "cuts completions and grades them again",
 }
 REFERENCE = re.compile(r"\[`(\w+)`\]")
 LINK = re.compile(r"\[[^\]]+\]\([^)]+\)")
@@ -28,15 +30,17 @@ FORMULA = re.compile(r"\$\$.*?\$\$", re.DOTALL)
 
 
 def traits(method: type[LengthControl]) -> list[str]:
-    """What a method needs and does, in a few words each.
+    """What a method, with its defaults, needs and may do, in a few words each.
 
     Example:
         >>> from leash_trl.length_control.methods import METHODS
         >>> traits(METHODS["leash"]), traits(METHODS["none"])
         (['target', 'state'], [])
     """
-    overridden = [word for name, word in TRAITS.items() if getattr(method, name) is not getattr(LengthControl, name)]
-    return [*(["target"] if method.target_use == "required" else []), *overridden]
+    made = method()
+    needs = ["target"] if made.target_use == "required" else []
+    does = [word for name, word in OVERRIDDEN.items() if getattr(method, name) is not getattr(LengthControl, name)]
+    return [*needs, *does, *(word for name, word in SAID.items() if getattr(made, name))]
 
 
 def first_line(method: type[LengthControl]) -> str:
@@ -93,7 +97,8 @@ def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
 
 
 def composition(method: type[LengthControl]) -> dict[str, str]:
-    """How a method, with its defaults, goes together with what the trainer can do beside it.
+    """How a method, with its defaults, goes together with what the trainer can do beside it. Dynamic sampling is not
+    among these: every method goes with it.
 
     Returns:
         `dict[str, str]`: For each option `"yes"`, `"log only"` or `"no: "` and the reason of the error.
@@ -101,7 +106,7 @@ def composition(method: type[LengthControl]) -> dict[str, str]:
     Example:
         >>> from leash_trl.length_control.methods import METHODS
         >>> composition(METHODS["kimi"])
-        {'toggle': 'yes', 'target schedule': 'log only', 'targets per row': 'log only', 'dynamic sampling': 'yes'}
+        {'toggle': 'yes', 'target schedule': 'log only', 'targets per row': 'log only'}
     """
     made = method()
     reason = refusal(made)
@@ -112,7 +117,6 @@ def composition(method: type[LengthControl]) -> dict[str, str]:
         "toggle": "yes" if reason is None else f"no: {reason}",
         "target schedule": moves,
         "targets per row": "up to the cut" if is_cut else moves,
-        "dynamic sampling": "yes",
     }
 
 

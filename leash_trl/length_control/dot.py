@@ -90,7 +90,6 @@ class DOT(LengthControl):
         "Wei Wu and Liyi Chen and Congxi Xiao and Tianfu Wang and Qimeng Wang and Chengqiang Lu and Yan Gao and Yi Wu "
         "and Yao Hu and Hui Xiong"
     )
-    uses_correctness = False
 
     alpha: float = 3.0
     min_excess: int = 32
@@ -127,6 +126,10 @@ class DOT(LengthControl):
     def _share_above_cut(self, num_generations: int) -> float:
         """Part of a lone outlier's distance to the others that lies above the cut."""
         return 1.0 - 1.0 / num_generations - self.alpha / math.sqrt(num_generations)
+
+    def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: The task rewards; what is correct only decides which groups are cut."""
+        return rollouts.task_rewards
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""

@@ -53,9 +53,10 @@ class LengthControl:
     uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state counts them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # most tokens of a completion in this run, as the configuration sets it; without an annotation, so no field
+    # `set_for_run` sets these, as the configuration has them; without an annotation, so no field:
+    # most tokens of a completion
     generation_limit = math.inf
-    # how `advantages` compares the completions of a prompt, as the configuration sets it
+    # how `advantages` compares the completions of a prompt
     reward_baseline = "mean"
     multi_objective_aggregation = "sum_then_normalize"
     length_objective_weight = 1.0
@@ -64,6 +65,16 @@ class LengthControl:
         super().__init_subclass__(**kwargs)
         for name in RENAMED.keys() & vars(cls).keys():
             raise TypeError(f"{cls.__name__}.{name} has no effect any more; write {RENAMED[name]}")
+
+    def set_for_run(self, **settings: Any) -> None:
+        """Sets attributes that the configuration gives to every new method; a method that holds another hands them on.
+
+        Args:
+            settings (`Any`):
+                `generation_limit`, `reward_baseline`, `multi_objective_aggregation` and `length_objective_weight`.
+        """
+        for name, value in settings.items():
+            setattr(self, name, value)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
@@ -153,6 +164,11 @@ class LengthControl:
             return decoupled_advantages((base, shaped_rewards - base), weights, rollouts.num_generations, epsilon)
         weighted = rollouts.lengths if self.reward_baseline == "length_weighted" else None
         return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon, weights=weighted)
+
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether the method has an `is_trained_on` of its own."""
+        return type(self).is_trained_on is not LengthControl.is_trained_on
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to leave out of the loss."""

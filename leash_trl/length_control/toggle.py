@@ -17,9 +17,6 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.step_count import CountsSteps
 
 
-SET_BY_THE_RUN = ("generation_limit", "reward_baseline", "multi_objective_aggregation", "length_objective_weight")
-
-
 def refusal(method: LengthControl) -> str | None:
     """Why toggle cannot switch a method on and off; `None` if it can.
 
@@ -171,11 +168,10 @@ class Toggle(CountsSteps):
             )
         return method(**kwargs)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Hands on what the configuration sets on a new method."""
-        super().__setattr__(name, value)
-        if name in SET_BY_THE_RUN:
-            setattr(self.switched, name, value)
+    def set_for_run(self, **settings: Any) -> None:
+        """Sets what the configuration says for every method, here and in the method that is switched."""
+        super().set_for_run(**settings)
+        self.switched.set_for_run(**settings)
 
     @property
     def is_on(self) -> bool:
@@ -240,6 +236,11 @@ class Toggle(CountsSteps):
         plain = super().advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
         own = self.switched.advantages(shaped_rewards, rollouts, scale_rewards, epsilon)
         return own.where(self.is_budgeted(rollouts), plain)
+
+    @property
+    def may_leave_out(self) -> bool:
+        """Whether the method that is switched leaves completions out."""
+        return self.switched.may_leave_out
 
     def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: False where the budget holds and the method drops it."""

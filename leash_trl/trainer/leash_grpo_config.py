@@ -314,10 +314,12 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{name} is {value}, but must be a finite number")
         made = method(**{**kwargs, **given})
-        made.generation_limit = self.generation_limit
-        made.reward_baseline = self.reward_baseline
-        made.multi_objective_aggregation = self.multi_objective_aggregation
-        made.length_objective_weight = self.length_objective_weight
+        made.set_for_run(
+            generation_limit=self.generation_limit,
+            reward_baseline=self.reward_baseline,
+            multi_objective_aggregation=self.multi_objective_aggregation,
+            length_objective_weight=self.length_objective_weight,
+        )
         return made
 
     def target_at(self, step: int) -> float | None:
@@ -468,6 +470,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                     f"{name} is {value!r}, but length_control={self.length_control!r} computes advantages by a rule "
                     f"of its own, which would not see it; set it to {usual!r}"
                 )
+        if self.reward_baseline == "length_weighted" and method.may_cut:
+            raise ValueError(
+                f"reward_baseline is 'length_weighted', but length_control={self.length_control!r} cuts completions "
+                "and trains on what is left, and the weights are their whole lengths; set it to 'mean'"
+            )
         weight, is_decoupled = self.length_objective_weight, self.multi_objective_aggregation == "normalize_then_sum"
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
             raise ValueError(f"length_objective_weight is {weight!r}, but must be a finite number of at least 0")
