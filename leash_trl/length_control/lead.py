@@ -178,8 +178,8 @@ class LEAD(LengthControl):
         if self.lower_bound > (most := self.upper_bound or max_completion_length):
             name = "max_completion_length" if self.upper_bound is None else "upper_bound"
             raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed {name}={most}, or all targets would be equal; "
-                "lower it in length_control_kwargs"
+                f"lower_bound is {self.lower_bound}, but must not exceed {name}={most}, or all targets would be "
+                "equal; lower it in length_control_kwargs"
             )
 
     @property

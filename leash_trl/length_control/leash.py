@@ -138,8 +138,8 @@ class Leash(LengthControl):
         for row, value in enumerate(values):
             if not isinstance(value, str | int | float):
                 raise ValueError(
-                    f"row {row} of the data set has {value!r} in the column {self.multiplier_per!r} of multiplier_per, "
-                    "but it must be text or a number; mend it, or drop the row"
+                    f"row {row} of the data set has {value!r} in the column {self.multiplier_per!r} of "
+                    "multiplier_per, but it must be text or a number; mend it, or drop the row"
                 )
         if (count := len(set(map(budget_name, values)))) <= MOST_BUDGETS:
             return None

@@ -21,8 +21,8 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means leave out
         unknown values, such as the correctness of an unscorable completion. A mean over no completions (none correct,
         say) is NaN, and so are `violation`, `satisfaction_rate` and `target_length` without a target. If the method
-        has several budgets, each in the batch has some of them again, by keys such as `mean_length/low`, and the state, such as
-        `lambda/low`; `lambda` is then the mean over completions.
+        has several budgets, each in the batch has some of them again, by keys such as `mean_length/low`, and its
+        state, such as `lambda/low`; `lambda` is then the mean over completions.
     """
     rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
     lengths = rollouts.lengths.double()

@@ -58,8 +58,8 @@ def run_settings(
         reward_funcs (`list[str]`):
             Names of the reward functions.
         dataset (`Dataset`, *optional*):
-            Training data, identified by its size, some prompts, and all golds, targets and values that the method reads; a
-            stream is not compared.
+            Training data, identified by its size, some prompts, and all golds, targets and values that the method
+            reads; a stream is not compared.
     """
     fields = {name: value for name, value in portable(changed_fields(args)).items() if not _may_differ(name)}
     method = args.make_length_control()
