@@ -139,7 +139,7 @@ NAN, INF = math.nan, math.inf
 SENSELESS = [
     ("leash", "lambda_lr", (-0.1, INF, "0.1", True)),
     ("leash", "lambda_init", (1.5, NAN)),
-    ("leash_gated", "memory", (-0.5, 1.5, NAN, "0.9", True)),
+    ("leash_gated", "memory", (-0.5, 1, 1.0, 1.5, NAN, "0.9", True)),
     ("laconic", "lambda_init", (0.2,)),
     ("l1_max", "alpha", (-1.0,)),
     ("l1_max", "budget_range", ((5, 4), (0, 4), (1, 4, 5), (1.5, 4))),
