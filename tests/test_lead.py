@@ -67,6 +67,25 @@ def test_advantages_by_hand(make_rollouts):
         close(method.advantages(method.shape(rollouts), rollouts, scale, 1e-12), expected)
 
 
+@pytest.mark.parametrize(
+    ("weight", "expected"),
+    # 0.5 (c + e): 0.773505 (twice), -1.151830, -0.395180; over tokens 150 * 0.773505 + 250 * 0.773505
+    # - 600 * 1.151830 - 50 * 0.395180 = -401.455, of 1050: mean -0.382338; variance (400 * 1.155843^2
+    # + 600 * 0.769492^2 + 50 * 0.012842^2) / 1049 = 0.848111, root 0.920929
+    # 0.8 c + 0.2 e: 0.829017 (twice), -0.980347, -0.677687; -290.486 / 1050 = -0.276653; variance (400 * 1.105670^2
+    # + 600 * 0.703694^2 + 50 * 0.401034^2) / 1049 = 0.757060, root 0.870092
+    [(0.5, [1.2550834, 1.2550834, -0.8355602, -0.0139447]), (0.8, [1.2707516, 1.2707516, -0.8087586, -0.4609102])],
+)
+def test_advantages_by_hand_where_efficiency_differs_from_correctness(make_rollouts, weight, expected):
+    # L* = 200: e = 0.75, 0.75, -1 and 1 - 150/200 = 0.25
+    # correctness 1, 1, 0, 0: mean 0.5, std sqrt(4 * 0.25 / 3) = 0.577350: c = 0.866025 (twice), -0.866025 (twice)
+    # e: mean 0.1875, std sqrt((2 * 0.5625^2 + 1.1875^2 + 0.0625^2) / 3) = 0.825999: 0.680985 (twice), -1.437635,
+    # 0.075666
+    method, rollouts = LEAD(lower_bound=100), make_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
+    method.weight = weight
+    close(method.advantages(method.shape(rollouts), rollouts, "group", 1e-12), expected)
+
+
 def test_the_weight_moves_after_the_batch_by_what_the_batch_asked_for(make_rollouts):
     method, rollouts = LEAD(lower_bound=10, beta=0.9), two_groups(make_rollouts)
     method.observe(rollouts)

@@ -139,7 +139,7 @@ NAN, INF = math.nan, math.inf
 SENSELESS = [
     ("leash", "lambda_lr", (-0.1, INF, "0.1", True)),
     ("leash", "lambda_init", (1.5, NAN)),
-    ("leash_gated", "memory", (-0.5, 1.5, NAN, "0.9", True)),
+    ("leash_gated", "memory", (-0.5, 1, 1.0, 1.5, NAN, "0.9", True)),
     ("laconic", "lambda_init", (0.2,)),
     ("l1_max", "alpha", (-1.0,)),
     ("l1_max", "budget_range", ((5, 4), (0, 4), (1, 4, 5), (1.5, 4))),
@@ -589,6 +589,30 @@ def test_a_damaged_saved_state_is_refused(name, damage):
 def test_a_hyper_parameter_out_of_its_range_is_refused_by_name(name, field, value):
     with pytest.raises(ValueError, match=rf"\b{field}( is |=){re.escape(repr(value))}"):
         METHODS[name](**{field: value})
+
+
+NUMBERS = [
+    (name, field)
+    for name, method in METHODS.items()
+    for field in fields(method)
+    if isinstance(field.default, int | float) and not isinstance(field.default, bool)
+]
+
+
+@pytest.mark.parametrize(("name", "field"), NUMBERS, ids=lambda each: getattr(each, "name", each))
+def test_what_is_no_finite_number_is_refused_where_one_is_needed(name, field):
+    for value in (NAN, INF, -INF, "1", True, [1]):
+        with pytest.raises(ValueError, match=rf"^{field.name} is {re.escape(repr(value))}, but must be "):
+            METHODS[name](**{field.name: value})
+
+
+@pytest.mark.parametrize(("name", "field"), NUMBERS, ids=lambda each: getattr(each, "name", each))
+def test_none_is_refused_unless_the_field_says_that_it_may_be_none(name, field):
+    if isinstance(None, field.type):
+        assert getattr(METHODS[name](**{field.name: None}), field.name) is None
+        return
+    with pytest.raises(ValueError, match=rf"^{field.name} is None, but must be "):
+        METHODS[name](**{field.name: None})
 
 
 @pytest.mark.parametrize("name", FACTS)

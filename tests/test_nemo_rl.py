@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from random import Random
 
 import pytest
@@ -66,6 +67,15 @@ def test_the_robust_z_score_by_hand(make_rollouts):
     close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=2.0).shape(rollouts), [1, 1, 1, 1, 0.7, 0])
     close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=0.6).shape(rollouts), [1, 1, 1, 0.7, 0.7, 0])
     close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=19.0).shape(rollouts), [1, 1, 1, 1, 1, 0])
+
+
+def test_a_robust_z_score_at_the_threshold_is_no_outlier(make_rollouts):
+    # median 120, MAD 10, spread 1.4826 * 10 = 14.826: 400 lies 280 / 14.826 above, to the last bit
+    rollouts = make_rollouts([1] * 5, [100, 110, 120, 130, 400])
+    threshold = 280 / (1.4826 * 10)
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=threshold).shape(rollouts), [1] * 5)
+    below = math.nextafter(threshold, 0)
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=below).shape(rollouts), [1, 1, 1, 1, 0.7])
 
 
 def test_a_spread_below_one_and_a_half_percent_of_the_median_has_no_outliers(make_rollouts):

@@ -1,14 +1,34 @@
-"""Robust z-scores: median and MAD, by hand."""
+"""Mean and standard deviation, and robust z-scores of median and MAD, by hand."""
 
 import math
 
 import pytest
 import torch
 
-from leash_trl.length_control.outliers import robust_centre_and_spread, robust_scores
+from leash_trl.length_control.outliers import mean_and_std, robust_centre_and_spread, robust_scores
 
 
 NAN = float("nan")
+
+
+def test_mean_and_sample_standard_deviation_by_hand():
+    # 100, 110, 150: mean 120, squares 400 + 100 + 900, over n - 1: 700; 50, 90: mean 70, 2 * 400 / 1
+    means, stds = mean_and_std(torch.tensor([[100.0, 110.0, NAN, 150.0], [NAN, 50.0, 90.0, NAN]]))
+    assert means.tolist() == [[120.0], [70.0]]
+    assert stds.flatten().tolist() == pytest.approx([math.sqrt(700), math.sqrt(800)], rel=1e-12)
+    # a single value, and none
+    means, stds = mean_and_std(torch.tensor([[7.0, NAN], [NAN, NAN]]))
+    assert means.tolist() == [[7.0], [0.0]]
+    assert stds.tolist() == [[0.0], [0.0]]
+
+
+def test_weighted_mean_and_standard_deviation_by_hand():
+    # 4 of weight 2, 10 of 1, 1 of 0: mean 18 / 3 = 6; squares 2 * 4 + 16 = 24, over 3 for the population, over 2
+    values, weights = torch.tensor([4.0, 10.0, 1.0, NAN]), torch.tensor([2, 1, 0, 5])
+    for correction, variance in ((0, 8), (1, 12)):
+        mean, std = mean_and_std(values, weights, correction)
+        assert mean.item() == 6
+        assert std.item() == pytest.approx(math.sqrt(variance), rel=1e-12)
 
 
 def scores(*values: float) -> list[float]:

@@ -5,30 +5,25 @@ from typing import Literal
 
 import torch
 
+from leash_trl.length_control.outliers import mean_and_std
+
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
 NEGLIGIBLE = 1e-6  # of advantages: rounding errors divided by a tiny deviation
 
 
-def _std(values: torch.Tensor, correction: int = 1) -> torch.Tensor:
-    """Standard deviation over the last axis without NaN, divided by n - `correction`; 0 for too few values."""
-    counts = (~torch.isnan(values)).sum(dim=-1, keepdim=True)
-    means = values.nansum(dim=-1, keepdim=True) / counts.clamp(min=1)
-    squares = ((values - means) ** 2).nansum(dim=-1, keepdim=True)
-    return (squares / (counts - correction).clamp(min=1)).sqrt()
-
-
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
     r"""Values minus their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
 
-    $$ \frac{v_i - \bar v}{\sigma + \epsilon}, \qquad \bar v = \frac{\sum_i w_i v_i}{\sum_i w_i}, \quad
-       \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
+    $$ \frac{v_i - \bar v}{\sigma + \epsilon} $$
+
+    $\bar v$ and $\sigma$ are those of [`mean_and_std`].
 
     Args:
         values (`torch.Tensor`), weights (`torch.Tensor` of the same shape):
             Values and their weights, compared along the last axis; values of weight 0, and NaN, do not count.
         correction (`int`):
-            $c$: 0 for the population, 1 for a sample.
+            0 for the population, 1 for a sample.
         epsilon (`float`):
             Added to the standard deviation.
 
@@ -36,11 +31,8 @@ def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, e
         >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
         [1.0, -1.0, nan]
     """
-    counted = weights.double().where(~torch.isnan(values), 0.0)
-    totals = counted.sum(dim=-1, keepdim=True)
-    centred = values.double() - (values * counted).nansum(dim=-1, keepdim=True) / totals.clamp(min=1.0)
-    variances = (centred**2 * counted).nansum(dim=-1, keepdim=True) / (totals - correction).clamp(min=1.0)
-    return centred / (variances.sqrt() + epsilon)
+    means, stds = mean_and_std(values, weights, correction)
+    return (values.double() - means) / (stds + epsilon)
 
 
 def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
@@ -110,14 +102,11 @@ def group_advantages(
         [1.0, 1.0, -1.0, -1.0]
     """
     rewards_PG = rewards.double().view(-1, num_generations)
-    weights_PG = torch.ones_like(rewards_PG) if weights is None else weights.double().view(-1, num_generations)
-    counted_PG = weights_PG.where(~torch.isnan(rewards_PG), 0.0)
-    totals_P1 = counted_PG.sum(dim=1, keepdim=True).clamp(min=1)
-    centred_PG = rewards_PG - (rewards_PG * counted_PG).nansum(dim=1, keepdim=True) / totals_P1
-    if scale_rewards == "group":
-        centred_PG = centred_PG / (_std(rewards_PG, correction) + epsilon)
-    elif scale_rewards == "batch":
-        centred_PG = centred_PG / (_std(rewards_PG.flatten(), correction) + epsilon)
+    means_P1, _ = mean_and_std(rewards_PG, None if weights is None else weights.view(-1, num_generations))
+    centred_PG = rewards_PG - means_P1
+    if scale_rewards in ("group", "batch"):
+        _, stds = mean_and_std(rewards_PG if scale_rewards == "group" else rewards_PG.flatten(), correction=correction)
+        centred_PG = centred_PG / (stds + epsilon)
     elif scale_rewards != "none":
         raise ValueError(f"scale_rewards is {scale_rewards!r}, but must be 'group', 'batch' or 'none'")
     return centred_PG.nan_to_num(nan=0.0).flatten()
@@ -168,4 +157,5 @@ def decoupled_advantages(
     sums = sums_PG.where(sums_PG.abs().amax(dim=1, keepdim=True) > NEGLIGIBLE, 0.0).flatten()
     is_unscorable = torch.isnan(torch.stack(list(objectives))).any(dim=0)
     scorable = sums.masked_fill(is_unscorable, torch.nan)
-    return (scorable / (_std(scorable) + epsilon)).nan_to_num(nan=0.0)
+    _, std = mean_and_std(scorable)
+    return (scorable / (std + epsilon)).nan_to_num(nan=0.0)

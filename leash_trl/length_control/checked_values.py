@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 
 def is_number(value: Any) -> bool:
@@ -20,15 +20,30 @@ def are_states(value: Any) -> bool:
     return isinstance(value, dict) and all(isinstance(state, dict) for state in value.values())
 
 
-def check_range(method: Any, names: str, minimum: float, maximum: float = math.inf, whole: bool = False) -> None:
-    """Raises `ValueError` unless the named fields of a method are `None` or finite numbers within the bounds."""
-    bounds = f"at least {minimum}" if maximum == math.inf else f"within [{minimum}, {maximum}]"
+def check_range(
+    method: Any,
+    names: str,
+    minimum: float = -math.inf,
+    maximum: float = math.inf,
+    below: float = math.inf,
+    whole: bool = False,
+) -> None:
+    """Raises `ValueError` unless the named fields of a method are finite numbers within the bounds.
+
+    `None` passes only where the field's annotation allows it. No value may reach `below`.
+    """
+    bounds = "a finite number" if minimum == -math.inf else f"at least {minimum}"
+    if maximum < math.inf:
+        bounds = f"within [{minimum}, {maximum}]"
+    if below < math.inf:
+        bounds = f"within [{minimum}, {below})"
     needed = f"a whole number, {bounds}" if whole else bounds
     for name in names.split():
         value = getattr(method, name)
-        if value is None:
+        if value is None and isinstance(None, get_type_hints(type(method))[name]):
             continue
-        if not is_number(value) or not minimum <= value <= maximum or (whole and type(value) is not int):
+        is_within = is_number(value) and minimum <= value <= maximum and value < below
+        if not is_within or (whole and type(value) is not int):
             raise ValueError(f"{name} is {value!r}, but must be {needed}")
 
 
@@ -55,9 +70,7 @@ def check_limit(method: Any, max_length: float) -> None:
 
 def check_multiplier(method: Any) -> None:
     """Raises `ValueError` unless `lambda_init`, `lambda_lr`, `lambda_min` and `lambda_max` of a method are valid."""
-    for name in ("lambda_init", "lambda_lr", "lambda_min", "lambda_max"):
-        if not is_number(value := getattr(method, name)):
-            raise ValueError(f"{name} is {value!r}, but must be a finite number")
+    check_range(method, "lambda_init lambda_min lambda_max")
     if not 0 <= method.lambda_min <= method.lambda_init <= method.lambda_max:
         raise ValueError(
             "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "

@@ -53,6 +53,7 @@ class Cosine(LengthControl):
     max_length: int | None = None
 
     def __post_init__(self) -> None:
+        check_range(self, "correct_at_zero correct_at_max wrong_at_zero wrong_at_max exceeded")
         check_range(self, "margin", 0)
         check_range(self, "max_length", 1)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from leash_trl.length_control.advantages import standardised
+from leash_trl.length_control.checked_values import check_range
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 
@@ -52,7 +53,8 @@ class Efficient(LengthControl):
 
     Args:
         alpha (`float`, *optional*, defaults to `0.1`):
-            Price in reward units, in [0, 1). The paper sweeps 0 to 0.4; the released script has 0.1.
+            Price in reward units, in [0, 1), so that correct answers beat wrong ones. The paper sweeps 0 to 0.4; the
+            released script has 0.1.
         requires_eos (`bool`, *optional*, defaults to `True`):
             A correct answer without an end counts as wrong and is left out of mean and standard deviation.
     """
@@ -63,8 +65,7 @@ class Efficient(LengthControl):
     requires_eos: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha < 1:
-            raise ValueError(f"alpha is {self.alpha}, but must lie in [0, 1), so that correct answers beat wrong ones")
+        check_range(self, "alpha", 0, below=1)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct (and ended), 0 where not; NaN where unscorable."""

@@ -99,6 +99,7 @@ class GRPOLead(LengthControl):
     def __post_init__(self) -> None:
         check_range(self, "alpha", 0)
         check_range(self, "gate", 1)
+        check_range(self, "weight_midpoint weight_steepness")
         check_range(self, "weight_max", 0)
         check_range(self, "weight_min", 0, self.weight_max)
 

@@ -74,6 +74,7 @@ class Kimi(CountsSteps):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_range(self, "weight", 0)
+        check_range(self, "warmup_steps", 0, whole=True)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""

@@ -73,7 +73,7 @@ class LeashGated(Leash):
 
     Args:
         memory (`float`, *optional*, defaults to `0.9`):
-            $\rho$, in [0, 1]: share of the past that counts after one more step. Nothing between 0.75 and 0.95 changes
+            $\rho$, in [0, 1): share of the past that counts after one more step. Nothing between 0.75 and 0.95 changes
             much; 0 opens the gate at every batch over the target.
     """
 
@@ -82,7 +82,7 @@ class LeashGated(Leash):
     memory: float = 0.9
 
     def __post_init__(self) -> None:
-        check_range(self, "memory", 0, 1)
+        check_range(self, "memory", 0, below=1)
         super().__post_init__()
 
     def new_multiplier(self) -> Multiplier:

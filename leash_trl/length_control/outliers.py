@@ -1,4 +1,4 @@
-"""Outliers of a group: by mean and standard deviation, or by median and median absolute deviation (MAD).
+"""Centre and spread of a group: mean and standard deviation, or median and median absolute deviation (MAD).
 
 A single outlier moves the first two and does not move the others.
 """
@@ -12,15 +12,24 @@ NORMAL_FACTOR = 1.4826
 MIN_RELATIVE_MAD = 0.015
 
 
-def mean_and_std(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and sample standard deviation (n - 1) of each group, in the unit of the values.
+def mean_and_std(
+    values: torch.Tensor, weights: torch.Tensor | None = None, correction: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Weighted mean and standard deviation of each group, in the unit of the values.
+
+    $$ \bar v = \frac{\sum_i w_i v_i}{\sum_i w_i}, \qquad
+       \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
 
     Args:
-        values (`torch.Tensor` of shape `(P, G)`):
-            Values of P groups; NaN does not count.
+        values (`torch.Tensor` of shape `(..., G)`):
+            Values of groups; NaN does not count.
+        weights (`torch.Tensor` of the same shape, *optional*):
+            $w$, such as lengths; by default 1 each. Values of weight 0 do not count.
+        correction (`int`, *optional*, defaults to `1`):
+            $c$: 0 for the population, 1 for a sample.
 
     Returns:
-        `torch.Tensor` and `torch.Tensor` of shape `(P, 1)`: Means and standard deviations in float64, NaN and 0 for a
+        `torch.Tensor` and `torch.Tensor` of shape `(..., 1)`: Means and standard deviations in float64, 0 and 0 for a
         group without values; a single value has standard deviation 0.
 
     Example:
@@ -28,11 +37,12 @@ def mean_and_std(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         >>> means.item(), stds.item()
         (3.0, 2.0)
     """
-    values_PG = values.double()
-    counts_P1 = (~torch.isnan(values_PG)).sum(dim=1, keepdim=True)
-    means_P1 = values_PG.nanmean(dim=1, keepdim=True)
-    squares_P1 = ((values_PG - means_P1) ** 2).nansum(dim=1, keepdim=True)
-    return means_P1, (squares_P1 / (counts_P1 - 1).clamp(min=1)).sqrt()
+    values = values.double()
+    counted = (torch.ones_like(values) if weights is None else weights.double()).where(~torch.isnan(values), 0.0)
+    totals = counted.sum(dim=-1, keepdim=True)
+    means = (values * counted).nansum(dim=-1, keepdim=True) / totals.clamp(min=1.0)
+    squares = ((values - means) ** 2 * counted).nansum(dim=-1, keepdim=True)
+    return means, (squares / (totals - correction).clamp(min=1.0)).sqrt()
 
 
 def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
