@@ -90,6 +90,25 @@ class PromptStream:
                 "with dataset_streaming: false"
             )
 
+    @property
+    def _batches_per_epoch(self) -> int:
+        return max(1, len(self._dataset) // self._batch_size)  # TRL leaves out the last, smaller batch
+
+    def batch_at(self, epoch: int, micro_step: int, micro_steps_per_batch: int) -> int:
+        """Number of the generation batch at a place of the sampler, as [`~PromptStream.draw`] takes it.
+
+        Args:
+            epoch (`int`), micro_step (`int`):
+                The epoch, from 0, and the micro-step in it, from 0.
+            micro_steps_per_batch (`int`):
+                Micro-steps for which the sampler repeats a batch.
+
+        Example:
+            >>> PromptStream(range(12), seed=0, batch_size=4).batch_at(epoch=1, micro_step=5, micro_steps_per_batch=2)
+            5
+        """
+        return epoch * self._batches_per_epoch + micro_step // micro_steps_per_batch
+
     def _order_of(self, epoch: int) -> list[int]:
         # TRL: RepeatSampler.__iter__ draws one permutation per epoch from one generator
         size = len(self._dataset)
@@ -121,7 +140,7 @@ class PromptStream:
                 Whether to leave out a question this time.
         """
         size = len(self._dataset)
-        epoch, index = divmod(batch, max(1, size // self._batch_size))  # TRL leaves out the last, smaller batch
+        epoch, index = divmod(batch, self._batches_per_epoch)
         if epoch != self.position.epoch:
             self.position, self._order = StreamPosition(epoch), []
         self._order = self._order or self._order_of(epoch)

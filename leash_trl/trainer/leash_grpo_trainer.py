@@ -27,7 +27,12 @@ from leash_trl.microbatching.batch_fields import ended_at, loss_mask
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
-from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
+from leash_trl.trainer.callbacks import (
+    DualStepCallback,
+    EpochShuffleCallback,
+    SamplerPlaceCallback,
+    group_tensorboard_curves,
+)
 from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
@@ -119,8 +124,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             self.train_dataset, args.seed, args.shuffle_dataset, args.generation_batch_size // args.num_generations
         )
         self.signal_record = SignalRecord()
+        self._sampler_place = SamplerPlaceCallback()
         if args.uses_dynamic_sampling:
             self.prompt_stream.check()
+            self.add_callback(self._sampler_place)
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         self.add_callback(EpochShuffleCallback())
         group_tensorboard_curves(self)
@@ -352,8 +359,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
         """This process's share of `count` fresh prompts, each repeated once per completion."""
-        # TRL: GRPOTrainer._prepare_inputs generates once in so many micro-steps
-        batch = self._step // (self.args.steps_per_generation * self.num_iterations)
+        # TRL: GRPOTrainer._get_train_sampler repeats each batch so often
+        repeats = self.args.steps_per_generation * self.num_iterations
+        batch = self.prompt_stream.batch_at(self._sampler_place.epoch, self._sampler_place.micro_step, repeats)
         drawn = self.prompt_stream.draw(count, without, batch, self.signal_record.passes_over)
         rows = [row for row in drawn for _ in range(self.num_generations)]
         return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
