@@ -140,8 +140,8 @@ def test_after_dynamic_sampling_the_rule_sees_the_batch_that_remains(make_traine
     seen = []
     replace = trainer._replace_dead_groups
 
-    def spy(output, rounds):
-        merged = replace(output, rounds)
+    def spy(output, rounds, *args):
+        merged = replace(output, rounds, *args)
         seen.append((len(rounds), trainer._batch, merged["advantages"].double()))
         return merged
 
