@@ -22,7 +22,7 @@ from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
-from leash_trl.microbatching.batch_fields import ended_at, loss_mask
+from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
@@ -367,8 +367,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
         # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
-        mask = output["completion_mask"]
-        output["completion_mask"] = mask * keep.to(mask.device, mask.dtype).unsqueeze(1)
+        output["completion_mask"] = only_trained(output["completion_mask"], keep)
         self._count_loss_tokens(output)
 
     def _count_loss_tokens(self, output: dict[str, Any]) -> None:
