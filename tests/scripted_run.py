@@ -66,8 +66,8 @@ def run(
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 64))
     trainer.rollout_func = make_rollout(build_tokenizer())
     first_step = int(resume.rpartition("-")[2]) if resume else 0
-    seen = []
-    generate_and_score = trainer._generate_and_score_completions
+    seen, drawn_in = [], []
+    generate_and_score, draw = trainer._generate_and_score_completions, trainer.prompt_stream.draw
 
     def spy(inputs):
         output = generate_and_score(inputs)
@@ -75,7 +75,11 @@ def run(
         seen.append({key: values[-1] for key, values in metrics.items() if key.startswith("leash/")})
         return output
 
-    trainer._generate_and_score_completions = spy
+    def spy_draw(count, without, batch, passes_over):
+        drawn_in.append(batch)
+        return draw(count, without, batch, passes_over)
+
+    trainer._generate_and_score_completions, trainer.prompt_stream.draw = spy, spy_draw
     trainer.train(resume_from_checkpoint=resume)
     return {
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row and row["step"] > first_step],
@@ -85,13 +89,17 @@ def run(
         "state": trainer.length_control.state_dict(),
         "generated_tokens": trainer.generated_tokens,
         "advantages": trainer._batch.advantages.tolist(),
+        "drawn_in": drawn_in,
+        "micro_steps_per_epoch": len(trainer.callback_handler.train_dataloader),
         "prompts_drawn": trainer.prompt_stream.position.from_end,
         "signal_record": trainer.signal_record.state_dict(),
         "extra": [row.get("leash/extra_groups") for row in trainer.state.log_history if "loss" in row],
         "wasted": [row.get("leash/wasted_share") for row in trainer.state.log_history if "loss" in row],
         "dead": [row.get("leash/zero_signal_share") for row in trainer.state.log_history if "loss" in row],
         "final_lengths": trainer._batch.scored.rollouts.lengths.tolist(),
-        "own_lengths": trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist(),
+        "own_lengths": [
+            length for part in trainer._buffered_inputs for length in part["completion_mask"].sum(dim=1).tolist()
+        ],
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "trained_on": sorted(trainer._buffered_inputs[0]["advantages"].tolist()),
         "table_advantages": list(trainer._logs["advantages"]),
@@ -112,6 +120,10 @@ SCENARIOS = {
     },
     "resumed oversampling": {
         **{"batch_size": 8, "num_generations": 2, "resume": "oversampling/checkpoint-2"},
+        **{"dynamic_sampling_rounds": 1, "dynamic_sampling_oversample": 0.5},
+    },
+    "oversampled window": {
+        **{"batch_size": 4, "num_generations": 2, "steps_per_generation": 2},
         **{"dynamic_sampling_rounds": 1, "dynamic_sampling_oversample": 0.5},
     },
     "split groups": {"batch_size": 6, "dynamic_sampling_rounds": 1},

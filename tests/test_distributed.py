@@ -139,6 +139,23 @@ def test_oversampling_keeps_two_processes_in_step(ranks):
     assert first["loss_tokens"] == sum(first["final_lengths"])
 
 
+@scenario("oversampled window")
+def test_oversampling_keeps_two_processes_in_step_where_two_updates_share_a_window(ranks):
+    first, second = ranks
+    for key in ("state", "batches", "drawn_in", "signal_record", "final_lengths", "losses", "advantages"):
+        assert first[key] == second[key], key
+    assert sorted(set(first["drawn_in"])) == [0, 1]  # four updates
+    assert first["micro_steps_per_epoch"] == second["micro_steps_per_epoch"] == 64 // 8 * 2
+    extra, _, later, _ = first["extra"]
+    assert extra == 0 < later <= 4
+    assert later % 2 == 0
+    assert len(first["advantages"]) == 16
+    has_signal = [advantage != 0 for advantage in first["advantages"]]
+    expected = [length for length, signal in zip(first["final_lengths"], has_signal, strict=True) if signal]
+    assert not Counter(expected) - Counter(first["own_lengths"] + second["own_lengths"])
+    assert first["loss_tokens"] == sum(first["final_lengths"])
+
+
 @scenario("resumed oversampling")
 def test_oversampling_in_two_processes_resumes_where_it_was(ranks, seen):
     whole = [rank["scenarios"]["oversampling"] for rank in seen]

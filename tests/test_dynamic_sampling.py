@@ -293,30 +293,86 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
     assert all(batch.isdisjoint(fresh) for batch, fresh in replaced)
 
 
-def test_the_stream_counts_generation_batches_and_not_updates(make_trainer, problems):
-    """Two updates a batch, three batches an epoch."""
-    trainer = make_trainer(
-        mostly_dead_reward,
-        dataset=problems.select(range(12)),
-        dynamic_sampling_rounds=1,
-        lambda_init=0.0,
-        lambda_lr=0.0,
-        per_device_train_batch_size=8,
-        steps_per_generation=2,
-        gradient_accumulation_steps=1,
-        max_steps=10,
-        **SHORT,
-    )
-    draw, batches = trainer.prompt_stream.draw, []
+TWELVE_PROMPTS = {
+    "dynamic_sampling_rounds": 1,
+    "lambda_init": 0.0,
+    "lambda_lr": 0.0,
+    "per_device_train_batch_size": 8,
+    "steps_per_generation": 2,
+    "gradient_accumulation_steps": 1,
+    **SHORT,
+}  # on twelve prompts: two micro-steps a generation batch, three batches an epoch
 
-    def spy(count, without, batch, passes_over):
+
+def spy_on_batches(trainer) -> list[int]:
+    """The number of the batch at each draw, filled while it trains; fails if the sampler is at another batch."""
+    sampler = RepeatSampler(range(12), 1, batch_size=4, seed=trainer.args.seed)
+    order = [trainer.train_dataset[i]["prompt"][0]["content"] for _ in range(5) for i in sampler]
+    draw, score, batches, current = trainer.prompt_stream.draw, trainer._score, [], []
+
+    def spy_score(inputs):
+        current[:] = [row["prompt"][0]["content"] for row in inputs[::4]]
+        return score(inputs)
+
+    def spy_draw(count, without, batch, passes_over):
         batches.append(batch)
+        assert current == order[4 * batch : 4 * batch + 4]
         return draw(count, without, batch, passes_over)
 
-    trainer.prompt_stream.draw = spy
+    trainer._score, trainer.prompt_stream.draw = spy_score, spy_draw
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({"max_steps": 10}, [0, 1, 2, 3, 4], id="two updates a batch"),
+        # an epoch's six micro-steps are an update of four and one of two
+        pytest.param(
+            {"max_steps": 4, "gradient_accumulation_steps": 4}, [0, 1, 2, 3, 4, 5], id="two batches an update"
+        ),
+        pytest.param({"max_steps": 16, "num_iterations": 2}, [0, 1, 2, 3], id="two visits to each window"),
+    ],
+)
+def test_the_stream_counts_generation_batches_and_not_updates(make_trainer, problems, fields, expected):
+    trainer = make_trainer(mostly_dead_reward, dataset=problems.select(range(12)), **{**TWELVE_PROMPTS, **fields})
+    batches = spy_on_batches(trainer)
     trainer.train()
-    assert batches == [0, 1, 2, 3, 4]
+    assert batches == expected
     assert trainer.prompt_stream.position.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("ignore_data_skip", "expected"),
+    [
+        (False, [4, 5, 6, 7]),  # two at a time from the fourth of six micro-steps: 1 * 3 + 3 // 2 = 4
+        (True, [3, 4, 5, 6]),  # the epoch from its start
+    ],
+)
+def test_the_stream_is_where_the_sampler_is_if_a_window_does_not_fit(
+    make_trainer, problems, tmp_path, ignore_data_skip, expected
+):
+    fields = {**TWELVE_PROMPTS, "dataset": problems.select(range(12))}
+    make_trainer(mostly_dead_reward, max_steps=9, save_strategy="steps", save_steps=9, **fields).train()
+    (window,) = (tmp_path / "run" / "checkpoint-9").glob("leash_rollouts*")
+    window.unlink()
+    resumed = make_trainer(mostly_dead_reward, max_steps=16, ignore_data_skip=ignore_data_skip, **fields)
+    batches = spy_on_batches(resumed)
+    with pytest.warns(UserWarning, match="generated anew"):
+        resumed.train(resume_from_checkpoint=str(window.parent))
+    assert batches == expected
+    assert resumed.prompt_stream.position.epoch == 2
+
+
+def test_the_stream_is_where_the_sampler_is_in_a_second_call_of_train(make_trainer, problems):
+    trainer = make_trainer(
+        mostly_dead_reward, dataset=problems.select(range(12)), **{**TWELVE_PROMPTS, "max_steps": 8}
+    )
+    batches = spy_on_batches(trainer)
+    trainer.train()
+    assert batches == [0, 1, 2, 3]
+    trainer.train()
+    assert batches == [0, 1, 2, 3] * 2
 
 
 def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_trainer, tmp_path):

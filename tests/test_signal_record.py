@@ -8,7 +8,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.trainer.signal_record import MEMORY, SignalRecord, extra_groups, kept_groups
+from leash_trl.trainer.signal_record import (
+    MEMORY,
+    SignalRecord,
+    extra_groups,
+    kept_groups,
+    most_extra_groups,
+    own_groups,
+)
 
 
 def test_probabilities_by_hand():
@@ -76,6 +83,13 @@ def test_nothing_is_drawn_where_nothing_is_dead():
     assert extra_groups([0.999] * 32, 0.999, num_processes=1, most=8) == 0
 
 
+def test_the_most_extra_groups_are_a_part_of_each_processs_share_by_hand():
+    # 12 groups in two processes: 0.3 * 6 = 1.8, and not half of 0.3 * 12 = 3.6
+    assert most_extra_groups(0.3, 12, num_processes=2) == 2
+    assert most_extra_groups(1.0, 12, num_processes=3) == 4
+    assert most_extra_groups(0.0, 12, num_processes=1) == 0
+
+
 probability = st.floats(0.0, 1.0)
 
 
@@ -115,3 +129,4 @@ def test_live_groups_of_the_batch_stay_and_dead_ones_give_way_to_the_first_live_
             g if alive[g] or dead > len(extra) else extra[dead - 1] for g, dead in zip(batch, num_dead, strict=True)
         ]
         assert mine == expected
+        assert [own[group] for group in own_groups(kept, 12, process, processes)] == mine

@@ -212,6 +212,22 @@ def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token
     }
 
 
+def only_trained(completion_mask: torch.Tensor, is_trained_on: torch.Tensor) -> torch.Tensor:
+    """`torch.Tensor` of shape `(N, T)`: The mask, all 0 in the rows that no loss should see.
+
+    Args:
+        completion_mask (`torch.Tensor` of shape `(N, T)`):
+            1 for each token of a completion, 0 for padding.
+        is_trained_on (`torch.Tensor` of shape `(N,)`):
+            Whether to train on each completion.
+
+    Example:
+        >>> only_trained(torch.tensor([[1, 1], [1, 0]]), torch.tensor([False, True])).tolist()
+        [[0, 0], [1, 0]]
+    """
+    return completion_mask * is_trained_on.to(completion_mask.device, completion_mask.dtype).unsqueeze(1)
+
+
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
     """
     Puts rows that were computed in parts back in their original order, padded with zeros.

@@ -1,5 +1,6 @@
 """Callbacks of `LeashGRPOTrainer`: when lambda moves, and where its curves and numbers show up."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,6 +76,39 @@ class EpochShuffleCallback(TrainerCallback):
         sampler.generator.manual_seed(sampler.seed)
         for _ in range(int(state.epoch or 0)):
             torch.randperm(sampler.num_samples, generator=sampler.generator)
+
+
+class SamplerPlaceCallback(TrainerCallback):
+    """Knows where the prompt sampler is: `epoch`, as [`EpochShuffleCallback`] reads it, and `micro_step` within it.
+
+    TRL's own count of micro-steps does not say it: a second call of `train` starts the data anew but not the count,
+    and a generation window that does not fit sets the count to 0 but not the data.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.micro_step = 0
+        self._num_skipped = 0
+
+    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        """Notes how many micro-steps of its first epoch a resumed run skips."""
+        # TRL: transformers' Trainer._init_training_state counts them in the same way
+        updates_per_epoch = max(1, math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
+        num_updates = 0 if args.ignore_data_skip else state.global_step % updates_per_epoch
+        self._num_skipped = num_updates * args.gradient_accumulation_steps
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        """Starts to count anew."""
+        self.epoch = int(state.epoch or 0)
+        self.micro_step, self._num_skipped = self._num_skipped, 0
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        """Counts a micro-step without a policy update."""
+        self.micro_step += 1
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Counts a micro-step with a policy update."""
+        self.micro_step += 1
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

@@ -4,14 +4,38 @@ Each round decides from the rewards of all processes, so every process decides a
 the first round, and which of them stay, is in [`~leash_trl.trainer.signal_record`].
 """
 
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 from leash_trl.length_control.targets import question_of
 from leash_trl.microbatching import batch_fields
+
+
+if TYPE_CHECKING:
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+
+
+Values = TypeVar("Values", list[Any], torch.Tensor)
+
+
+def share_of(values: Values, process: int, num_processes: int) -> Values:
+    """The part of one process, of values that stand process after process, equally many for each.
+
+    Args:
+        values (`list` or `torch.Tensor`):
+            Values of all processes.
+        process (`int`), num_processes (`int`):
+            Index of the process, and number of processes.
+
+    Example:
+        >>> share_of(["a", "b", "c", "d"], process=1, num_processes=2)
+        ['c', 'd']
+    """
+    share = len(values) // num_processes
+    return values[process * share : (process + 1) * share]
 
 
 @dataclass(frozen=True)
@@ -72,15 +96,27 @@ class PromptStream:
             Whether epochs are in random order.
         batch_size (`int`, *optional*, defaults to `1`):
             P, prompts of a generation batch over all processes.
+        repeats (`int`, *optional*, defaults to `1`):
+            Micro-steps for which the sampler repeats a generation batch.
     """
 
-    def __init__(self, dataset: Any, seed: int, is_shuffled: bool = True, batch_size: int = 1):
+    def __init__(self, dataset: Any, seed: int, is_shuffled: bool = True, batch_size: int = 1, repeats: int = 1):
         self._dataset = dataset
         self._seed = seed
         self._is_shuffled = is_shuffled
         self._batch_size = batch_size
+        self._repeats = repeats
         self._order: list[int] = []
         self.position = StreamPosition()
+
+    @classmethod
+    def of_run(cls, dataset: Any, args: "LeashGRPOConfig") -> "PromptStream":
+        """The stream of a run: `generation_batch_size // num_generations` prompts a batch, each batch repeated
+        `steps_per_generation * num_iterations` times."""
+        # TRL: GRPOTrainer._get_train_sampler computes both in the same way
+        batch_size = args.generation_batch_size // args.num_generations
+        repeats = args.steps_per_generation * args.num_iterations
+        return cls(dataset, args.seed, args.shuffle_dataset, batch_size, repeats)
 
     def check(self) -> None:
         """Raises `ValueError` if the data set is a stream, which has no rows by index."""
@@ -89,6 +125,23 @@ class PromptStream:
                 "dynamic sampling draws training prompts at random, which a streamed data set does not allow; load it "
                 "with dataset_streaming: false"
             )
+
+    @property
+    def _batches_per_epoch(self) -> int:
+        return max(1, len(self._dataset) // self._batch_size)  # TRL leaves out the last, smaller batch
+
+    def batch_at(self, epoch: int, micro_step: int) -> int:
+        """Number of the generation batch at a place of the sampler, as [`~PromptStream.draw`] takes it.
+
+        Args:
+            epoch (`int`), micro_step (`int`):
+                The epoch, from 0, and the micro-step in it, from 0.
+
+        Example:
+            >>> PromptStream(range(12), seed=0, batch_size=4, repeats=2).batch_at(epoch=1, micro_step=5)
+            5
+        """
+        return epoch * self._batches_per_epoch + micro_step // self._repeats
 
     def _order_of(self, epoch: int) -> list[int]:
         # TRL: RepeatSampler.__iter__ draws one permutation per epoch from one generator
@@ -121,7 +174,7 @@ class PromptStream:
                 Whether to leave out a question this time.
         """
         size = len(self._dataset)
-        epoch, index = divmod(batch, max(1, size // self._batch_size))  # TRL leaves out the last, smaller batch
+        epoch, index = divmod(batch, self._batches_per_epoch)
         if epoch != self.position.epoch:
             self.position, self._order = StreamPosition(epoch), []
         self._order = self._order or self._order_of(epoch)
@@ -137,6 +190,16 @@ class PromptStream:
             used.add(question)
             rows.append(row)
         return rows
+
+    def draw_share(self, share: int, process: int, num_processes: int, *args: Any) -> list[dict[str, Any]]:
+        """One process's rows, if every process draws `share` rows; further arguments as for [`~PromptStream.draw`].
+
+        Example:
+            >>> stream = PromptStream([{"prompt": letter} for letter in "abcdef"], seed=0, is_shuffled=False)
+            >>> stream.draw_share(2, process=1, num_processes=2)
+            [{'prompt': 'd'}, {'prompt': 'c'}]
+        """
+        return share_of(self.draw(share * num_processes, *args), process, num_processes)
 
 
 def groups_per_process(has_signal: torch.Tensor, num_processes: int) -> int:
@@ -209,10 +272,9 @@ def local_rows(
         [0, 2]
     """
     share = num_groups // num_processes
-    own = sources[process * share : (process + 1) * share]
     groups = [
         source - process * share if source < num_groups else source - num_groups - process * fresh_share + share
-        for source in own
+        for source in share_of(sources, process, num_processes)
     ]
     return group_rows(groups, num_generations)
 
@@ -257,3 +319,39 @@ def selected(batch: Mapping[str, torch.Tensor], rows: torch.Tensor) -> batch_fie
 def wasted_share(num_generated: int, num_kept: int) -> float:
     """Share of the generated completions that are not trained on."""
     return 1.0 - num_kept / num_generated
+
+
+def zero_signal_share(has_signal: torch.Tensor) -> float:
+    """Share of the groups without signal.
+
+    Example:
+        >>> zero_signal_share(torch.tensor([True, False, True, True]))
+        0.25
+    """
+    return 1.0 - has_signal.double().mean().item()
+
+
+def sampling_statistics(
+    num_generated: Sequence[int], num_kept: int, extra_share: int, num_processes: int
+) -> dict[str, float]:
+    """What dynamic sampling cost, under the names of the log.
+
+    Args:
+        num_generated (`Sequence[int]`):
+            Completions of the batch with its extra groups, and of each further round.
+        num_kept (`int`):
+            Completions that are trained on.
+        extra_share (`int`):
+            Extra groups of each process.
+        num_processes (`int`):
+            Number of processes.
+
+    Example:
+        >>> sampling_statistics([24, 8], num_kept=16, extra_share=1, num_processes=2)
+        {'wasted_share': 0.5, 'extra_groups': 2, 'sampling_rounds': 1}
+    """
+    return {
+        "wasted_share": wasted_share(sum(num_generated), num_kept),
+        "extra_groups": extra_share * num_processes,
+        "sampling_rounds": len(num_generated) - 1,
+    }

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import inspect
-import math
 import os
 import warnings
 from collections.abc import Collection
@@ -23,17 +22,22 @@ from leash_trl.length_control.advantages import has_signal
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
-from leash_trl.microbatching.batch_fields import ended_at, loss_mask
+from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checkpointing, checks, dynamic_sampling
 from leash_trl.trainer.advice import advise
-from leash_trl.trainer.callbacks import DualStepCallback, EpochShuffleCallback, group_tensorboard_curves
+from leash_trl.trainer.callbacks import (
+    DualStepCallback,
+    EpochShuffleCallback,
+    SamplerPlaceCallback,
+    group_tensorboard_curves,
+)
 from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.run_settings import model_settings, run_settings
-from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups
+from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups, most_extra_groups, own_groups
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
 
@@ -115,12 +119,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.publishing = Publishing(args, unwrapped)
         self.model_settings = model_settings(unwrapped)
         self.generated_tokens = 0
-        self.prompt_stream = dynamic_sampling.PromptStream(
-            self.train_dataset, args.seed, args.shuffle_dataset, args.generation_batch_size // args.num_generations
-        )
+        self.prompt_stream = dynamic_sampling.PromptStream.of_run(self.train_dataset, args)
         self.signal_record = SignalRecord()
+        self._sampler_place = SamplerPlaceCallback()
         if args.uses_dynamic_sampling:
             self.prompt_stream.check()
+            self.add_callback(self._sampler_place)
         self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
         self.add_callback(EpochShuffleCallback())
         group_tensorboard_curves(self)
@@ -181,7 +185,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if self._mode == "eval" and kept_lengths is not None:
             kept_lengths = rollouts.lengths
         if kept_lengths is not None and (is_cut := kept_lengths < rollouts.lengths).any():
-            kept = kept_lengths[self._local_rows(len(prompts))].tolist()
+            kept = self._own(kept_lengths).tolist()
             # TRL: GRPOTrainer._generate_and_score_completions logs this very list after 1.10
             completions[:], kept_ids = cut_completions(
                 completions, completion_ids_list, self._batch.prompt_ids, kept, self.processing_class
@@ -223,9 +227,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             return None
         return rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu()
 
-    def _local_rows(self, num_local: int) -> slice:
-        start = self.accelerator.process_index * num_local
-        return slice(start, start + num_local)
+    def _own(self, values):
+        return dynamic_sampling.share_of(values, self.accelerator.process_index, self.accelerator.num_processes)
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
@@ -233,17 +236,17 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = self._score(inputs)
             self._log_length_control(self._batch.scored)
             return output
-        extra = self._extra_rows(inputs)
+        num_extra, extra = self._extra_groups(inputs)
         output = self._score([*inputs, *extra])
         rounds = [self._batch.scored]
         if self.args.uses_dynamic_sampling:
-            output = self._replace_dead_groups(output, rounds, len(extra) // self.num_generations)
+            output = self._replace_dead_groups(output, rounds, num_extra)
         kept = self._batch.scored.rollouts
         if (keep := self.length_control.is_trained_on(kept)) is not None:
-            self._mask(output, keep[self._local_rows(len(output["advantages"]))])
+            self._mask(output, self._own(keep))
         self._log_length_control(joined(rounds))
         metrics = self._metrics["train"]
-        metrics["leash/zero_signal_share"].append(1.0 - self._has_signal().double().mean().item())
+        metrics["leash/zero_signal_share"].append(dynamic_sampling.zero_signal_share(self._has_signal()))
         metrics["leash/generated_tokens"] = [self.generated_tokens]
         for problem in self._watch.problems(kept, self.length_control):
             if self.accelerator.is_main_process:
@@ -263,8 +266,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if self._mode == "train":
             self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
             if (kept_lengths := self._batch.scored.kept_lengths) is not None:
-                kept_lengths = kept_lengths[self._local_rows(len(output["advantages"]))]
-                output = ended_at(output, kept_lengths, self._pad_token_id)
+                output = ended_at(output, self._own(kept_lengths), self._pad_token_id)
                 self._count_loss_tokens(output)
             self._use_own_advantages(output)
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
@@ -281,87 +283,91 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         )
         self._batch = dataclasses.replace(self._batch, advantages=advantages)
         theirs = output["advantages"]
-        output["advantages"] = advantages[self._local_rows(len(theirs))].to(theirs.device, theirs.dtype)
+        output["advantages"] = self._own(advantages).to(theirs.device, theirs.dtype)
 
     def _has_signal(self) -> torch.Tensor:
         return has_signal(self._batch.scored.shaped_rewards, self._batch.advantages, self.num_generations)
 
-    def _extra_rows(self, inputs) -> list[dict[str, Any]]:
-        """This process's extra prompts, to be generated in one call with the batch's; each repeated as those are."""
+    def _extra_groups(self, inputs) -> tuple[int, list[dict[str, Any]]]:
+        """Number of extra groups of each process, and the rows of this one's, to be generated with the batch's."""
         if (oversample := self.args.dynamic_sampling_oversample) == 0:
-            return []
+            return 0, []
         processes = self.accelerator.num_processes
         own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
         questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
-        count = extra_groups(
+        share = extra_groups(
             [self.signal_record.probability(question) for question in questions],
             self.signal_record.running_share,
             processes,
-            most=math.ceil(oversample * len(own)),
+            most_extra_groups(oversample, len(questions), processes),
         )
-        return self._draw_groups(count * processes, questions)
+        return share, self._draw_groups(share, questions)
 
     def _replace_dead_groups(
         self, output: dict[str, Any], rounds: list[ScoredRollouts], num_extra: int
     ) -> dict[str, Any]:
         """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
-        processes = self.accelerator.num_processes
         signals = [self._has_signal()]
         if num_extra:
             output = self._without_surplus(output, signals[0], num_extra)
         for _ in range(self.args.dynamic_sampling_rounds):
-            kept, is_alive = self._batch, self._has_signal()
-            if is_alive.all():
+            if (is_alive := self._has_signal()).all():
                 break
-            share = dynamic_sampling.groups_per_process(is_alive, processes)
-            questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
-            fresh = self._score(self._draw_groups(share * processes, questions))
-            rounds.append(self._batch.scored)
-            signals.append(self._has_signal())
-            sources = dynamic_sampling.replacements(is_alive, signals[-1], processes)
-            local_rows = dynamic_sampling.local_rows(
-                sources, len(is_alive), share, self.accelerator.process_index, processes, self.num_generations
-            )
-            output = dynamic_sampling.merged_batch(output, fresh, local_rows, self._pad_token_id)
-            self._batch = kept.with_replaced(self._batch, sources)
-            self._use_own_advantages(output)
+            output = self._sample_again(output, is_alive, rounds, signals)
         self._count_loss_tokens(output)
         if self.args.dynamic_sampling_oversample > 0:
             asked = [q for part in rounds for q in part.rollouts.questions[:: self.num_generations].tolist()]
             self.signal_record.add(asked, torch.cat(signals).tolist())
-        num_generated = sum(len(part.rollouts.lengths) for part in rounds)
-        wasted = dynamic_sampling.wasted_share(num_generated, len(self._batch.advantages))
-        for name, value in (
-            ("wasted_share", wasted),
-            ("extra_groups", num_extra * processes),
-            ("sampling_rounds", len(rounds) - 1),
-        ):
+        num_generated = [len(part.rollouts.lengths) for part in rounds]
+        statistics = dynamic_sampling.sampling_statistics(
+            num_generated, len(self._batch.advantages), num_extra, self.accelerator.num_processes
+        )
+        for name, value in statistics.items():
             self._metrics["train"][f"leash/{name}"].append(value)
+        return output
+
+    def _sample_again(
+        self,
+        output: dict[str, Any],
+        is_alive: torch.Tensor,
+        rounds: list[ScoredRollouts],
+        signals: list[torch.Tensor],
+    ) -> dict[str, Any]:
+        """One more round, added to `rounds` and `signals`: live fresh groups take the places of dead ones."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        kept, share = self._batch, dynamic_sampling.groups_per_process(is_alive, processes)
+        questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
+        fresh = self._score(self._draw_groups(share, questions))
+        rounds.append(self._batch.scored)
+        signals.append(self._has_signal())
+        sources = dynamic_sampling.replacements(is_alive, signals[-1], processes)
+        rows = dynamic_sampling.local_rows(sources, len(is_alive), share, process, processes, self.num_generations)
+        output = dynamic_sampling.merged_batch(output, fresh, rows, self._pad_token_id)
+        self._batch = kept.with_replaced(self._batch, sources)
+        self._use_own_advantages(output)
         return output
 
     def _without_surplus(self, output: dict[str, Any], is_alive: torch.Tensor, num_extra: int) -> dict[str, Any]:
         """The batch in its usual size, in which live extra groups have taken the places of dead ones."""
-        processes = self.accelerator.num_processes
-        whole = len(is_alive) // processes
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
         kept = kept_groups(is_alive, num_extra, processes)
-        own = [group % whole for group in kept[self._local_rows(whole - num_extra)]]
+        own = own_groups(kept, len(is_alive), process, processes)
         output = dynamic_sampling.selected(output, dynamic_sampling.group_rows(own, self.num_generations))
         self._batch = self._batch.with_groups(kept)
         self._use_own_advantages(output)
         return output
 
-    def _draw_groups(self, count: int, without: Collection[int]) -> list[dict[str, Any]]:
-        """This process's share of `count` fresh prompts, each repeated once per completion."""
-        # TRL: GRPOTrainer._prepare_inputs generates once in so many micro-steps
-        batch = self._step // (self.args.steps_per_generation * self.num_iterations)
-        drawn = self.prompt_stream.draw(count, without, batch, self.signal_record.passes_over)
-        rows = [row for row in drawn for _ in range(self.num_generations)]
-        return rows[self._local_rows(len(rows) // self.accelerator.num_processes)]
+    def _draw_groups(self, share: int, without: Collection[int]) -> list[dict[str, Any]]:
+        """This process's fresh prompts, `share` for each process, each repeated once per completion."""
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        batch = self.prompt_stream.batch_at(self._sampler_place.epoch, self._sampler_place.micro_step)
+        passes_over = self.signal_record.passes_over
+        drawn = self.prompt_stream.draw_share(share, process, processes, without, batch, passes_over)
+        return [row for row in drawn for _ in range(self.num_generations)]
 
     def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
         # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
-        mask = output["completion_mask"]
-        output["completion_mask"] = mask * keep.to(mask.device, mask.dtype).unsqueeze(1)
+        output["completion_mask"] = only_trained(output["completion_mask"], keep)
         self._count_loss_tokens(output)
 
     def _count_loss_tokens(self, output: dict[str, Any]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from leash_trl.trainer.dynamic_sampling import share_of
+
 
 MEMORY = 4  # outcomes kept of each question
 PRIOR_WEIGHT = 1.0  # outcomes that the running share counts as
@@ -77,6 +79,24 @@ class SignalRecord:
         """Restores what [`state_dict`] returned; an empty state is that of a new record."""
         self._num_alive, self._num_groups = state.get("num_alive", 0.0), state.get("num_groups", 0.0)
         self._outcomes = {int(question): text for question, text in state.get("outcomes", {}).items()}
+
+
+def most_extra_groups(oversample: float, num_groups: int, num_processes: int) -> int:
+    """Most extra groups that a process may draw: `oversample` times its share of the batch, rounded up.
+
+    Args:
+        oversample (`float`):
+            `dynamic_sampling_oversample`.
+        num_groups (`int`):
+            P, groups of all processes.
+        num_processes (`int`):
+            Number of processes.
+
+    Example:
+        >>> most_extra_groups(0.5, num_groups=6, num_processes=2)
+        2
+    """
+    return math.ceil(oversample * (num_groups // num_processes))
 
 
 def extra_groups(probabilities: Sequence[float], fresh_probability: float, num_processes: int, most: int) -> int:
@@ -147,3 +167,22 @@ def kept_groups(has_signal: torch.Tensor, num_extra: int, num_processes: int) ->
         alive = iter([group for group in range(first_extra, start + whole) if has_signal[group]])
         kept += [group if has_signal[group] else next(alive, group) for group in range(start, first_extra)]
     return kept
+
+
+def own_groups(kept: list[int], num_generated: int, process: int, num_processes: int) -> list[int]:
+    """The groups that a process keeps, counted through those that it generated.
+
+    Args:
+        kept (`list[int]`):
+            From [`kept_groups`].
+        num_generated (`int`):
+            P + E, groups that all processes generated.
+        process (`int`), num_processes (`int`):
+            Index of the process, and number of processes.
+
+    Example:
+        >>> own_groups([0, 2, 3, 4], num_generated=6, process=1, num_processes=2)
+        [0, 1]
+    """
+    whole = num_generated // num_processes
+    return [group % whole for group in share_of(kept, process, num_processes)]
