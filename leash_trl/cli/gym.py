@@ -16,11 +16,9 @@ def main(argv: list[str]) -> None:
     )
     build.add_argument("--seed", type=int, default=0, help="of weights and problems (default: 0)")
     efforts = commands.add_parser(
-        "efforts", help="teach the base model what the efforts low, medium and high mean (about four minutes)"
+        "efforts", help="teach the base model what the efforts low, medium and high mean (about ten minutes)"
     )
-    efforts.add_argument(
-        "--output_dir", default="runs/gym-efforts-base", help="folder for the checkpoint (default: %(default)s)"
-    )
+    efforts.add_argument("--output_dir", help="folder for the checkpoint (default: the package's own)")
     efforts.add_argument(
         "--work_dir", default="runs/gym-efforts-build", help="folder for intermediate checkpoints, to resume from"
     )
@@ -48,11 +46,13 @@ def _build(arguments: argparse.Namespace) -> None:
 def _efforts(arguments: argparse.Namespace) -> None:
     import torch
 
+    from leash_trl.gym import EFFORTS_CHECKPOINT
     from leash_trl.gym.pretrain import teach_efforts
 
     torch.set_num_threads(1)
-    teach_efforts(arguments.output_dir, arguments.work_dir, arguments.seed)
-    print(f"wrote {arguments.output_dir}; leash demo --config gym/efforts.yaml trains it")
+    output = arguments.output_dir or str(EFFORTS_CHECKPOINT)
+    teach_efforts(output, arguments.work_dir, arguments.seed)
+    print(f"wrote {output}")
 
 
 def _record(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 NAME = "gym"  # as a model, and as `dataset_name` in a recipe
 CHECKPOINT = Path(__file__).parent / "checkpoint"
+EFFORTS_CHECKPOINT = Path(__file__).parent / "checkpoint_efforts"  # the same, taught what an effort means
+MODELS = {NAME: CHECKPOINT, "gym_efforts": EFFORTS_CHECKPOINT}
 RECORD = CHECKPOINT / "record.json"
 
 

@@ -1,6 +1,7 @@
 """Builds the gym's base model from nothing: a tiny decoder trained on over-thinking traces.
 
-The first stage teaches arithmetic on concise traces, the second teaches over-thinking. `leash gym build` runs both.
+The first stage teaches arithmetic on concise traces, the second teaches over-thinking. `leash gym build` runs both;
+`leash gym efforts` then teaches a copy what an effort in the prompt means.
 """
 
 import random
@@ -91,16 +92,14 @@ STAGES = (
 )
 
 
-EFFORTS = Stage(
-    "efforts",
-    {
-        effort_suffix("low"): TraceStyle(recheck_weights=(0.45, 0.35, 0.2)),
-        effort_suffix("medium"): TraceStyle(recheck_weights=(0.05, 0.15, 0.3, 0.3, 0.2)),
-        effort_suffix("high"): TraceStyle(recheck_weights=(0.0, 0.0, 0.05, 0.15, 0.3, 0.5)),
-    },
-    steps=1000,
-    batch_size=64,
-    learning_rate=1.5e-3,
+EFFORTS = {
+    effort_suffix("low"): TraceStyle(recheck_weights=(0.45, 0.35, 0.2)),
+    effort_suffix("medium"): TraceStyle(recheck_weights=(0.05, 0.15, 0.3, 0.3, 0.2)),
+    effort_suffix("high"): TraceStyle(recheck_weights=(0.0, 0.0, 0.05, 0.15, 0.3, 0.5)),
+}
+EFFORT_STAGES = (
+    Stage("efforts", EFFORTS, steps=1000, batch_size=64, learning_rate=1.5e-3),
+    Stage("efforts again", EFFORTS, steps=1500, batch_size=64, learning_rate=1.5e-3),
 )
 
 
@@ -166,6 +165,7 @@ def teach_efforts(output_dir: str, work_dir: str, seed: int = 0) -> None:
     set_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    _train_stage(model, tokenizer, EFFORTS, Path(work_dir), seed)
+    for index, stage in enumerate(EFFORT_STAGES):
+        _train_stage(model, tokenizer, stage, Path(work_dir), seed + index)
     model.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
