@@ -101,6 +101,13 @@ def test_the_position_survives_json():
     ]
 
 
+def test_a_stream_that_goes_back_an_epoch_draws_that_epochs_order():
+    fresh, used = PromptStream(letters(9), seed=3, batch_size=2), PromptStream(letters(9), seed=3, batch_size=2)
+    used.draw(2, batch=6)
+    used.position = StreamPosition()
+    assert used.draw(4, batch=0) == fresh.draw(4, batch=0)
+
+
 def test_prompt_stream_passes_over_the_prompts_it_is_told():
     order = prompts_of(PromptStream(letters(6), seed=1).draw(5))
     without = {question_number(order[0]), question_number(order[2])}

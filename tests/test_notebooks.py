@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 NAMES = (
     "from_filter_to_report",
     "leash_in_ten_minutes",
+    "one_model_three_budgets",
     "target_and_controller",
     "your_own_reward_data_and_budgets",
 )

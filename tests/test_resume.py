@@ -133,6 +133,10 @@ def test_an_optimizer_that_only_deepspeed_reads_is_not_taken_for_restored(resuma
     [
         (lambda path: path.unlink(), "has no leash_state.json"),
         (lambda path: path.write_text(path.read_text()[:20]), "is damaged"),
+        (
+            lambda path: path.write_text(path.read_text().replace('"prompts_drawn": {', '"prompts_drawn": {"x": 1, ')),
+            "counters",
+        ),
         (lambda path: path.write_text("[]"), "holds no controller state"),
         (lambda path: path.write_text('{"controller": {"lambda": null}}'), "not a finite number"),
     ],

@@ -157,7 +157,9 @@ class Toggle(CountsSteps):
 
         if self.percentile != Toggle.percentile:
             raise ValueError(f"percentile is {self.percentile!r}, but the budget is that of {name!r}; drop one")
-        if not isinstance(kwargs := self.method_kwargs or {}, dict):
+        if not isinstance(name, str):
+            raise ValueError(f"method is {name!r}, but must be the name of a method, such as 'leash', or None")
+        if not isinstance(kwargs := {} if self.method_kwargs is None else self.method_kwargs, dict):
             raise ValueError(f"method_kwargs is {kwargs!r}, but must be a mapping, such as {{lambda_lr: 0.02}}")
         method = find_method(name)
         known = [field.name for field in fields(method)]

@@ -134,18 +134,25 @@ def restore(trainer: "LeashGRPOTrainer", folder: Path, is_checkpoint: bool) -> N
     if "note" in record and trainer.accelerator.is_main_process:
         logger.warning("%s: %s", folder, record["note"])
     restore_method(trainer.length_control, record, folder)
-    counters = record.get("counters", {})
-    trainer.generated_tokens = counters.get("generated_tokens", 0)
-    drawn = counters.get("prompts_drawn", 0)
-    # earlier versions counted the prompts drawn from the end of the first epoch
-    trainer.prompt_stream.position = StreamPosition(**drawn) if isinstance(drawn, dict) else StreamPosition(0, drawn)
-    trainer.signal_record.load_state_dict(counters.get("signal_record", {}))
+    try:
+        _restore_counters(trainer, record.get("counters", {}))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"cannot resume from {folder}: the counters in its state are damaged ({error})") from error
     _warn_about_other_target(trainer, record)
     _restore_reference(trainer, folder)
     if is_checkpoint:
         _restore_window(trainer, folder, record)
     else:
         trainer._load_from_checkpoint(str(folder))
+
+
+def _restore_counters(trainer: "LeashGRPOTrainer", counters: dict[str, Any]) -> None:
+    trainer.generated_tokens = int(counters.get("generated_tokens", 0))
+    drawn = counters.get("prompts_drawn", 0)
+    # earlier versions counted the prompts drawn from the end of the first epoch
+    position = drawn if isinstance(drawn, dict) else {"from_end": drawn}
+    trainer.prompt_stream.position = StreamPosition(**{name: int(count) for name, count in position.items()})
+    trainer.signal_record.load_state_dict(counters.get("signal_record", {}))
 
 
 def _warn_without_optimizer(trainer: "LeashGRPOTrainer", folder: Path, is_checkpoint: bool) -> None:

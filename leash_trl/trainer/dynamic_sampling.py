@@ -106,7 +106,7 @@ class PromptStream:
         self._is_shuffled = is_shuffled
         self._batch_size = batch_size
         self._repeats = repeats
-        self._order: list[int] = []
+        self._order: tuple[int, list[int]] = (-1, [])  # an epoch and its order
         self.position = StreamPosition()
 
     @classmethod
@@ -176,13 +176,14 @@ class PromptStream:
         size = len(self._dataset)
         epoch, index = divmod(batch, self._batches_per_epoch)
         if epoch != self.position.epoch:
-            self.position, self._order = StreamPosition(epoch), []
-        self._order = self._order or self._order_of(epoch)
+            self.position = StreamPosition(epoch)
+        if epoch != self._order[0]:
+            self._order = epoch, self._order_of(epoch)
         rows: list[dict[str, Any]] = []
         used, num_passed_over = {*without}, 0
         while len(rows) < count:
             place, self.position = self.position.next(size, index * self._batch_size, self._batch_size)
-            row = self._dataset[self._order[place]]
+            row = self._dataset[self._order[1][place]]
             question = question_of(row)
             if num_passed_over < size and (question in used or passes_over(question)):
                 num_passed_over += 1

@@ -77,7 +77,7 @@ class SignalRecord:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restores what [`state_dict`] returned; an empty state is that of a new record."""
-        self._num_alive, self._num_groups = state.get("num_alive", 0.0), state.get("num_groups", 0.0)
+        self._num_alive, self._num_groups = float(state.get("num_alive", 0)), float(state.get("num_groups", 0))
         self._outcomes = {int(question): text for question, text in state.get("outcomes", {}).items()}
 
 
