@@ -212,8 +212,14 @@ def test_golds_that_cannot_be_read_are_named_by_row(tmp_path, capsys):
 def test_the_suffix_reaches_the_questions(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
-    for suffix, question in ((" Be brief.", "1 + 1 = ? Be brief."), (None, f"1 + 1 = ?{BOXED_SUFFIX}")):
-        arguments = SimpleNamespace(prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
+    for suffix, effort, words, question in (
+        (" Be brief.", None, None, "1 + 1 = ? Be brief."),
+        (None, None, None, f"1 + 1 = ?{BOXED_SUFFIX}"),
+        (None, "low", None, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
+        ("", "low", " ({effort})", "1 + 1 = ? (low)"),
+    ):
+        asked = {"prompt_suffix": suffix, "effort": effort, "effort_suffix": words}
+        arguments = SimpleNamespace(**asked, limit=None, model_name_or_path="gym", revision=None)
         problems = load_checked(str(data), arguments, "benchmark", drops_unreadable=False)
         assert problems[0]["prompt"][0]["content"] == question
 

@@ -65,7 +65,7 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
     for path in (file, folder / "train.jsonl"):
         path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": str(file)}]}))
-    sampling = SimpleNamespace(prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
+    sampling = SimpleNamespace(effort=None, prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
     evaluated = load_checked(str(file), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
     assert len(evaluated) == len(QUESTIONS)
     for path in (file, folder):
@@ -91,7 +91,9 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     where = ["--dataset_name", str(path), "--model_name_or_path", str(base), "--output_dir", str(tmp_path / "run")]
     trainer = build_trainer(*training_arguments(*where))
     assert trainer.train_dataset["prompt"][:] == texts
-    sampling = SimpleNamespace(prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None)
+    sampling = SimpleNamespace(
+        effort=None, prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None
+    )
     evaluated = load_checked(str(path), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
     assert evaluated == texts
     assert trainer._tokenize_prompts(texts)[0] == ids_of(evaluated, trainer.processing_class)
