@@ -4,6 +4,7 @@ import pytest
 from datasets import Dataset
 
 from leash_trl.cli.demo import _effort_rows
+from leash_trl.cli.main import main
 from leash_trl.data import with_efforts
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
 from leash_trl.figures.curves import by_budget, curves_from_log
@@ -61,6 +62,17 @@ def test_a_column_of_the_data_is_not_overwritten(column, value):
         with_efforts(asked("1 + 1?").add_column(column, [value]), {"low": 64})
 
 
+def test_words_for_efforts_without_an_effort_are_an_error(tmp_path, capsys):
+    recipe = ["--config", "gym/smoke.yaml", "--effort_suffix", " ({effort})", "--output_dir", str(tmp_path / "run")]
+    assert main(["train", *recipe]) == 2
+    assert "effort_suffix is ' ({effort})', which needs efforts" in capsys.readouterr().err
+    sampled = ["--model_name_or_path", "gym", "--benchmarks", "gym_test", "--limit", "2", "--effort_suffix", " x"]
+    assert main(["eval", *sampled, "--output_dir", str(tmp_path / "eval")]) == 2
+    assert "--effort_suffix is ' x', which needs --effort" in capsys.readouterr().err
+    assert main(["eval", *sampled, "--effort", "low", "--output_dir", str(tmp_path / "eval")]) == 2
+    assert "must hold {effort}" in capsys.readouterr().err
+
+
 def test_efforts_that_a_tokenizer_reads_alike_are_refused():
     tokenizer = build_tokenizer()
     check_efforts_differ(tokenizer, {"low": 9, "medium": 12, "high": 15}, EFFORT_SUFFIX)
@@ -80,6 +92,11 @@ def test_a_figure_draws_each_budget_of_a_run():
         ("a", 64, [1, 1]),
         ("b", 128, [2, 2]),
     ]
+    names = ("_low", *map(str, range(12)))
+    many = curves_from_log([{"step": 1} | {f"leash/target_length/{name}": 9.0 for name in names}], "mine")
+    assert by_budget(many) == [many]  # too many lines to tell apart
+    hidden = curves_from_log([{"step": 1, "leash/target_length/_low": 9.0}], "mine")
+    assert not by_budget(hidden)[0].label.startswith("_")  # which legends leave out
     plain = curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine")
     assert by_budget(plain) == [plain]
 

@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +11,7 @@ from leash_trl.length_control.leash import Leash, LeashC, budget_name
 from leash_trl.length_control.leash_gated import LeashGated
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.targets import column_values
 
 
 def batch(lengths, efforts, targets, rewards=None, column="effort"):
@@ -104,6 +106,38 @@ def test_every_budget_is_logged_by_name():
     assert (logged["accuracy/low"], logged["accuracy/high"]) == (0.5, 1.0)
     assert (logged["violation/low"], logged["violation/high"]) == (1.0, 0.0)
     assert (logged["target_length/low"], logged["target_length/high"]) == (100, 400)
+
+
+def test_a_budget_is_logged_from_its_first_batch_and_lambda_is_what_completions_paid_on_average():
+    method = Leash(lambda_init=0.25, lambda_lr=0.5, multiplier_per="effort")
+    method.observe(batch([150, 250], ["low", "low"], [100.0, 100.0]))
+    method.step()
+    three_to_one = batch([100] * 4, ["low", "low", "low", "high"], [100.0] * 4)
+    logged = length_statistics(method, scored(method, three_to_one))
+    assert (logged["lambda/low"], logged["lambda/high"]) == (0.75, 0.25)
+    assert logged["lambda"] == 0.625  # (3 * 0.75 + 0.25) / 4
+
+
+def test_columns_are_read_as_python_has_them_whatever_the_format():
+    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": float("nan")}, {"k": np.int64(3)}, {}]
+    assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}
+    assert column_values([{"target_length": None}, {"target_length": 8}], ["target_length"], 6) == {
+        "target_length": [6, 8]
+    }
+
+
+def test_a_state_of_another_column_is_refused():
+    saved = Leash(multiplier_per="level").state_dict()
+    with pytest.raises(ValueError, match="multiplier_per='level', but this run has 'effort'"):
+        Leash(multiplier_per="effort").load_state_dict(saved)
+
+
+def test_other_values_in_the_column_are_another_run(make_trainer, problems):
+    fields = {**SHORT, "length_control_kwargs": {"multiplier_per": "effort"}}
+    efforts = with_efforts(problems)
+    swapped = efforts.map(lambda row: {"effort": "low" if row["effort"] == "high" else "high"})
+    one, other = (make_trainer(even_sum, dataset=rows, **fields).run_settings for rows in (efforts, swapped))
+    assert one["data"] != other["data"]
 
 
 def test_without_budgets_no_key_has_a_name():

@@ -41,7 +41,8 @@ def main(argv: list[str]) -> None:
 
     output_dir = Path(arguments.output_dir)
     results = [run_seed(arguments.config, overrides, output_dir / f"seed-{seed}", seed) for seed in arguments.seeds]
-    if any(result.get("efforts") for result in results):
+    has_efforts = any(result.get("efforts") for result in results)
+    if has_efforts:
         table = "\n".join([*EFFORTS_HEAD, *(row for result in results for row in _effort_rows(result))])
     else:
         table = "\n".join([*TABLE_HEAD, *(_row(result, base_record()) for result in results)])
@@ -51,8 +52,8 @@ def main(argv: list[str]) -> None:
     from leash_trl.gym.record import BASE_SAMPLES, NUM_PROBLEMS, NUM_SAMPLES
 
     print(
-        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1, of the gym's "
-        f"base {BASE_SAMPLES}. "
+        f"\n{table}\n\n{NUM_PROBLEMS} held-out problems, {NUM_SAMPLES} samples each at temperature 1"
+        f"{'' if has_efforts else f', of the base {BASE_SAMPLES}'}. "
         f"Table and figure are in {output_dir}."
     )
 

@@ -74,6 +74,10 @@ def add_sampling_arguments(parser: argparse.ArgumentParser, num_samples: int) ->
     sampling.add_argument(
         "--decoding_kwargs", type=json_object, default={}, help="as JSON: '{\"max_thinking_tokens\": 4096}'"
     )
+    _add_problem_arguments(parser)
+
+
+def _add_problem_arguments(parser: argparse.ArgumentParser) -> None:
     problems = parser.add_argument_group("problems")
     problems.add_argument("--prompt_suffix", help="appended to questions (default: the release's instruction)")
     problems.add_argument("--effort", help="effort that ends each prompt, one of the efforts the model was trained on")
@@ -162,6 +166,8 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
             kind=kind,
             has_chat_template=has_chat_template(arguments.model_name_or_path, arguments.revision),
         )
+    if arguments.effort is None and arguments.effort_suffix is not None:
+        raise UserError(f"--effort_suffix is {arguments.effort_suffix!r}, which needs --effort, the effort to ask for")
     if arguments.effort is not None:
         effort = effort_suffix(arguments.effort, arguments.effort_suffix or EFFORT_SUFFIX)
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], effort)})

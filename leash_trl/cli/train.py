@@ -38,7 +38,7 @@ from leash_trl.cli.training_arguments import (
     print_help,
 )
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.data.efforts import check_efforts_differ, with_efforts
+from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
@@ -173,6 +173,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     train_dataset = _split(dataset, "dataset_train_split", script_args)
     eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+    if script_args.efforts is None and script_args.effort_suffix != EFFORT_SUFFIX:
+        raise ValueError(f"effort_suffix is {script_args.effort_suffix!r}, which needs efforts; set them, or drop it")
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)

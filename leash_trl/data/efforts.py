@@ -17,10 +17,15 @@ EFFORT_SUFFIX = " Effort: {effort}."
 def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
     """What a prompt says of its effort: `suffix` with the effort's name for `{effort}`.
 
+    Raises:
+        `ValueError`: If `suffix` does not hold `{effort}`.
+
     Example:
         >>> effort_suffix("low")
         ' Effort: low.'
     """
+    if not isinstance(suffix, str) or "{effort}" not in suffix:
+        raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
     return suffix.replace("{effort}", effort)
 
 
@@ -65,8 +70,7 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
                 f"efforts holds {name!r}: {target!r}, but must map names (text; YAML needs quotes for 'off' and 'on') "
                 "to positive numbers of tokens"
             )
-    if not isinstance(suffix, str) or "{effort}" not in suffix:
-        raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
+        effort_suffix(name, suffix)
     columns = rows.column_names or ["prompt"]
     for name in (EFFORT_COLUMN, TARGET_COLUMN):
         if name in columns:

@@ -200,7 +200,9 @@ class Leash(LengthControl):
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
         for name, pair in zip(names, pairs, strict=True):
-            self.multipliers.setdefault(name, self.new_multiplier()).observed.append([*pair])
+            if name not in self.multipliers:
+                self.multipliers[name] = self.new_multiplier()
+            self.multipliers[name].observed.append([*pair])
 
     def step(self) -> None:
         """Moves each multiplier by its completions observed since the last dual step; without any it stays."""
