@@ -65,7 +65,9 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
     for path in (file, folder / "train.jsonl"):
         path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": str(file)}]}))
-    sampling = SimpleNamespace(effort=None, prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None)
+    sampling = SimpleNamespace(
+        effort=None, effort_suffix=None, prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None
+    )
     evaluated = load_checked(str(file), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
     assert len(evaluated) == len(QUESTIONS)
     for path in (file, folder):
@@ -92,7 +94,7 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     trainer = build_trainer(*training_arguments(*where))
     assert trainer.train_dataset["prompt"][:] == texts
     sampling = SimpleNamespace(
-        effort=None, prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None
+        effort=None, effort_suffix=None, prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None
     )
     evaluated = load_checked(str(path), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
     assert evaluated == texts
