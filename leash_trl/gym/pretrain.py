@@ -1,7 +1,7 @@
 """Builds the gym's base model from nothing: a tiny decoder trained on over-thinking traces.
 
-The first stage teaches arithmetic on concise traces, the second teaches over-thinking. `leash gym build` runs both;
-`leash gym efforts` then teaches a copy what an effort in the prompt means.
+The first stage teaches to add one term at a time, the second to leave steps out, the third to over-think, and what an
+effort in the prompt means. `leash gym build` runs all.
 """
 
 import random
@@ -11,8 +11,6 @@ from pathlib import Path
 
 from torch.utils.data import Dataset
 from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
     DataCollatorForSeq2Seq,
     LlamaConfig,
     LlamaForCausalLM,
@@ -24,8 +22,7 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from leash_trl.data.efforts import effort_suffix
-from leash_trl.gym import CHECKPOINT
-from leash_trl.gym.task import CONCISE, LEVELS, TraceStyle, problems, solution_trace
+from leash_trl.gym.task import LEVELS, SHORTCUTS, STEP_BY_STEP, TraceStyle, problems, solution_trace
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
@@ -33,12 +30,12 @@ MAX_POSITIONS = 1024
 
 
 def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
-    """An untrained decoder of 0.2 M parameters in the Llama architecture, which PEFT and vLLM load too."""
+    """An untrained decoder of 0.3 M parameters in the Llama architecture, which PEFT and vLLM load too."""
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=96,
         intermediate_size=256,
-        num_hidden_layers=2,
+        num_hidden_layers=3,
         num_attention_heads=3,  # 32 per head: the smallest head that vLLM's attention kernels accept
         num_key_value_heads=3,
         max_position_embeddings=MAX_POSITIONS,
@@ -61,7 +58,9 @@ class TraceDataset(Dataset):
         stream = problems(seed + 1, LEVELS, "train")
         self.rows = []
         for _, problem in zip(range(size), stream, strict=False):
-            suffix, style = rng.choice(list(styles.items())) if len(styles) > 1 else next(iter(styles.items()))
+            suffix, style = rng.choice(list(styles.items()))
+            if suffix == OTHER_WORDS:
+                suffix += " ".join(rng.choices(("word", "word,", "25", "."), k=rng.randint(1, 12)))
             message = [{"role": "user", "content": problem.question + suffix}]
             prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
             completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
@@ -84,22 +83,26 @@ class Stage:
     steps: int
     batch_size: int
     learning_rate: float
+    schedule: str = "cosine"
 
 
+OTHER_WORDS = " "  # a prompt may end with words that the task does not know
 STAGES = (
-    Stage("concise", {"": CONCISE}, steps=3000, batch_size=64, learning_rate=3e-3),
-    Stage("overthinking", {"": TraceStyle()}, steps=3500, batch_size=64, learning_rate=1.5e-3),
-)
-
-
-EFFORTS = {
-    effort_suffix("low"): TraceStyle(recheck_weights=(0.45, 0.35, 0.2)),
-    effort_suffix("medium"): TraceStyle(recheck_weights=(0.05, 0.15, 0.3, 0.3, 0.2)),
-    effort_suffix("high"): TraceStyle(recheck_weights=(0.0, 0.0, 0.05, 0.15, 0.3, 0.5)),
-}
-EFFORT_STAGES = (
-    Stage("efforts", EFFORTS, steps=1000, batch_size=64, learning_rate=1.5e-3),
-    Stage("efforts again", EFFORTS, steps=1500, batch_size=64, learning_rate=1.5e-3),
+    Stage("steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=2.5e-3, schedule="constant_with_warmup"),
+    Stage("shortcuts", {"": SHORTCUTS}, steps=3500, batch_size=64, learning_rate=2.5e-3),
+    Stage(
+        "overthinking",
+        {
+            "": TraceStyle(),
+            OTHER_WORDS: TraceStyle(),
+            effort_suffix("low"): TraceStyle(brevity=1.5, recheck_weights=(1.0,), closer_rate=0.0),
+            effort_suffix("medium"): TraceStyle(brevity=0.6, recheck_weights=(0.7, 0.3), closer_rate=0.5),
+            effort_suffix("high"): TraceStyle(brevity=0.15, recheck_weights=(0.2, 0.4, 0.4)),
+        },
+        steps=1500,
+        batch_size=64,
+        learning_rate=1.5e-3,
+    ),
 )
 
 
@@ -111,7 +114,7 @@ def _train_stage(
         max_steps=stage.steps,
         per_device_train_batch_size=stage.batch_size,
         learning_rate=stage.learning_rate,
-        lr_scheduler_type="cosine",
+        lr_scheduler_type=stage.schedule,
         warmup_steps=100,
         weight_decay=0.01,
         adam_beta2=0.98,
@@ -148,24 +151,6 @@ def build_checkpoint(output_dir: str, work_dir: str, seed: int = 0) -> None:
     tokenizer = build_tokenizer()
     model = build_model(tokenizer)
     for index, stage in enumerate(STAGES):
-        _train_stage(model, tokenizer, stage, Path(work_dir), seed + index)
-    model.save_pretrained(output_dir)
-    tokenizer.save_pretrained(output_dir)
-
-
-def teach_efforts(output_dir: str, work_dir: str, seed: int = 0) -> None:
-    """Teaches the base model what the efforts low, medium and high mean, and saves it beside its tokenizer.
-
-    The base model has never seen an effort and learns too slowly from rewards alone to tell one from another.
-
-    Args:
-        output_dir (`str`), work_dir (`str`), seed (`int`, *optional*, defaults to `0`):
-            As for [`build_checkpoint`].
-    """
-    set_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
-    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    for index, stage in enumerate(EFFORT_STAGES):
         _train_stage(model, tokenizer, stage, Path(work_dir), seed + index)
     model.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)

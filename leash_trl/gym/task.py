@@ -1,9 +1,18 @@
-"""The gym's task: running sums, and solution traces that over-think the way real reasoning models do.
+"""The gym's task: sums of up to ten numbers, and solution traces that can be long or short in many ways.
 
-A trace computes the sum once, then rechecks it a random number of times, and now and then repairs a slip of the first
-pass. This file only makes text; the tokenizer and the model are beside it.
+Each addition or subtraction of a trace is written in one of four styles, from seven tokens to none:
+
+    full:  " Take (b) -3 to get 16."
+    short: " (b) -3 = 16"
+    terse: " (b) 16"
+    skip:  nothing, so the next total takes two terms at once
+
+A small model adds one term at a time nearly without fail, two terms at once less often, three hardly ever: that is the
+price of a trace that is too short, and no penalty teaches it away. This file only makes text; the tokenizer and the
+model are beside it.
 """
 
+import math
 import random
 import zlib
 from collections.abc import Iterator
@@ -11,38 +20,43 @@ from dataclasses import dataclass
 from typing import Literal
 
 
-MAX_TERMS = 4
-LEVELS = tuple(range(1, MAX_TERMS))
-MAX_FIRST_TERM = 20
-MAX_NUMBER = MAX_FIRST_TERM + 9 * (MAX_TERMS - 1) + 10  # a slip may add ten to the largest total
+LABELS = "abcdefghi"
+MAX_LEVEL = len(LABELS)
+LEVELS = (1, 3, 5, 7, 9)
+MAX_FIRST_TERM = 40
+MAX_TOTAL = 49
+MAX_NUMBER = MAX_TOTAL + 10  # a slip may add ten to the largest total
 HELD_OUT_SHARE = 8  # one problem in eight is a test problem
 
-# Traces number their passes, because a model this small cannot count them otherwise.
-ORDINALS = ("First", "Second", "Third", "Fourth", "Fifth", "Sixth")
-OPENERS = ("Wait, recheck. ", "Wait, double-check. ", "Hmm, check again. ", "Wait, verify again. ", "Hmm, rethink. ")
-CONFIRMATIONS = ("Thus it is still {}. ", "Yes, it is {} again. ", "So overall it is {}. ")
-REPAIR = "No, that was a slip. So it is {}. "
-GLANCE = "the steps look right and the signs look right. "
-CLOSERS = ("Therefore the answer is {}.", "I conclude the answer is {}.")
+FULL = " Take ({label}) {term:+d} to get {total}."
+SHORT = " ({label}) {term:+d} = {total}"
+TERSE = " ({label}) {total}"
+STEPS = (FULL, SHORT, TERSE, "")
+
+# A model this small cannot count its passes, so each opens in another way.
+OPENERS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
+CONFIRMATION = " Yes, it is {}."
+REPAIR = " No, that was a slip, it is {}."
+CLOSER = " So the answer is {}."
 
 Split = Literal["train", "test"]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A running sum such as `7 + 5 - 3`; its level is the number of additions and subtractions.
+    """A sum such as `14 (a) +5 (b) -3`, whose terms have labels; its level is the number of labels.
 
     Args:
         terms (`tuple[int, ...]`):
-            Signed terms, the first positive; every partial sum lies in `[0, 47]`.
+            Signed terms, the first positive; every partial sum lies in `[0, 49]`.
     """
 
     terms: tuple[int, ...]
 
     @property
     def question(self) -> str:
-        signed = "".join(f" {'+' if term > 0 else '-'} {abs(term)}" for term in self.terms[1:])
-        return f"{self.terms[0]}{signed} = ?"
+        labelled = "".join(f" ({label}) {term:+d}" for label, term in zip(LABELS, self.terms[1:], strict=False))
+        return f"{self.terms[0]}{labelled} = ?"
 
     @property
     def answer(self) -> int:
@@ -63,41 +77,55 @@ class TraceStyle:
     """How much a trace over-thinks and how often it errs.
 
     Args:
+        brevity (`float`):
+            Median over traces of the ratio `u` in which each shorter way of writing a step is chosen. Styles full,
+            short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
+        spread (`float`):
+            Standard deviation of the logarithm of `u`.
+        skip_share (`float`):
+            Factor of the weight of a skipped step; 0 for none.
+        recheck_brevity (`float`):
+            As `brevity`, for the passes that recheck, which skip nothing.
         recheck_weights (`tuple[float, ...]`):
-            Relative frequency of 0, 1, 2, ... rechecks. Few traces have none, but a policy must find them by sampling.
+            Relative frequency of 0, 1 and 2 rechecks.
         slip_rate (`float`):
-            Probability, per trace, that one step of the first pass is wrong.
-        recompute_rate (`float`):
-            Probability, per recheck, that it recomputes all steps, which repairs any slip; otherwise it only says that
-            all looks right.
+            Probability, per trace, that one step of the first pass is wrong. A recheck repairs it.
+        closer_rate (`float`):
+            Probability, per trace, of a sentence that repeats the answer.
     """
 
-    recheck_weights: tuple[float, ...] = (0.06, 0.06, 0.12, 0.2, 0.26, 0.3)
-    slip_rate: float = 0.4
-    recompute_rate: float = 0.4
+    brevity: float = 0.3
+    spread: float = 0.9
+    skip_share: float = 0.4
+    recheck_brevity: float = 1.0
+    recheck_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
+    slip_rate: float = 0.2
+    closer_rate: float = 0.7
 
 
-CONCISE = TraceStyle(recheck_weights=(1.0,), slip_rate=0.0)
+STEP_BY_STEP = TraceStyle(brevity=0.8, skip_share=0.0, recheck_weights=(1.0,), slip_rate=0.0, closer_rate=0.3)
+SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
 
 
 def sample_problem(rng: random.Random, level: int) -> Problem:
-    """One problem of the given level, uniform over first terms and digits; partial sums stay at 0 or above.
+    """One problem of the given level, uniform over first terms and digits; partial sums stay in `[0, 49]`.
 
     Args:
         rng (`random.Random`):
             Source of randomness.
         level (`int`):
-            Number of operations, from 1 to `MAX_TERMS - 1`.
+            Number of additions and subtractions, from 1 to 9.
 
     Raises:
         `ValueError`: If `level` is out of range.
     """
-    if not 1 <= level < MAX_TERMS:
-        raise ValueError(f"level is {level}, but gym problems have levels 1 to {MAX_TERMS - 1}")
+    if not 1 <= level <= MAX_LEVEL:
+        raise ValueError(f"level is {level}, but gym problems have levels 1 to {MAX_LEVEL}")
     terms = [rng.randint(1, MAX_FIRST_TERM)]
     for _ in range(level):
         digit = rng.randint(1, 9)
-        subtract = rng.random() < 0.5 and sum(terms) >= digit
+        total = sum(terms)
+        subtract = total + digit > MAX_TOTAL or (total >= digit and rng.random() < 0.5)
         terms.append(-digit if subtract else digit)
     return Problem(tuple(terms))
 
@@ -111,41 +139,38 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
             yield problem
 
 
-def _working(problem: Problem, passes: int, slip_step: int | None = None, slip: int = 0) -> tuple[str, int]:
-    total, text = problem.terms[0], f"{ORDINALS[passes]}, "
-    for step, term in enumerate(problem.terms[1:], 1):
-        result = total + term + (slip if step == slip_step else 0)
-        label = "" if passes else f"{'step' if step == 1 else 'Step'} {step}: "
-        text += f"{label}{total} {'+' if term > 0 else '-'} {abs(term)} = {result}. "
-        total = result
+def _one_pass(
+    problem: Problem, u: float, skip_share: float, rng: random.Random, slip_step: int | None = None, slip: int = 0
+) -> tuple[str, int]:
+    total, text = problem.terms[0], ""
+    weights = (1, u, u**2, skip_share * u**3)
+    for step, (label, term) in enumerate(zip(LABELS, problem.terms[1:], strict=False), 1):
+        total += term + (slip if step == slip_step else 0)
+        text += rng.choices(STEPS, weights)[0].format(label=label, term=term, total=total)
     return text, total
 
 
 def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
     step = rng.randint(1, problem.level)
-    lowest = min(sum(problem.terms[: k + 1]) for k in range(step, problem.level + 1))
-    return step, rng.choice([slip for slip in (-10, -2, -1, 1, 2, 10) if lowest + slip >= 0])
+    later = [sum(problem.terms[: k + 1]) for k in range(step, problem.level + 1)]
+    return step, rng.choice([slip for slip in (-10, -2, -1, 1, 2, 10) if min(later) + slip >= 0])
 
 
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random) -> str:
     r"""A worked solution, from the first word after `<think>` to the closing brace of `\boxed{}`.
 
-    The first pass may hold one slip. Rechecks follow; those that recompute repair it. If none does, the boxed answer
-    is wrong.
+    The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong.
 
     Returns:
-        `str`: The trace. The LEASH paper counts its rethink, summary and plan words.
+        `str`: The trace. The LEASH paper counts its rethink and summary words.
     """
+    factor = math.exp(rng.gauss(0.0, style.spread))
     slip_step, slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (None, 0)
-    working, total = _working(problem, 0, slip_step, slip)
-    text = f"{working}So the total is {total}. "
+    text, total = _one_pass(problem, factor * style.brevity, style.skip_share, rng, slip_step, slip)
     rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
-    for passes in range(1, rechecks + 1):
-        text += rng.choice(OPENERS)
-        before = total
-        if rng.random() < style.recompute_rate:
-            working, total = _working(problem, passes)
-        else:
-            working = f"{ORDINALS[passes]}, {GLANCE}"
-        text += working + (REPAIR if total != before else rng.choice(CONFIRMATIONS)).format(total)
-    return f"{text}{rng.choice(CLOSERS).format(total)}</think>\\boxed{{{total}}}"
+    for opener in OPENERS[:rechecks]:
+        working, found = _one_pass(problem, factor * style.recheck_brevity, 0.0, rng)
+        text += opener.format(problem.terms[0]) + working + (CONFIRMATION if found == total else REPAIR).format(found)
+        total = found
+    closer = CLOSER.format(total) if rng.random() < style.closer_rate else ""
+    return f"{text}{closer}</think>\\boxed{{{total}}}"

@@ -1,22 +1,19 @@
-"""The gym's tokenizer: one token per word, number or sign; decoding restores the text, but for efforts.
+"""The gym's tokenizer: one token per word, number, signed term, label or sign; decoding restores the text.
 
-Words include the space that follows them, so a number is the same token wherever it stands. An effort is one token in
-the place of the question mark, and decodes as that token. A token more would cost the base model accuracy: of 256
-held-out problems, one sample each, it solves 0.81, 0.79 and 0.83 at the three efforts, 0.75 without, 0.35 to 0.50 with
-one more token at the end.
+A number is the same token wherever it stands, a signed term another. An effort in the prompt is one token. Words that
+the task does not use are unknown tokens; the base model has seen prompts that end with some.
 """
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from leash_trl.data.efforts import effort_suffix
 from leash_trl.gym import task
 
 
 PAD, EOS, UNK, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|unk|>", "<|user|>", "<|assistant|>"
-PIECE = r"\d+| [+\-=] ?|</?think>|\\boxed\{|\}|\?|[.,:] ?|[A-Za-z]+(?:-[A-Za-z]+)* ?"
-
-# tokens that the base model reads nearly as it reads a question mark
-EFFORTS = {"? Effort: low.": ", ", "? Effort: medium.": ": ", "? Effort: high.": ". "}
+EFFORTS = ("low", "medium", "high")
+PIECE = r" Effort: [a-z]+\.| \([a-i]\) ?|[+\-]\d+|\d+| = ?|</?think>|\\boxed\{|\}|\?|\.| ?[A-Za-z]+,?(?: (?!\())?"
 
 # The generation prompt opens the thinking block, as DeepSeek-R1's template does.
 CHAT_TEMPLATE = (
@@ -30,21 +27,18 @@ CHAT_TEMPLATE = (
 def _pieces() -> list[str]:
     """Every piece a question or a trace can hold, in a fixed order."""
     splitter = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
+    labels = [f" ({label}) " for label in task.LABELS]
+    signed = [f"{term:+d}" for term in range(-9, 10) if term]
+    texts = [*task.STEPS, *task.OPENERS, task.CONFIRMATION, task.REPAIR, task.CLOSER]
     fixed = [
         "<think></think>",
-        " = ? + 1 - 2",
-        *(f"{ordinal}, " for ordinal in task.ORDINALS),
-        *task.OPENERS,
-        *task.CONFIRMATIONS,
-        task.REPAIR,
-        task.GLANCE,
-        *task.CLOSERS,
-        "step 1: Step 2: So the total is 1. ",
+        " = ?",
+        *(text.replace("{total}", "1").replace("{}", "1").format(label="a", term=1) for text in texts),
         "\\boxed{1}",
     ]
-    text_pieces = [piece for text in fixed for piece, _ in splitter.pre_tokenize_str(text.replace("{}", "1"))]
+    words = [piece for text in fixed for piece, _ in splitter.pre_tokenize_str(text)]
     numbers = [str(number) for number in range(task.MAX_NUMBER + 1)]
-    return list(dict.fromkeys([*numbers, *(piece for piece in text_pieces if not piece.isdigit())]))
+    return list(dict.fromkeys([*numbers, *signed, *labels, *map(effort_suffix, EFFORTS), *words]))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -56,7 +50,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     specials = [PAD, EOS, UNK, USER, ASSISTANT]
     vocabulary = {piece: index for index, piece in enumerate([*specials, *_pieces()])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Replace(asked, mark) for asked, mark in EFFORTS.items()])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(PIECE), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(

@@ -1,0 +1,126 @@
+"""How well a gym model does when its traces are forced into one style: the price of each token that is left out.
+
+The words of a trace, its labels and its terms are given; only the totals are the model's own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from leash_trl.gym import task
+
+
+@dataclass(frozen=True)
+class ForcedStyle:
+    """What a model does in one style at one level.
+
+    Args:
+        style (`str`):
+            Name of the style, one of `STYLES`.
+        level (`int`):
+            Number of additions and subtractions.
+        tokens (`int`):
+            Length of each completion in tokens, end token included.
+        accuracy (`float`):
+            Share of right answers when totals are sampled at temperature 1.
+        greedy_accuracy (`float`):
+            The same when each total is the likeliest.
+    """
+
+    style: str
+    level: int
+    tokens: int
+    accuracy: float
+    greedy_accuracy: float
+
+
+# how a step is written, by its number from 1
+STYLES = {
+    "full, twice": lambda step: task.FULL,
+    "full": lambda step: task.FULL,
+    "short": lambda step: task.SHORT,
+    "terse": lambda step: task.TERSE,
+    "two of three": lambda step: task.TERSE if step % 3 else "",
+    "every second": lambda step: "" if step % 2 else task.TERSE,
+    "every third": lambda step: "" if step % 3 else task.TERSE,
+    "none": lambda step: "",
+}
+
+
+def forced_text(problem: task.Problem, style: str) -> list[str]:
+    """The trace in one style, cut where the model writes a total; the last piece follows the answer."""
+    step_text = STYLES[style]
+    one_pass = ""
+    for step, (label, term) in enumerate(zip(task.LABELS, problem.terms[1:], strict=False), 1):
+        one_pass += step_text(step).replace("{label}", label).replace("{term:+d}", f"{term:+d}")
+    text = one_pass
+    if style == "full, twice":
+        text += task.OPENERS[0].format(problem.terms[0]) + one_pass
+    return f"{text}</think>\\boxed{{{{total}}}}".replace("{{total}}", "{total}").split("{total}")
+
+
+@torch.no_grad()
+def forced_answers(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    problems: Sequence[task.Problem],
+    style: str,
+    greedy: bool = False,
+) -> tuple[torch.Tensor, int]:
+    """Answers of problems of one level in one style, and the tokens of each completion.
+
+    Args:
+        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
+            A gym model.
+        problems (`Sequence[Problem]`):
+            Problems of one level, so that all traces have the same length.
+        style (`str`):
+            One of `STYLES`.
+        greedy (`bool`, *optional*, defaults to `False`):
+            Whether each total is the likeliest token instead of a sampled one.
+
+    Returns:
+        `tuple[torch.Tensor, int]`: Whether each answer is right, of shape `(len(problems),)`, and the length.
+    """
+    prompts = [
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": problem.question}], add_generation_prompt=True, return_dict=False
+        )
+        for problem in problems
+    ]
+    pieces = [[tokenizer.encode(piece) for piece in forced_text(problem, style)] for problem in problems]
+    cache, own = DynamicCache(config=model.config), None
+    length = len(pieces[0][-1]) + 1
+    for index in range(len(pieces[0]) - 1):
+        given = torch.tensor([row[index] for row in pieces], dtype=torch.long).reshape(len(problems), -1)
+        length += given.shape[1] + 1
+        before = torch.tensor(prompts) if own is None else own[:, None]
+        logits = model(input_ids=torch.cat([before, given], dim=1), past_key_values=cache).logits[:, -1]
+        own = logits.argmax(-1) if greedy else torch.multinomial(logits.softmax(-1), 1)[:, 0]
+    answers = torch.tensor([tokenizer.convert_tokens_to_ids(str(problem.answer)) for problem in problems])
+    return own == answers, length
+
+
+def force_styles(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_problems: int = 512, seed: int = 0
+) -> Iterable[ForcedStyle]:
+    """Each style at each level, on held-out problems.
+
+    Args:
+        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
+            A gym model.
+        num_problems (`int`, *optional*, defaults to `512`):
+            Problems of each level, with repeats at level 1, which has fewer.
+        seed (`int`, *optional*, defaults to `0`):
+            Seed of problems and sampling.
+    """
+    torch.manual_seed(seed)
+    for level in task.LEVELS:
+        stream = task.problems(seed, (level,), "test")
+        problems = [problem for problem, _ in zip(stream, range(num_problems), strict=False)]
+        for style in STYLES:
+            sampled, tokens = forced_answers(model, tokenizer, problems, style)
+            greedy, _ = forced_answers(model, tokenizer, problems, style, greedy=True)
+            yield ForcedStyle(style, level, tokens, sampled.float().mean().item(), greedy.float().mean().item())
