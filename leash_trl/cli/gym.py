@@ -15,20 +15,12 @@ def main(argv: list[str]) -> None:
         "--work_dir", default="runs/gym-build", help="folder for intermediate checkpoints, to resume from"
     )
     build.add_argument("--seed", type=int, default=0, help="of weights and problems (default: 0)")
-    efforts = commands.add_parser(
-        "efforts", help="teach the base model what the efforts low, medium and high mean (about ten minutes)"
-    )
-    efforts.add_argument("--output_dir", help="folder for the checkpoint (default: the package's own)")
-    efforts.add_argument(
-        "--work_dir", default="runs/gym-efforts-build", help="folder for intermediate checkpoints, to resume from"
-    )
-    efforts.add_argument("--seed", type=int, default=0, help="of problems and traces (default: 0)")
     commands.add_parser("record", help="measure the base model on held-out problems and store the result beside it")
     show = commands.add_parser("show", help="print problems with the traces the base model was taught on")
     show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
     show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
     arguments = parser.parse_args(argv)
-    {"build": _build, "efforts": _efforts, "record": _record, "show": _show}[arguments.command](arguments)
+    {"build": _build, "record": _record, "show": _show}[arguments.command](arguments)
 
 
 def _build(arguments: argparse.Namespace) -> None:
@@ -41,18 +33,6 @@ def _build(arguments: argparse.Namespace) -> None:
     output = arguments.output_dir or str(CHECKPOINT)
     build_checkpoint(output, arguments.work_dir, arguments.seed)
     print(f"wrote {output}; `leash gym record` measures it")
-
-
-def _efforts(arguments: argparse.Namespace) -> None:
-    import torch
-
-    from leash_trl.gym import EFFORTS_CHECKPOINT
-    from leash_trl.gym.pretrain import teach_efforts
-
-    torch.set_num_threads(1)
-    output = arguments.output_dir or str(EFFORTS_CHECKPOINT)
-    teach_efforts(output, arguments.work_dir, arguments.seed)
-    print(f"wrote {output}")
 
 
 def _record(arguments: argparse.Namespace) -> None:

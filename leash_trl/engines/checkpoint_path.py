@@ -6,13 +6,13 @@ from leash_trl import gym
 
 
 def checkpoint_path(name: str) -> str:
-    """Folder or Hub id for the name of a model: `gym` and `gym_efforts` are embedded, other names stay as they are.
+    """Folder or Hub id for the name of a model: `gym` is embedded, other names stay as they are.
 
     Example:
         >>> checkpoint_path("owner/name")
         'owner/name'
     """
-    return str(gym.MODELS.get(name, name))
+    return str(gym.CHECKPOINT) if name == gym.NAME else name
 
 
 def missing_folder(path: str) -> str | None:

@@ -7,12 +7,11 @@ from typing import Any
 
 NAME = "gym"  # as a model, and as `dataset_name` in a recipe
 CHECKPOINT = Path(__file__).parent / "checkpoint"
-EFFORTS_CHECKPOINT = Path(__file__).parent / "checkpoint_efforts"  # the same, taught what an effort means
-MODELS = {NAME: CHECKPOINT, "gym_efforts": EFFORTS_CHECKPOINT}
 RECORD = CHECKPOINT / "record.json"
 
 
 def base_record() -> dict[str, Any]:
-    """The base model's accuracy and lengths on held-out problems, as `leash gym record` measured them."""
+    """The base model's accuracy and lengths on held-out problems, free and in forced styles, as `leash gym record` found
+    them."""
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return record

@@ -1,4 +1,4 @@
-"""Measures the gym's models on held-out problems; the base model's result is stored beside it."""
+"""Measures the gym's models on held-out problems; the base model's result is stored beside it, with its styles."""
 
 import json
 from dataclasses import asdict
@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from leash_trl.evaluation.evaluate import GradedSamples, Summary, evaluate, summarize
 from leash_trl.gym import CHECKPOINT, RECORD
 from leash_trl.gym.dataset import SIZES, gym_problems
+from leash_trl.gym.styles import force_styles
 from leash_trl.length_control.targets import with_suffix
 
 
@@ -50,14 +51,18 @@ def measure(
 
 
 def write_record() -> Summary:
-    """Measures the base model and stores the result beside it."""
-    summary = summarize(measure(num_samples=BASE_SAMPLES))
+    """Measures the base model, free and in each forced style, and stores the result beside it."""
+    samples = measure(num_samples=BASE_SAMPLES)
+    summary = summarize(samples)
+    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     record = {
         "made_by": "leash gym build; leash gym record",
         "versions": {package: version(package) for package in ("torch", "transformers")},
         "num_problems": NUM_PROBLEMS,
         "num_samples": BASE_SAMPLES,
         **asdict(summary),
+        "styles": [asdict(forced) for forced in force_styles(model, tokenizer)],
     }
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return summary
