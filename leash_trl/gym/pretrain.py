@@ -88,7 +88,9 @@ class Stage:
 
 OTHER_WORDS = " "  # a prompt may end with words that the task does not know
 STAGES = (
-    Stage("steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=2.5e-3, schedule="constant_with_warmup"),
+    Stage(
+        "steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=2.5e-3, schedule="constant_with_warmup"
+    ),
     Stage("shortcuts", {"": SHORTCUTS}, steps=3500, batch_size=64, learning_rate=2.5e-3),
     Stage(
         "overthinking",

@@ -37,6 +37,7 @@ class ForcedStyle:
 
 
 # how a step is written, by its number from 1
+TOTAL = "{total}"
 STYLES = {
     "full, twice": lambda step: task.FULL,
     "full": lambda step: task.FULL,
@@ -58,7 +59,7 @@ def forced_text(problem: task.Problem, style: str) -> list[str]:
     text = one_pass
     if style == "full, twice":
         text += task.OPENERS[0].format(problem.terms[0]) + one_pass
-    return f"{text}</think>\\boxed{{{{total}}}}".replace("{{total}}", "{total}").split("{total}")
+    return f"{text}</think>\\boxed{{{TOTAL}}}".split(TOTAL)
 
 
 @torch.no_grad()
