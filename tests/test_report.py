@@ -383,7 +383,7 @@ def test_comparisons_are_taken_as_they_are(compared):
 
 def test_a_comparison_that_is_not_whole_is_an_error(compared):
     (compared / "table.md").write_text("nothing")
-    with pytest.raises(ValueError, match=r"table\.md holds 0 tables instead of one; run leash compare again"):
+    with pytest.raises(ValueError, match=r"table\.md holds no table; run leash compare again"):
         build_page([compared], "t")
     (compared / "seeds.csv").unlink()
     assert kinds_of(compared) == []

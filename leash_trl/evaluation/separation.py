@@ -233,8 +233,8 @@ def accuracy_at_equal_length(first: Sequence[Point], second: Sequence[Point]) ->
     if len(first) < 2 or len(second) < 2 or len(seeds) != 1:
         return None
     (first_lengths, first_accuracies), (second_lengths, second_accuracies) = _curves(first), _curves(second)
-    lengths = np.concatenate([first_lengths, second_lengths])
-    low, high = float(lengths[:, 0].max()), float(lengths[:, -1].min())
+    low = float(max(first_lengths[:, 0].max(), second_lengths[:, 0].max()))
+    high = float(min(first_lengths[:, -1].min(), second_lengths[:, -1].min()))
     if low >= high:
         return None
     differences = []

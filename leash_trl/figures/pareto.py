@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
 from leash_trl.figures.drawing import (
     COLORS,
@@ -32,6 +32,7 @@ LABEL_HEIGHT = 18.0
 MARKER_RADIUS = 6.0
 NUM_FITTINGS = 5
 SHORT_INTERVAL = 0.11  # share of the frame's width
+WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
 MARKERS = ("s", "^", "v", "P", "X", "<", ">", "p")  # of curves; a circle is a method of one point, a diamond the base
 
 
@@ -135,9 +136,10 @@ def pareto_figure(
     _set_frame(axis, [*rows, base], targets)
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        words = f" target {length:g}" if length == targets[0] else f" {length:g}"
+        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
         axis.text(length, 0.01, words, fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
-    axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}")
+    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}{dotted}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {intervals_over}")
     show_text_as_it_is(figure)
     canvas.draw()  # fixes where everything is
@@ -195,7 +197,11 @@ def _set_frame(axis: Axes, rows: Sequence[TradeOff], targets: Sequence[float]) -
     axis.set_xscale("log")
     axis.set_xlim(*np.exp(_limits([row.tokens for row in rows], targets, np.log, above=0.0)))
     axis.set_ylim(*_limits([row.accuracy for row in rows]))
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    low, high = axis.get_xlim()
+    is_wide = high / low > WIDE_RANGE
+    axis.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
+    )
     axis.xaxis.set_major_formatter(ScalarFormatter())
     axis.minorticks_off()
 
@@ -220,10 +226,11 @@ def _draw_labels(axis: Axes, curves: Sequence[_Curve]) -> None:
     """Names in columns right of the markers, each with a line to its own."""
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     style: dict[str, Any] = {"fontsize": LABEL_SIZE, "va": "center", "parse_math": False, "bbox": paper, "zorder": 2.5}
-    texts = {curve.end: axis.text(1, 0, curve.end.name, **style, **_label_style(curve)) for curve in curves}
-    rows = [point for curve in curves for point in curve.points]
-    # points without a label keep labels away all the same
-    widths = [texts[row].get_window_extent().width if row in texts else 0.0 for row in rows]
+    texts = [axis.text(1, 0, curve.end.name, **style, **_label_style(curve)) for curve in curves]
+    # behind the points that have a label, those without one, which keep labels away all the same
+    rows = [curve.end for curve in curves]
+    rows += [point for curve in curves for point in curve.points if point is not curve.end]
+    widths = [text.get_window_extent().width for text in texts] + [0.0] * (len(rows) - len(texts))
     frame = axis.get_window_extent()
     points, columns = _columns(axis, rows, widths)
     for _ in range(NUM_FITTINGS):  # a narrower scale may join columns
@@ -235,16 +242,15 @@ def _draw_labels(axis: Axes, curves: Sequence[_Curve]) -> None:
         points, columns = _columns(axis, rows, widths)
     to_data = axis.transData.inverted().transform
     low, high = frame.y0 + LABEL_HEIGHT, frame.y1 - LABEL_HEIGHT
-    colors = {curve.end: curve.color for curve in curves}
-    for column in np.unique(columns):
-        members = [member for member in np.flatnonzero(columns == column).tolist() if rows[member] in texts]
+    for column in np.unique(columns[: len(texts)]):
+        members = np.flatnonzero(columns[: len(texts)] == column).tolist()
         heights = spread_out(points[members, 1].tolist(), LABEL_HEIGHT, low, high)
         for member, height in zip(members, heights, strict=True):
             place = to_data((column, height))
-            texts[rows[member]].set_position((place[0], place[1]))
+            texts[member].set_position((place[0], place[1]))
             axis.plot(
                 *np.array([to_data(points[member]), place]).T,
-                color=colors[rows[member]],
+                color=curves[member].color,
                 linewidth=0.6,
                 zorder=2.4,
             )
