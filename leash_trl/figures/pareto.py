@@ -177,7 +177,7 @@ def _words(curves: Sequence[_Curve]) -> list[str]:
 def _draw_curve(axis: Axes, curve: _Curve) -> None:
     for point in curve.points:
         accuracy, tokens = point.accuracy, point.tokens
-        bars = {"color": NEUTRAL if curve.is_single else curve.color, "linewidth": 0.8, "zorder": 2}
+        bars: dict[str, Any] = {"color": NEUTRAL if curve.is_single else curve.color, "linewidth": 0.8, "zorder": 2}
         axis.vlines(tokens.value, accuracy.low, accuracy.high, **bars)
         axis.hlines(accuracy.value, tokens.low, tokens.high, **bars)
     axis.plot(
