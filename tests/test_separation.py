@@ -93,6 +93,7 @@ def test_holm_by_hand(p_values, rejected):
 def test_pairs_are_of_methods_at_one_target_and_of_those_without_with_all():
     points = [near("A", 12, 0.5, 10), near("A", 18, 0.6, 20), near("B", 12, 0.5, 10), near("none", None, 0.7, 60)]
     assert method_pairs(points) == [(0, 2), (0, 3), (1, 3), (2, 3)]
+    assert method_pairs([near("A", 12, 0.5, 10), near("A", None, 0.6, 20)]) == []
 
 
 def test_a_difference_is_told_by_its_interval_and_less_often_after_the_correction():
