@@ -183,7 +183,7 @@ def _draw_curve(axis: Axes, curve: _Curve) -> None:
     axis.plot(
         [point.tokens.value for point in curve.points],
         [point.accuracy.value for point in curve.points],
-        linestyle="--" if curve.is_dashed else "-",
+        linestyle="None" if curve.is_single else "--" if curve.is_dashed else "-",
         linewidth=1.4,
         marker=curve.marker,
         markersize=7 if curve.marker == "D" or not curve.is_single else 6,
