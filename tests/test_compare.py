@@ -335,7 +335,12 @@ def test_all_points_first_seeds_come_before_any_second(write_config):
             [],
             "two runs would use the folder 'a-lambda_lr-1'; rename an arm or drop a value",
         ),
-        ({"grid": GRID}, ["--target_length", "9"], "--target_length: "),
+        ({"grid": GRID}, ["--target_length", "9"], "takes target_length from a grid; change the grid, or drop"),
+        (
+            {"arms": {"a": {"label": "X", "lambda_lr": 1}, "b": {"label": "X", "lambda_lr": 2}}},
+            [],
+            "arms 'a' and 'b' are both 'X' in table and figure; give one another label",
+        ),
         ({"content": "base: [1"}, [], "is not valid YAML"),
         ({"content": "- 1"}, [], "must hold a YAML mapping of names to values"),
         ({"content": {"base": FIELDS}}, [], "arms is missing or empty"),

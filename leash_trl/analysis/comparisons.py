@@ -27,7 +27,7 @@ def comparison_section(folder: Path, label: str) -> Section:
     picture = Picture(
         name=label,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description=f"Scatter plot of accuracy over mean tokens of {len(methods)} methods and the base model.",
+        description=f"Scatter plot of accuracy over mean tokens of {len({row.name for row in methods})} methods and the base model.",
         figure=pareto_figure(methods, base),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])

@@ -63,8 +63,8 @@ def _build_parser() -> CommandParser:
         required=True,
         help="file with base (fields of leash train for all), arms (methods with their own fields, label and seeds) "
         "and grid (lists of values, as {target_length: [12, 18, 28]}: every arm runs with every combination). An "
-        "arm's own fields replace those of grid, its own grid replaces both, and null takes a field out. The package's "
-        "gym/compare.yaml is such a file.",
+        "arm's own fields replace those of grid, its own grid replaces both, and null takes a field out. Example: the "
+        "package's gym/compare.yaml",
     )
     parser.add_argument(
         "--arms", nargs="+", metavar="ARM", help="only these arms, at all points of their grids (default: all)"

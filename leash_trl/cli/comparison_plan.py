@@ -80,6 +80,14 @@ def load_arms(config: str, names: list[str] | None = None) -> list[Arm]:
     for folder in folders:
         if folders.count(folder) > 1:
             raise UserError(f"{config}: two runs would use the folder {folder!r}; rename an arm or drop a value")
+    told: dict[str, str] = {}
+    for point in points:
+        settings = (point.label, {"target_length": point.recipe.get("target_length"), **point.point})
+        if (first := told.setdefault(repr(settings), point.name)) != point.name:
+            raise UserError(
+                f"{config}: arms {first!r} and {point.name!r} are both {point.label!r} in table and figure; give one "
+                "another label"
+            )
     return points
 
 
