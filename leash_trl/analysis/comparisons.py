@@ -23,12 +23,13 @@ def comparison_section(folder: Path, label: str) -> Section:
     Raises:
         `ValueError`: If its tables are not as `leash compare` writes them.
     """
-    blocks, (base, *methods) = read_comparison(folder)
+    blocks, (base, *points) = read_comparison(folder)
+    num_methods = len({point.name for point in points})
     picture = Picture(
         name=label,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description=f"Scatter plot of accuracy over mean tokens of {len({row.name for row in methods})} methods and the base model.",
-        figure=pareto_figure(methods, base),
+        description=f"Scatter plot of accuracy over mean tokens of {num_methods} methods and the base model.",
+        figure=pareto_figure(points, base),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 

@@ -76,6 +76,12 @@ def load_arms(config: str, names: list[str] | None = None) -> list[Arm]:
     grid = _checked_grid(comparison.get("grid", {}), config)
     chosen = [name for name in arms if names is None or name in names]
     points = [point for name in chosen for point in _points(name, arms[name], base, grid, config)]
+    _check_distinct(points, config)
+    return points
+
+
+def _check_distinct(points: list[Arm], config: str) -> None:
+    """Prevents that two arms share a folder, or a row of the table."""
     folders = [point.name for point in points]
     for folder in folders:
         if folders.count(folder) > 1:
@@ -88,7 +94,6 @@ def load_arms(config: str, names: list[str] | None = None) -> list[Arm]:
                 f"{config}: arms {first!r} and {point.name!r} are both {point.label!r} in table and figure; give one "
                 "another label"
             )
-    return points
 
 
 def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], config: str) -> list[Arm]:
