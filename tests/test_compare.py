@@ -15,6 +15,8 @@ import pytest
 import yaml
 from filelock import FileLock
 
+from leash_trl.analysis.comparisons import read_comparison, read_trade_offs
+from leash_trl.analysis.page import Paragraph, Table
 from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli import compare, comparison_report, process_queue
 from leash_trl.cli.comparison_plan import load_arms, planned_runs
@@ -252,13 +254,97 @@ def test_every_arms_first_seed_comes_before_any_second(write_config):
     assert order == [("leash", 7), ("frozen", 7), ("leash", 3), ("frozen", 3)]
 
 
+GRID = {"target_length": [12, 18]}
+
+
+def test_an_arm_runs_at_every_point_of_its_grid(write_config):
+    arms = {
+        "leash": {"label": "LEASH", "grid": {"lambda_lr": [0.01, 0.04]}},
+        "none": {"length_control": "none", "seeds": 1, "grid": {"target_length": None}},
+    }
+    loaded = load_arms(write_config(grid=GRID, arms=arms))
+    assert [arm.name for arm in loaded] == [
+        "leash-target_length-12-lambda_lr-0.01",
+        "leash-target_length-12-lambda_lr-0.04",
+        "leash-target_length-18-lambda_lr-0.01",
+        "leash-target_length-18-lambda_lr-0.04",
+        "none",
+    ]
+    assert {arm.label for arm in loaded[:4]} == {"LEASH"}
+    assert loaded[1].point == {"target_length": 12, "lambda_lr": 0.04}
+    assert loaded[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04}
+    assert (loaded[4].point, loaded[4].recipe) == ({}, {**FIELDS, "length_control": "none"})
+    assert [arm.name for arm in load_arms(write_config(grid=GRID, arms=arms), ["none"])] == ["none"]
+    assert len(load_arms(write_config(grid=GRID, arms=arms), ["leash"])) == 4
+
+
+def test_the_later_of_base_grid_arm_and_its_own_grid_wins(write_config):
+    fixed, own = load_arms(
+        write_config(
+            base={**FIELDS, "target_length": 46},
+            grid={"target_length": [12]},
+            arms={"fixed": {"target_length": 20}, "own": {"target_length": 20, "grid": {"target_length": [28]}}},
+        )
+    )
+    assert (fixed.name, fixed.recipe["target_length"]) == ("fixed", 20)
+    assert (own.name, own.recipe["target_length"]) == ("own-target_length-28", 28)
+
+
+def test_a_grid_takes_one_entry_of_a_mapping(write_config):
+    arms = {
+        "alp": {
+            "length_control_kwargs": {"alpha": 0.5, "suffix": ""},
+            "grid": {"length_control_kwargs.alpha": [1, 2]},
+        },
+        "other": {"length_control_kwargs": {"beta": 0.5}},
+        "fixed": {"length_control_kwargs": {"alpha": 7}},
+    }
+    config = write_config(grid={"length_control_kwargs.alpha": [3]}, arms=arms)
+    one, two, other, fixed = load_arms(config)
+    assert one.recipe["length_control_kwargs"] == {"alpha": 1, "suffix": ""}
+    assert two.recipe["length_control_kwargs"] == {"alpha": 2, "suffix": ""}
+    assert two.name == "alp-length_control_kwargs.alpha-2"
+    assert other.recipe["length_control_kwargs"] == {"beta": 0.5, "alpha": 3}
+    assert (fixed.name, fixed.recipe["length_control_kwargs"]) == ("fixed", {"alpha": 7})
+
+
+def test_all_points_first_seeds_come_before_any_second(write_config):
+    arms = load_arms(write_config(grid=GRID))
+    runs = planned_runs(arms, [100, 101], Path("out"))
+    assert [run.seed for run in runs] == [100] * 4 + [101] * 4
+    assert runs[1].folder == Path("out/leash-target_length-18/seed-100")
+
+
 @pytest.mark.parametrize(
     ("changes", "more", "message"),
     [
+        ({"grid": [12]}, [], "compare.yaml: grid is [12], but must be a mapping, as {target_length: [12, 18, 28]}"),
+        ({"grid": {"target_length": 12}}, [], "grid: target_length is 12, but must be a list of values, or null"),
+        ({"grid": {"target_length": []}}, [], "grid: target_length is [], but must be a list"),
+        ({"grid": {"target_length": [12, 12]}}, [], "two runs would use the folder 'leash-target_length-12'"),
+        ({"grid": {"target_length": [[12]]}}, [], "target_length has [12], but must have numbers"),
+        ({"grid": {"lambda_lr": [float("inf")]}}, [], "lambda_lr has inf, but must have numbers"),
+        ({"grid": {"length_control": ["a/b"]}}, [], "length_control has 'a/b', but must have numbers"),
+        ({"grid": {"seed": [1, 2]}}, [], "grid has seed, but must not; arms have label and seeds, --seeds"),
+        ({"grid": {"target_lenght": [1]}}, [], "arm 'leash-target_lenght-1': unknown key 'target_lenght', did you"),
+        ({"grid": {"target_length": [-4]}}, [], "arm 'leash-target_length--4': target_length is -4"),
+        ({"grid": {"target_length.x": [1]}}, [], "grid has target_length.x, but target_length is 46; write it as a"),
+        ({"arms": {"leash": {"grid": 3}}}, [], "arm 'leash': grid is 3"),
+        (
+            {"arms": {"a": {"grid": {"lambda_lr": [1]}}, "a-lambda_lr-1": {"seeds": 1}}},
+            [],
+            "two runs would use the folder 'a-lambda_lr-1'; rename an arm or drop a value",
+        ),
+        ({"grid": GRID}, ["--target_length", "9"], "takes target_length from a grid; change the grid, or drop"),
+        (
+            {"arms": {"a": {"label": "X", "lambda_lr": 1}, "b": {"label": "X", "lambda_lr": 2}}},
+            [],
+            "arms 'a' and 'b' are both 'X' in table and figure; give one another label",
+        ),
         ({"content": "base: [1"}, [], "is not valid YAML"),
         ({"content": "- 1"}, [], "must hold a YAML mapping of names to values"),
         ({"content": {"base": FIELDS}}, [], "arms is missing or empty"),
-        ({"seeds": 3}, [], "unknown key 'seeds'; a comparison has base"),
+        ({"seeds": 3}, [], "unknown key 'seeds'; a comparison has base (fields of a recipe), arms and grid"),
         ({"arms": {"leash": None}}, [], "arm 'leash' has no fields; write what differs"),
         ({"arms": {"leash": {"seeds": 0}}}, [], "arm 'leash': seeds is 0, but must be"),
         ({"arms": {"a/b": {"lambda_lr": 0.1}}}, [], "arm 'a/b' cannot name a folder"),
@@ -311,7 +397,7 @@ if result == "fail":
 def comparison(write_config, tmp_path, monkeypatch):
     """A comparison whose runs only claim their folder and write a result; `fails` names runs that write none."""
 
-    def run(*more, fails=(), draws=False):
+    def run(*more, fails=(), draws=False, **changes):
         if not draws:  # the figure takes most of the time
             for name in ("pareto_figure", "write_figure"):
                 monkeypatch.setattr(comparison_report, name, lambda *args: None)
@@ -321,11 +407,12 @@ def comparison(write_config, tmp_path, monkeypatch):
             claim = run_claim(yaml.safe_load((run.folder.parent / "recipe.yaml").read_text()), run.seed)
             (run.folder / "claim.json").write_text(json.dumps(claim))
             is_failing = (run.arm.name, run.seed) in fails
-            result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT})
+            target = run.arm.recipe.get("target_length")
+            result = "fail" if is_failing else json.dumps({"seed": run.seed, **RESULT, "target_length": target})
             return [sys.executable, "-c", CHILD, str(run.folder), result]
 
         monkeypatch.setattr(compare, "child_command", child_command)
-        return main(["compare", "--config", write_config(), "--output_dir", str(tmp_path / "out"), *more])
+        return main(["compare", "--config", write_config(**changes), "--output_dir", str(tmp_path / "out"), *more])
 
     return run
 
@@ -352,6 +439,62 @@ def test_runs_are_in_order_and_the_table_is_written(comparison, tmp_path, capsys
     assert [row["seeds"] for row in rows] == ["", "0 1", "0"]
     assert [(row["name"], row["seeds"]) for row in seeds] == [("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
     assert (out / "pareto.png").stat().st_size > 10_000
+
+
+def test_points_of_a_grid_have_rows_columns_and_words_of_their_own(comparison, tmp_path, capsys):
+    base = {name: value for name, value in FIELDS.items() if name != "target_length"}
+    arms = {
+        "leash": {"label": "LEASH", "grid": {"lambda_lr": [0.01, 0.04]}},
+        "none": {"length_control": "none", "grid": {"target_length": None}},
+    }
+    assert comparison("--seeds", "5", "6", base=base, grid=GRID, arms=arms, draws=True) == 0
+    assert "10 of 10 done" in capsys.readouterr().out
+    out = tmp_path / "out"
+    text = (out / "table.md").read_text()
+    paragraphs = text.strip().split("\n\n")
+    rows = [line.strip("| ").split(" | ")[:4] for line in paragraphs[1].splitlines()]
+    assert rows[0] == ["method", "target", "lambda_lr", "seeds"]
+    assert rows[3:] == [
+        ["LEASH", "12", "0.01", "2"],
+        ["LEASH", "12", "0.04", "2"],
+        ["LEASH", "18", "0.01", "2"],
+        ["LEASH", "18", "0.04", "2"],
+        ["none", "", "", "2"],
+    ]
+    assert "target 12 or 18 tokens" in paragraphs[0]
+    # two settings at each of two targets, and four with none
+    assert "Of 6 pairs of methods" in paragraphs[3]
+    assert "| LEASH, lambda_lr 0.04 at 18 |" in paragraphs[4]
+    assert "accuracy minus that of LEASH, lambda_lr 0.01" in paragraphs[6]
+    seeds = list(csv.DictReader((out / "seeds.csv").read_text().splitlines()))
+    assert len(seeds) == 10
+    assert (seeds[0]["name"], seeds[0]["target_length"], seeds[0]["lambda_lr"]) == ("LEASH", "12", "0.01")
+    for table in ("table.csv", "seeds.csv"):
+        base_row, *rows = read_trade_offs(out / table)
+        assert base_row.name == "base"
+        assert [(row.name, row.target_length) for row in rows] == [
+            ("LEASH, lambda_lr 0.01", 12),
+            ("LEASH, lambda_lr 0.04", 12),
+            ("LEASH, lambda_lr 0.01", 18),
+            ("LEASH, lambda_lr 0.04", 18),
+            ("none", None),
+        ]
+    blocks, _ = read_comparison(out)
+    tables = [block for block in blocks if isinstance(block, Table)]
+    assert [table.head[:4] for table in tables] == [
+        ["method", "target", "lambda_lr", "change"],
+        ["point", "front", "after Holm", "beaten by"],
+        ["method", "accuracy minus that of LEASH, lambda_lr 0.01 [95 % of the mean]", "tokens"],
+    ]
+    assert all(table.caption in text.replace("`", "") for table in tables)
+    told = " ".join([block.text for block in blocks if isinstance(block, Paragraph)])
+    assert "Of 6 pairs" in told
+    assert "Student's t interval of the mean over seeds" in tables[0].caption
+
+
+def test_a_grid_of_one_value_needs_no_column(comparison, tmp_path):
+    assert comparison("--seeds", "5", grid={"lambda_lr": [0.01]}, arms={"leash": {"max_steps": 2}}) == 0
+    assert (tmp_path / "out" / "table.md").read_text().split("\n\n")[1].startswith("| method | seeds | accuracy")
 
 
 def test_a_finished_run_is_not_run_again(comparison, tmp_path):
@@ -391,6 +534,14 @@ here.unlink()
     assert set(process_queue.run_jobs(jobs, 2, os.environ, lambda *ended: "").values()) == {0}
     at_once = [int(job.log_file.read_text()) for job in jobs]
     assert max(at_once) == 2
+
+
+@pytest.mark.parametrize(
+    ("num_done", "seconds_each", "words"),
+    [(3, 60.0, "3 of 12 done, about 9 min left"), (11, 59.0, "11 of 12 done"), (12, 600.0, "12 of 12 done")],
+)
+def test_progress_says_how_many_are_done_and_how_long_the_others_take(num_done, seconds_each, words):
+    assert process_queue._progress(num_done, 12, seconds_each) == words
 
 
 def test_a_folder_with_another_run_is_an_error(comparison, tmp_path, capsys):

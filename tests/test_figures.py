@@ -1,5 +1,6 @@
 """Figures: what they show, that words do not cover each other, and the files they become."""
 
+import dataclasses
 import functools
 import html
 import re
@@ -107,6 +108,7 @@ FIGURES = {
     "behavior over steps": lambda: behavior(["a", "a"], [0, 50]),
     "behavior of runs": lambda: behavior(["a", "b"], columns=1),
     "behavior of one": lambda: behavior(["a"], [7]),
+    "curves over tokens": lambda: pareto_figure(curve_rows(), row("base", 90.0, 0.5)),
     "budget": lambda: budget_figure({f"run {i}": CURVE for i in range(6)}),
     "dynamics": lambda: dynamics_figure([batches("a", target=46), batches("b", target=46)]),
     "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
@@ -139,7 +141,7 @@ def test_legends_name_what_is_drawn_and_nothing_that_looks_like_it(name):
             assert own
             assert all(is_drawn(line) and look(line) == look(handle) for line in own)
             assert {line.get_label() for line in lines if look(line) == look(handle)} == {text.get_text()}
-    assert any(len(legend.get_texts()) > 0 for legend, _ in legends) is (name != "pareto")
+    assert any(len(legend.get_texts()) > 0 for legend, _ in legends) is (name not in ("pareto", "curves over tokens"))
 
 
 def luminance(color):
@@ -419,6 +421,98 @@ def test_marks_and_target_of_the_pareto_figure():
         "ALP": ("black", "normal"),
         "base": ("black", "normal"),
     }
+
+
+METHODS = ("LEASH", "LEASH-C", "LEASH-PI", "L1-Max", "LASER-DE", "DLER", "LACONIC", "A-DLP")
+
+
+def curve_rows(methods=METHODS, targets=(28, 12, 18)):
+    """Methods at several targets, each a little more accurate and longer than the one before."""
+    return [
+        TradeOff(
+            name,
+            Estimate(accuracy, accuracy - 0.01, accuracy + 0.01),
+            Estimate(tokens, 0.98 * tokens, 1.02 * tokens),
+            target,
+        )
+        for index, name in enumerate(methods)
+        for target in targets
+        for accuracy, tokens in [(0.5 + 0.01 * target + 0.01 * index, target * (0.8 + 0.05 * index))]
+    ]
+
+
+def test_a_method_at_several_targets_is_a_curve_in_the_order_of_targets():
+    single = TradeOff("no control", Estimate(0.8, 0.7, 0.9), Estimate(60.0, 50.0, 70.0))
+    figure = pareto_figure([*curve_rows(["LEASH", "ALP"]), single], row("base", 90.0, 0.7))
+    (axis,) = figure.axes
+    curves = [line for line in axis.lines if line.get_marker() not in ("None", "o", "D")]
+    assert [line.get_xdata().tolist() for line in curves] == [
+        pytest.approx([9.6, 14.4, 22.4]),
+        pytest.approx([10.2, 15.3, 23.8]),
+    ]
+    assert curves[0].get_ydata().tolist() == pytest.approx([0.62, 0.68, 0.78])
+    texts = {text.get_text(): (text.get_color(), text.get_fontweight()) for text in axis.texts}
+    assert texts == {
+        " 12": ("black", "normal"),
+        " 18": ("black", "normal"),
+        " 28": ("black", "normal"),
+        "LEASH": (curves[0].get_color(), "bold"),
+        "ALP": (curves[1].get_color(), "normal"),
+        "no control": ("black", "normal"),
+        "base": ("black", "normal"),
+    }
+    assert axis.get_xlabel().endswith("; dotted: targets")
+    bars = [tuple(bar.get_edgecolor()[0]) for bar in axis.collections]
+    assert bars.count(to_rgba(curves[0].get_color())) == 6  # two intervals at each of three points
+    # a method of one point and the base look as ever
+    (circle,) = [line for line in axis.lines if line.get_marker() == "o"]
+    assert (circle.get_color(), circle.get_markersize()) == (COLORS[0], 6)
+    (diamond,) = [line for line in axis.lines if line.get_marker() == "D"]
+    assert (diamond.get_color(), diamond.get_markersize()) == ("black", 7)
+    assert "LEASH at target 12: accuracy 0.620 [0.610, 0.630], tokens 9.6 [9.4, 9.8]" in figure.get_label()
+    assert "; no control: accuracy 0.800" in figure.get_label()
+
+
+def test_eight_curves_have_eight_looks_without_colour_too():
+    axis = pareto_figure(curve_rows(), row("base", 90.0, 0.7)).axes[0]
+    curves = [line for line in axis.lines if line.get_marker() not in ("None", "D")]
+    assert len({line.get_marker() for line in curves}) == 8
+    assert len({(line.get_color(), line.get_linestyle()) for line in curves}) == 8
+
+
+@pytest.mark.parametrize("width", [NARROW, WIDE])
+def test_labels_of_eight_curves_cover_neither_each_other_nor_markers(width):
+    rows, base = curve_rows(), row("base", 110.0, 0.7)
+    figure = pareto_figure(rows, base, width=width)
+    assert_nothing_overlaps(figure)
+    (axis,) = figure.axes
+    assert len(axis.texts) == len(METHODS) + 4  # and the base and the targets
+    assert not overlapping(axis.texts)
+    boxes, frame = [text.get_window_extent() for text in axis.texts], axis.get_window_extent()
+    markers = axis.transData.transform([(row.tokens.value, row.accuracy.value) for row in [*rows, base]])
+    assert not [box for box in boxes for x, y in markers if box.contains(x, y)]
+    assert all(frame.contains(box.x0, box.y0) and frame.contains(box.x1, box.y1) for box in boxes)
+
+
+def test_a_short_curve_has_its_label_behind_the_points_of_longer_ones():
+    short = TradeOff("LEASH", Estimate(0.6, 0.5, 0.7), Estimate(14.0, 13.9, 14.1), 18)
+    rows = [short, dataclasses.replace(short, tokens=Estimate(9.0, 8.9, 9.1), target_length=12)]
+    rows += [
+        TradeOff("DLER", Estimate(0.6, 0.5, 0.7), Estimate(tokens, tokens, tokens), target)
+        for target, tokens in ((12, 12.0), (18, 16.0), (28, 18.0))
+    ]
+    figure = pareto_figure(rows, row("base", 60.0, 0.6))
+    lay_out(figure)
+    (axis,) = figure.axes
+    boxes = {text.get_text(): text.get_window_extent() for text in axis.texts}
+    assert boxes["LEASH"].x0 > axis.transData.transform((18.0, 0.6))[0]
+
+
+def test_rows_of_one_name_and_target_are_no_curve():
+    twice = [row("a", 50.0, 0.6), row("a", 55.0, 0.6)]
+    axis = pareto_figure(twice, row("base", 90.0, 0.7)).axes[0]
+    assert [line.get_marker() for line in axis.lines if line.get_marker() != "None"] == ["o", "o", "D"]
+    assert [text.get_text() for text in axis.texts] == ["a", "a", "base"]
 
 
 def hidden_bars(figure, rows):

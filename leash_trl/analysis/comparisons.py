@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
+from leash_trl.evaluation.comparison_table import settings_in, with_settings
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
 from leash_trl.figures import TradeOff, pareto_figure
 from leash_trl.gym import base_record
@@ -22,33 +23,47 @@ def comparison_section(folder: Path, label: str) -> Section:
     Raises:
         `ValueError`: If its tables are not as `leash compare` writes them.
     """
-    blocks, (base, *methods) = read_comparison(folder)
+    blocks, (base, *points) = read_comparison(folder)
+    num_methods = len({point.name for point in points})
     picture = Picture(
         name=label,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description=f"Scatter plot of accuracy over mean tokens of {len(methods)} methods and the base model.",
-        figure=pareto_figure(methods, base),
+        description=f"Scatter plot of accuracy over mean tokens of {num_methods} methods and the base model.",
+        figure=pareto_figure(points, base),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 
 
 def read_comparison(folder: Path) -> tuple[list[Paragraph | Table], list[TradeOff]]:
-    """A comparison's words and table, and the rows of its figure, the base first.
+    """A comparison's words and tables, and the rows of its figure, the base first.
 
     Raises:
         `ValueError`: If its tables are not as `leash compare` writes them.
     """
-    paragraphs = (folder / "table.md").read_text(encoding="utf-8").split("\n\n")
-    tables = [paragraph for paragraph in paragraphs if paragraph.startswith("| ")]
-    if len(tables) != 1:
-        raise ValueError(f"{folder / 'table.md'} holds {len(tables)} tables instead of one; run leash compare again")
-    head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in tables[0].splitlines()]
-    # the legend is that of the file, whose intervals may be of another kind than today's
-    *words, legend = [text.strip().replace("`", "") for text in paragraphs if text != tables[0]]
-    # a phone shows the first columns
-    order = sorted(range(len(head)), key=lambda column: (column > 0, head[column] != "change"))
-    table = Table(legend, [head[column] for column in order], [[row[column] for column in order] for row in rows])
-    return [*map(Paragraph, words), table], read_trade_offs(folder / "table.csv")
+    paragraphs = (folder / "table.md").read_text(encoding="utf-8").strip().split("\n\n")
+    places = [place for place, paragraph in enumerate(paragraphs) if paragraph.startswith("| ")]
+    if not places:
+        raise ValueError(f"{folder / 'table.md'} holds no table; run leash compare again")
+    blocks: list[Paragraph | Table] = []
+    for place, paragraph in enumerate(paragraphs):
+        if place in places:
+            # the legend is that of the file, whose intervals may be of another kind than today's
+            blocks.append(_table(paragraph, _plain("".join(paragraphs[place + 1 : place + 2]))))
+        elif place - 1 not in places:
+            blocks.append(Paragraph(_plain(paragraph)))
+    return blocks, read_trade_offs(folder / "table.csv")
+
+
+def _plain(paragraph: str) -> str:
+    return paragraph.strip().replace("`", "")
+
+
+def _table(lines: str, caption: str) -> Table:
+    """A table of Markdown, with the columns first that a phone shows."""
+    head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines.splitlines()]
+    num_names = head.index("seeds") if "seeds" in head else 1
+    order = sorted(range(len(head)), key=lambda column: (column >= num_names, head[column] != "change"))
+    return Table(caption, [head[column] for column in order], [[row[column] for column in order] for row in rows])
 
 
 def comparison_table(path: Path) -> Path | None:
@@ -63,7 +78,8 @@ def comparison_table(path: Path) -> Path | None:
 def read_trade_offs(path: Path) -> list[TradeOff]:
     """Accuracy over tokens of each method in a comparison's `table.csv` or `seeds.csv`, the base first.
 
-    The seeds of a method become their mean with its interval over seeds. The base of a file without one is the gym's.
+    The seeds of a method at one target become their mean with its interval over seeds. The base of a file without one
+    is the gym's.
 
     Raises:
         `ValueError`: If a column is missing or holds no number.
@@ -71,10 +87,11 @@ def read_trade_offs(path: Path) -> list[TradeOff]:
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     try:
-        by_name: dict[str, list[Mapping[str, str]]] = {}
+        by_point: dict[tuple[str, str], list[Mapping[str, str]]] = {}
         for row in rows:
-            by_name.setdefault(row["name"], []).append(row)
-        methods = [_trade_off(name, own) for name, own in by_name.items()]
+            point = (with_settings(row["name"], settings_in(row)), row["target_length"])
+            by_point.setdefault(point, []).append(row)
+        methods = [_trade_off(name, own) for (name, _), own in by_point.items()]
         has_base = bool(rows) and rows[0]["seeds"] == ""
     except KeyError as error:
         raise ValueError(f"{path} has no column {error}; run leash compare again") from error

@@ -54,14 +54,21 @@ def _build_parser() -> CommandParser:
     parser = CommandParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
-        "95 % intervals over seeds and writes table.md, table.csv, seeds.csv and pareto.png. The same command again "
-        "goes on where it was stopped. Fields of leash train may follow, such as --max_steps 50: they hold for every "
-        "arm.",
+        "95 % intervals over seeds, says which methods can be told apart, and writes table.md, table.csv, seeds.csv "
+        "and pareto.png. The same command again goes on where it was stopped. Fields of leash train may follow, such "
+        "as --max_steps 50: they hold for every arm.",
     )
     parser.add_argument(
-        "--config", required=True, help="file with base and arms, such as the package's gym/compare.yaml"
+        "--config",
+        required=True,
+        help="file with base (fields of leash train for all), arms (methods with their own fields, label and seeds) "
+        "and grid (lists of values, as {target_length: [12, 18, 28]}: every arm runs with every combination). An "
+        "arm's own fields replace those of grid, its own grid replaces both, and null takes a field out. Example: the "
+        "package's gym/compare.yaml",
     )
-    parser.add_argument("--arms", nargs="+", metavar="ARM", help="only these arms (default: all of the file)")
+    parser.add_argument(
+        "--arms", nargs="+", metavar="ARM", help="only these arms, at all points of their grids (default: all)"
+    )
     parser.add_argument(
         "--seeds",
         type=int,

@@ -9,7 +9,9 @@ import numpy as np
 from leash_trl.analysis.comparisons import read_trade_offs
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
-from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table
+from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table, with_settings
+from leash_trl.evaluation.separation import Point
+from leash_trl.evaluation.separation_report import separation_paragraphs
 from leash_trl.figures import pareto_figure, write_figure
 from leash_trl.gym import base_record
 
@@ -21,15 +23,16 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
         by_arm.setdefault(run.arm, []).append(_seed_result(run, result))
     base = base_row(base_record())
     arms = [arm for arm in dict.fromkeys(run.arm for run in runs) if arm in by_arm]
-    rows = [comparison_row(arm.label, by_arm[arm], base) for arm in arms]
-    seed_rows = [comparison_row(arm.label, [result], base) for arm in arms for result in by_arm[arm]]
+    rows = [comparison_row(arm.label, by_arm[arm], base, _settings(arm)) for arm in arms]
+    seed_rows = [comparison_row(arm.label, [result], base, _settings(arm)) for arm in arms for result in by_arm[arm]]
 
     missing = [run.name for run in runs if run not in results]
     paragraphs = [
         _headline(command, rows, by_arm[arms[0]][0]),
-        markdown_table([base, *rows]),
         *([f"Missing: {', '.join(missing)}."] if missing else []),
+        markdown_table([base, *rows]),
         LEGEND,
+        *separation_paragraphs([_point(arm, by_arm[arm]) for arm in arms]),
     ]
     text = "\n\n".join(paragraphs)
     (output_dir / "table.md").write_text(text + "\n", encoding="utf-8")
@@ -38,6 +41,20 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     first, *others = read_trade_offs(output_dir / "table.csv")
     write_figure(pareto_figure(others, first), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
+
+
+def _settings(arm: Arm) -> dict[str, Any]:
+    return {field: value for field, value in arm.point.items() if field != "target_length"}
+
+
+def _point(arm: Arm, results: Sequence[SeedResult]) -> Point:
+    return Point(
+        method=with_settings(arm.label, _settings(arm)),
+        target_length=results[0].target_length,
+        seeds=tuple(result.seed for result in results),
+        accuracies=np.array([result.is_correct.mean() for result in results]),
+        tokens=np.array([result.lengths.mean() for result in results]),
+    )
 
 
 def _seed_result(run: Run, result: dict[str, Any]) -> SeedResult:

@@ -53,13 +53,15 @@ def run_jobs(
         environment (`Mapping[str, str]`):
             All environment variables of the processes.
         describe (`Callable[[Job, int, float], str]`):
-            The line to print for a job that has ended, from its exit code and its time in seconds.
+            The line to print for a job that has ended, from its exit code and its time in seconds; how many are done
+            and about how long the others take is added.
         num_done (`int`, *optional*, defaults to `0`):
             How many the progress bar counts as done from the start.
     """
     waiting = list(reversed(jobs))
     running: dict[Job, tuple[subprocess.Popen, float]] = {}
     exit_codes: dict[Job, int] = {}
+    seconds: list[float] = []
     with _sigterm_as_interrupt(), tqdm(total=num_done + len(jobs), initial=num_done, unit="run") as bar:
         try:
             while waiting or running:
@@ -72,11 +74,19 @@ def run_jobs(
                     if (exit_code := process.poll()) is not None:
                         del running[job]
                         exit_codes[job] = exit_code
-                        tqdm.write(describe(job, exit_code, time.monotonic() - start), file=sys.stdout)
+                        seconds.append(time.monotonic() - start)
                         bar.update()
+                        left = _progress(bar.n, bar.total, sum(seconds) / len(seconds) / at_once)
+                        tqdm.write(f"{describe(job, exit_code, seconds[-1])} ({left})", file=sys.stdout)
         finally:
             _stop(process for process, _ in running.values())
     return exit_codes
+
+
+def _progress(num_done: int, num_jobs: int, seconds_each: float) -> str:
+    minutes = (num_jobs - num_done) * seconds_each / 60
+    done = f"{num_done} of {num_jobs} done"
+    return f"{done}, about {minutes:.0f} min left" if minutes >= 1 else done
 
 
 def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:

@@ -1,7 +1,7 @@
 """Computes the numbers of `leash compare`: one row per method from all its seeds, with intervals over seeds."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -82,6 +82,8 @@ class ComparisonRow:
             Tokens generated in training, mean over seeds.
         efficiency_score (`float`):
             Accuracy-efficiency score of the row's mean accuracy and mean tokens.
+        settings (`Mapping[str, Any]`):
+            Values of the fields of its grid other than the target, by field.
     """
 
     name: str
@@ -102,6 +104,7 @@ class ComparisonRow:
     steps_to_target: float | None = None
     num_reached: int = 0
     generated_tokens: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: float, base_tokens: float) -> float:
@@ -212,7 +215,9 @@ def base_row(record: dict[str, Any]) -> ComparisonRow:
     )
 
 
-def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow) -> ComparisonRow:
+def comparison_row(
+    name: str, results: Sequence[SeedResult], base: ComparisonRow, settings: Mapping[str, Any] | None = None
+) -> ComparisonRow:
     """One method's row, from the results of one or more seeds on the same problems.
 
     Args:
@@ -222,6 +227,8 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
             One or more seeds with the same target.
         base (`ComparisonRow`):
             The base model's row.
+        settings (`Mapping[str, Any]`, *optional*):
+            Values of the fields of its grid other than the target.
     """
     accuracy_SP = np.stack([result.is_correct.mean(axis=1) for result in results])
     tokens_SP = np.stack([result.lengths.mean(axis=1) for result in results])
@@ -253,6 +260,7 @@ def comparison_row(name: str, results: Sequence[SeedResult], base: ComparisonRow
         num_reached=len(steps_to_target),
         generated_tokens=float(np.mean(generated)) if generated else None,
         efficiency_score=accuracy_efficiency_score(accuracy.value, mean_tokens.value, base.accuracy, base.mean_tokens),
+        settings=settings or {},
     )
 
 

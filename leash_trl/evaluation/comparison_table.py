@@ -1,6 +1,6 @@
 """Writes the table of `leash compare`, as Markdown to read and as CSV to compute with."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,10 +24,12 @@ HEADINGS = (
     "AES",
 )
 LEGEND = (
-    "[95 % of the mean]: t interval over seeds, for these problems, by which methods are compared; where there is one "
-    "seed or none, over problems. "
+    "[95 % of the mean]: Student's t interval of the mean over seeds, for these problems; it is no range of the "
+    "seeds, which seeds.csv lists. Where there is one seed or none, it is an interval over problems. "
+    "p95: 95th percentile of the lengths of all completions. "
     "change: tokens against base. satisfied: share of completions at or under the target. "
-    "settled off: distance of the last quarter of the training batches from the target, mean over seeds and worst. "
+    "settled off (worst): distance of the last quarter of the training batches from the target, mean over seeds and "
+    "the greatest of them. "
     "stays near: once it is met, share of running means over ten training batches within 10 % of it. "
     "overshoot: how far they went below it, in the seeds that met it. "
     "steps to target: first training batch with its mean at or under the target, mean over the seeds that got there. "
@@ -38,7 +40,37 @@ LEGEND = (
 
 def markdown_table(rows: Sequence[ComparisonRow]) -> str:
     """A table to read: rounded, intervals in brackets, empty where a number does not exist."""
-    return numbers.markdown_table(HEADINGS, [_cells(row) for row in rows])
+    columns = _grid_columns(rows)
+    head = [HEADINGS[0], *columns, *HEADINGS[1:]]
+    cells = [_cells(row) for row in rows]
+    own = zip(*columns.values(), strict=True) if columns else [()] * len(rows)
+    return numbers.markdown_table(head, [[cell[0], *grid, *cell[1:]] for cell, grid in zip(cells, own, strict=True)])
+
+
+def _grid_columns(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
+    """Cells by short heading: the target, if rows have several, and each field of a grid that has several values."""
+    columns = {"target": ["" if row.target_length is None else f"{row.target_length:g}" for row in rows]}
+    for field in dict.fromkeys(field for row in rows for field in row.settings):
+        columns[field.rpartition(".")[2]] = [str(row.settings.get(field, "")) for row in rows]
+    return {heading: cells for heading, cells in columns.items() if len({*cells} - {""}) > 1}
+
+
+def with_settings(name: str, settings: Mapping[str, Any]) -> str:
+    """A method's name with the values of its grid's fields other than the target.
+
+    Example:
+        >>> with_settings("LEASH", {"length_control_kwargs.alpha": 0.5, "lambda_lr": ""})
+        'LEASH, alpha 0.5'
+    """
+    return ", ".join(
+        [name, *(f"{field.rpartition('.')[2]} {value}" for field, value in settings.items() if value != "")]
+    )
+
+
+def settings_in(row: Mapping[str, str]) -> dict[str, str]:
+    """The values of a grid's fields in a row of the CSV file, empty where the row has none."""
+    known = {name for name, _ in _columns(ComparisonRow("", (), 0.0, (0.0, 0.0), 0.0, 0.0))}
+    return {field: value for field, value in row.items() if field not in known}
 
 
 def _cells(row: ComparisonRow) -> list[str]:
@@ -81,5 +113,7 @@ def _columns(row: ComparisonRow) -> Iterator[tuple[str, Any]]:
     for name, value in asdict(row).items():
         if name.endswith("_interval"):
             yield from zip((f"{name}_low", f"{name}_high"), value or ("", ""), strict=True)
+        elif name == "settings":
+            yield from value.items()
         else:
             yield name, " ".join(map(str, value)) if name == "seeds" else value

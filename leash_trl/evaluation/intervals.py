@@ -41,8 +41,8 @@ class Estimate:
 
 
 @cache
-def t_quantile(degrees_of_freedom: int) -> float:
-    """The 97.5 % quantile of Student's t, for one degree of freedom or more.
+def t_quantile(degrees_of_freedom: float) -> float:
+    """The 97.5 % quantile of Student's t, for one degree of freedom or more, whole or not.
 
     In $t = \\sqrt\\nu \\tan\\alpha$ the density is proportional to $\\cos^{\\nu-1}\\alpha$, which is summed.
 
@@ -54,6 +54,24 @@ def t_quantile(degrees_of_freedom: int) -> float:
     density = np.cos(angles) ** (degrees_of_freedom - 1)
     share = np.concatenate([[0], np.cumsum(density[1:] + density[:-1])])
     return float(math.sqrt(degrees_of_freedom) * np.tan(np.interp(0.95 * share[-1], share, angles)))
+
+
+def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
+    r"""The two-sided p value of Student's t: how probable a statistic at least as far from 0 is.
+
+    The tail of the density in $\alpha$ of `t_quantile`.
+
+    Example:
+        >>> round(t_p_value(12.706, 1), 4), round(t_p_value(-2.776, 4), 4), t_p_value(0.0, 3)
+        (0.05, 0.05, 1.0)
+    """
+    start = math.atan(abs(statistic) / math.sqrt(degrees_of_freedom))
+
+    def area(low: float) -> float:
+        density = np.cos(np.linspace(low, np.pi / 2, 10_001)).clip(min=0) ** (degrees_of_freedom - 1)
+        return float((density[1:] + density[:-1]).sum() * (np.pi / 2 - low))
+
+    return area(start) / area(0.0)
 
 
 def mean_share(values: np.ndarray) -> Estimate:

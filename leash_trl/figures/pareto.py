@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
 from leash_trl.figures.drawing import (
     COLORS,
@@ -32,6 +32,8 @@ LABEL_HEIGHT = 18.0
 MARKER_RADIUS = 6.0
 NUM_FITTINGS = 5
 SHORT_INTERVAL = 0.11  # share of the frame's width
+WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
+MARKERS = ("s", "^", "v", "P", "X", "<", ">", "p")  # of curves; a circle is a method of one point, a diamond the base
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class TradeOff:
 
     Args:
         name (`str`):
-            Its label; those that begin with "LEASH" are marked.
+            Its label; those that begin with "LEASH" are marked. Rows of one name and several targets are one curve.
         accuracy (`Estimate`):
             Share of correct completions in [0, 1].
         tokens (`Estimate`):
@@ -56,12 +58,17 @@ class TradeOff:
 
     def __str__(self) -> str:
         """Its numbers in words; an interval that is not known is left out."""
+        return f"{self.name}: {self.numbers}"
+
+    @property
+    def numbers(self) -> str:
+        """Its numbers in words, without its name."""
 
         def told(estimate: Estimate, digits: int) -> str:
             value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
             return value if math.isnan(estimate.low) else f"{value} [{low}, {high}]"
 
-        return f"{self.name}: accuracy {told(self.accuracy, 3)}, tokens {told(self.tokens, 1)}"
+        return f"accuracy {told(self.accuracy, 3)}, tokens {told(self.tokens, 1)}"
 
     @property
     def is_leash(self) -> bool:
@@ -70,25 +77,41 @@ class TradeOff:
 
     @property
     def color(self) -> str:
-        """Colour of its marker."""
+        """Colour of its marker where it is no curve."""
         return COLORS[1] if self.is_leash else COLORS[0]
 
+
+@dataclass(frozen=True)
+class _Curve:
+    """The points of one label: of one method at several targets, in their order, or a single one."""
+
+    points: Sequence[TradeOff]
+    color: str
+    marker: str
+    is_dashed: bool = False
+
     @property
-    def label_style(self) -> dict[str, Any]:
-        """Look of its label."""
-        return {"color": self.color, "fontweight": "bold"} if self.is_leash else {}
+    def end(self) -> TradeOff:
+        """The point that has the label: the longest one, where there is most room."""
+        return max(self.points, key=lambda point: point.tokens.value)
+
+    @property
+    def is_single(self) -> bool:
+        return len(self.points) == 1
 
 
 def pareto_figure(
     rows: Sequence[TradeOff], base: TradeOff, intervals_over: str = "seeds", width: float = WIDE
 ) -> Figure:
-    """Accuracy over mean tokens: one marker per row with both intervals, the base and the target.
+    """Accuracy over mean tokens: one marker per row with both intervals, the base and the targets.
 
-    If there are many intervals, the longest end at the frame.
+    The rows of one method at several targets are joined by a line in the order of the targets and have one label. If
+    there are many intervals, the longest end at the frame.
 
     Args:
         rows (`Sequence[TradeOff]`):
-            Methods or runs to draw; the target is a dotted line if all that have one agree.
+            Methods or runs to draw. The target is a dotted line if all that have one agree; where there are curves,
+            each of their targets is.
         base (`TradeOff`):
             The base model, or the run that the others are compared with.
         intervals_over (`str`, *optional*, defaults to `"seeds"`):
@@ -101,24 +124,22 @@ def pareto_figure(
         the numbers.
     """
     figure, (axis,) = new_figure(width, 6.5 if width >= WIDE else 5)
-    figure.set_label("; ".join(map(str, [base, *rows])))
+    curves = _curves(rows)
+    figure.set_label("; ".join([str(base), *_words(curves)]))
     canvas = FigureCanvasAgg(figure)
-    everything = [*rows, base]
-    for row in everything:
-        accuracy, tokens = row.accuracy, row.tokens
-        bars: dict[str, Any] = {"color": NEUTRAL, "linewidth": 0.8, "zorder": 2}
-        axis.vlines(tokens.value, accuracy.low, accuracy.high, **bars)
-        axis.hlines(accuracy.value, tokens.low, tokens.high, **bars)
-    for row in rows:
-        axis.plot(row.tokens.value, row.accuracy.value, "o", markersize=6, color=row.color, zorder=3 + row.is_leash)
-    axis.plot(base.tokens.value, base.accuracy.value, "D", color="black", markersize=7, zorder=3)
+    everything = [*curves, _Curve([base], "black", "D")]
+    for curve in everything:
+        _draw_curve(axis, curve)
     target = common_target([row.target_length for row in rows])
-    targets = [] if target is None else [target]
-    _set_frame(axis, everything, targets)
+    targets = sorted({point.target_length or 0.0 for curve in curves if not curve.is_single for point in curve.points})
+    targets = targets or ([] if target is None else [target])
+    _set_frame(axis, [*rows, base], targets)
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        axis.text(length, 0.01, f" target {length:g}", fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
-    axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}")
+        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
+        axis.text(length, 0.01, words, fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
+    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}{dotted}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {intervals_over}")
     show_text_as_it_is(figure)
     canvas.draw()  # fixes where everything is
@@ -127,12 +148,60 @@ def pareto_figure(
     return figure
 
 
+def _curves(rows: Sequence[TradeOff]) -> list[_Curve]:
+    """Rows of one name and several targets as one, with a look of its own; any other row by itself."""
+    by_name: dict[str, list[TradeOff]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    curves: list[_Curve] = []
+    index = 0
+    for own in by_name.values():
+        if len(own) == 1 or len({row.target_length for row in own} - {None}) < len(own):
+            curves += [_Curve([row], row.color, "o") for row in own]
+            continue
+        points = sorted(own, key=lambda row: row.target_length or 0.0)
+        look = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
+        curves.append(_Curve(points, *look, is_dashed=index >= len(COLORS)))
+        index += 1
+    return curves
+
+
+def _words(curves: Sequence[_Curve]) -> list[str]:
+    return [
+        str(point) if curve.is_single else f"{point.name} at target {point.target_length:g}: {point.numbers}"
+        for curve in curves
+        for point in curve.points
+    ]
+
+
+def _draw_curve(axis: Axes, curve: _Curve) -> None:
+    for point in curve.points:
+        accuracy, tokens = point.accuracy, point.tokens
+        bars: dict[str, Any] = {"color": NEUTRAL if curve.is_single else curve.color, "linewidth": 0.8, "zorder": 2}
+        axis.vlines(tokens.value, accuracy.low, accuracy.high, **bars)
+        axis.hlines(accuracy.value, tokens.low, tokens.high, **bars)
+    axis.plot(
+        [point.tokens.value for point in curve.points],
+        [point.accuracy.value for point in curve.points],
+        linestyle="None" if curve.is_single else "--" if curve.is_dashed else "-",
+        linewidth=1.4,
+        marker=curve.marker,
+        markersize=7 if curve.marker == "D" or not curve.is_single else 6,
+        color=curve.color,
+        zorder=3 + curve.end.is_leash,
+    )
+
+
 def _set_frame(axis: Axes, rows: Sequence[TradeOff], targets: Sequence[float]) -> None:
     """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
     axis.set_xscale("log")
     axis.set_xlim(*np.exp(_limits([row.tokens for row in rows], targets, np.log, above=0.0)))
     axis.set_ylim(*_limits([row.accuracy for row in rows]))
-    axis.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 5, 10]))
+    low, high = axis.get_xlim()
+    is_wide = high / low > WIDE_RANGE
+    axis.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
+    )
     axis.xaxis.set_major_formatter(ScalarFormatter())
     axis.minorticks_off()
 
@@ -153,12 +222,15 @@ def _limits(
     return np.asarray(ends + ROOM * (np.ptp(ends) or 0.2) * np.array([-1, 1]))
 
 
-def _draw_labels(axis: Axes, rows: Sequence[TradeOff]) -> None:
-    """Names in columns right of the markers, each with a line to its own; the last row is the base."""
+def _draw_labels(axis: Axes, curves: Sequence[_Curve]) -> None:
+    """Names in columns right of the markers, each with a line to its own."""
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     style: dict[str, Any] = {"fontsize": LABEL_SIZE, "va": "center", "parse_math": False, "bbox": paper, "zorder": 2.5}
-    texts = [axis.text(1, 0, row.name, **style, **row.label_style) for row in rows]
-    widths = [text.get_window_extent().width for text in texts]
+    texts = [axis.text(1, 0, curve.end.name, **style, **_label_style(curve)) for curve in curves]
+    # behind the points that have a label, those without one, which keep labels away all the same
+    rows = [curve.end for curve in curves]
+    rows += [point for curve in curves for point in curve.points if point is not curve.end]
+    widths = [text.get_window_extent().width for text in texts] + [0.0] * (len(rows) - len(texts))
     frame = axis.get_window_extent()
     points, columns = _columns(axis, rows, widths)
     for _ in range(NUM_FITTINGS):  # a narrower scale may join columns
@@ -170,18 +242,24 @@ def _draw_labels(axis: Axes, rows: Sequence[TradeOff]) -> None:
         points, columns = _columns(axis, rows, widths)
     to_data = axis.transData.inverted().transform
     low, high = frame.y0 + LABEL_HEIGHT, frame.y1 - LABEL_HEIGHT
-    for column in np.unique(columns):
-        members = np.flatnonzero(columns == column).tolist()
+    for column in np.unique(columns[: len(texts)]):
+        members = np.flatnonzero(columns[: len(texts)] == column).tolist()
         heights = spread_out(points[members, 1].tolist(), LABEL_HEIGHT, low, high)
         for member, height in zip(members, heights, strict=True):
             place = to_data((column, height))
             texts[member].set_position((place[0], place[1]))
             axis.plot(
                 *np.array([to_data(points[member]), place]).T,
-                color="black" if member == len(rows) - 1 else rows[member].color,
+                color=curves[member].color,
                 linewidth=0.6,
                 zorder=2.4,
             )
+
+
+def _label_style(curve: _Curve) -> dict[str, Any]:
+    weight = {"fontweight": "bold"} if curve.end.is_leash else {}
+    is_colored = curve.end.is_leash or not curve.is_single
+    return {"color": curve.color, **weight} if is_colored else weight
 
 
 def _columns(axis: Axes, rows: Sequence[TradeOff], widths: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
