@@ -8,12 +8,14 @@ import numpy as np
 
 from leash_trl.analysis.comparisons import read_trade_offs
 from leash_trl.cli.comparison_plan import Arm, Run
+from leash_trl.evaluation.by_level import LEVEL_LEGEND, level_csv, level_rows, level_table
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
 from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table, with_settings
 from leash_trl.evaluation.separation import Point
 from leash_trl.evaluation.separation_report import separation_paragraphs
 from leash_trl.figures import pareto_figure, write_figure
 from leash_trl.gym import base_record
+from leash_trl.gym.dataset import gym_problems
 
 
 def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any]], output_dir: Path) -> None:
@@ -26,6 +28,11 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     rows = [comparison_row(arm.label, by_arm[arm], base, _settings(arm)) for arm in arms]
     seed_rows = [comparison_row(arm.label, [result], base, _settings(arm)) for arm in arms for result in by_arm[arm]]
 
+    levels = gym_problems("test", len(by_arm[arms[0]][0].is_correct))["level"]
+    by_level = [
+        row for arm in arms for row in level_rows(with_settings(arm.label, _settings(arm)), by_arm[arm], levels)
+    ]
+
     missing = [run.name for run in runs if run not in results]
     paragraphs = [
         _headline(command, rows, by_arm[arms[0]][0]),
@@ -33,11 +40,14 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
         markdown_table([base, *rows]),
         LEGEND,
         *separation_paragraphs([_point(arm, by_arm[arm]) for arm in arms]),
+        level_table(by_level),
+        LEVEL_LEGEND,
     ]
     text = "\n\n".join(paragraphs)
     (output_dir / "table.md").write_text(text + "\n", encoding="utf-8")
     (output_dir / "table.csv").write_text(csv_table([base, *rows]), encoding="utf-8")
     (output_dir / "seeds.csv").write_text(csv_table(seed_rows), encoding="utf-8")
+    (output_dir / "levels.csv").write_text(level_csv(by_level), encoding="utf-8")
     first, *others = read_trade_offs(output_dir / "table.csv")
     write_figure(pareto_figure(others, first), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")

@@ -11,6 +11,6 @@ RECORD = CHECKPOINT / "record.json"
 
 
 def base_record() -> dict[str, Any]:
-    """The base model's accuracy and lengths on held-out problems, and in each forced style, from `leash gym record`."""
+    """The base model's accuracy and lengths on held-out problems, free and in each style, from `leash gym record`."""
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return record

@@ -22,11 +22,12 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from leash_trl.data.efforts import effort_suffix
-from leash_trl.gym.task import LEVELS, SHORTCUTS, STEP_BY_STEP, TraceStyle, problems, solution_trace
+from leash_trl.gym.task import ALL_LEVELS, SHORTCUTS, STEP_BY_STEP, Problem, TraceStyle, problems, solution_trace
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
 MAX_POSITIONS = 1024
+POOLED = 8  # batches whose traces are sorted by length together
 
 
 def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
@@ -47,32 +48,6 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     return LlamaForCausalLM(config)
 
 
-class TraceDataset(Dataset):
-    """`size` tokenized traces on training problems; the loss is on the completion, end token included.
-
-    Each trace has one of the styles at random; its prompt ends with that style's text.
-    """
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, styles: Mapping[str, TraceStyle], size: int, seed: int):
-        rng = random.Random(seed)
-        stream = problems(seed + 1, LEVELS, "train")
-        self.rows = []
-        for _, problem in zip(range(size), stream, strict=False):
-            suffix, style = rng.choice(list(styles.items()))
-            if suffix == OTHER_WORDS:
-                suffix += " ".join(rng.choices(("word", "word,", "25", "."), k=rng.randint(1, 12)))
-            message = [{"role": "user", "content": problem.question + suffix}]
-            prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-            completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
-            self.rows.append({"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion})
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, index: int) -> dict[str, list[int]]:
-        return self.rows[index]
-
-
 @dataclass(frozen=True)
 class Stage:
     """One stage of pretraining: traces by the end of their prompt, optimizer steps, traces per step, peak learning
@@ -83,15 +58,48 @@ class Stage:
     steps: int
     batch_size: int
     learning_rate: float
-    schedule: str = "cosine"
+
+
+def _row(
+    tokenizer: PreTrainedTokenizerBase, problem: Problem, styles: Mapping[str, TraceStyle], rng: random.Random
+) -> dict[str, list[int]]:
+    suffix, style = rng.choice(list(styles.items()))
+    if suffix == OTHER_WORDS:
+        suffix += " ".join(rng.choices(("word", "word,", "25", "."), k=rng.randint(1, 12)))
+    message = [{"role": "user", "content": problem.question + suffix}]
+    prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
+    completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
+    return {"input_ids": prompt + completion, "labels": [-100] * len(prompt) + completion}
+
+
+class TraceDataset(Dataset):
+    """Tokenized traces on training problems, batch by batch; the loss is on the completion, end token included.
+
+    Each trace has one of the stage's styles at random; its prompt ends with that style's text. The traces of a batch
+    have similar lengths, and batches of different lengths follow each other at random.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, stage: Stage, seed: int):
+        rng = random.Random(seed)
+        stream = problems(seed + 1, ALL_LEVELS, "train")
+        self.rows: list[dict[str, list[int]]] = []
+        while len(self.rows) < stage.steps * stage.batch_size:
+            pool = [_row(tokenizer, next(stream), stage.styles, rng) for _ in range(POOLED * stage.batch_size)]
+            pool.sort(key=lambda row: len(row["input_ids"]))
+            for batch in rng.sample(range(POOLED), POOLED):
+                self.rows += pool[batch * stage.batch_size : (batch + 1) * stage.batch_size]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, list[int]]:
+        return self.rows[index]
 
 
 OTHER_WORDS = " "  # a prompt may end with words that the task does not know
 STAGES = (
-    Stage(
-        "steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=2.5e-3, schedule="constant_with_warmup"
-    ),
-    Stage("shortcuts", {"": SHORTCUTS}, steps=3500, batch_size=64, learning_rate=2.5e-3),
+    Stage("steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=3e-3),
+    Stage("shortcuts", {"": SHORTCUTS}, steps=3000, batch_size=64, learning_rate=2e-3),
     Stage(
         "overthinking",
         {
@@ -116,11 +124,11 @@ def _train_stage(
         max_steps=stage.steps,
         per_device_train_batch_size=stage.batch_size,
         learning_rate=stage.learning_rate,
-        lr_scheduler_type=stage.schedule,
+        lr_scheduler_type="cosine",
         warmup_steps=100,
         weight_decay=0.01,
         adam_beta2=0.98,
-        train_sampling_strategy="group_by_length",
+        train_sampling_strategy="sequential",
         logging_steps=100,
         save_steps=500,
         save_total_limit=1,
@@ -128,7 +136,7 @@ def _train_stage(
         use_cpu=True,
         seed=seed,
     )
-    data = TraceDataset(tokenizer, stage.styles, stage.steps * stage.batch_size, seed)
+    data = TraceDataset(tokenizer, stage, seed)
     collator = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=None)
     trainer = Trainer(model, arguments, train_dataset=data, data_collator=collator)
     trainer.train(

@@ -22,7 +22,8 @@ from typing import Literal
 
 LABELS = "abcdefghi"
 MAX_LEVEL = len(LABELS)
-LEVELS = (1, 3, 5, 7, 9)
+ALL_LEVELS = tuple(range(1, MAX_LEVEL + 1))
+LEVELS = (1, 3, 5, 7, 9)  # of the gym's problems
 MAX_FIRST_TERM = 40
 MAX_TOTAL = 49
 MAX_NUMBER = MAX_TOTAL + 10  # a slip may add ten to the largest total
