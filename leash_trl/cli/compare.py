@@ -54,9 +54,9 @@ def _build_parser() -> CommandParser:
     parser = CommandParser(
         prog="leash compare",
         description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
-        "95 % intervals over seeds, says which methods can be told apart, and writes table.md, table.csv, seeds.csv, levels.csv "
-        "and pareto.png. The same command again goes on where it was stopped. Fields of leash train may follow, such "
-        "as --max_steps 50: they hold for every arm.",
+        "95 % intervals over seeds, says which methods can be told apart, and writes table.md, table.csv, seeds.csv, "
+        "levels.csv and pareto.png. The same command again goes on where it was stopped. Fields of leash train may "
+        "follow, such as --max_steps 50: they hold for every arm.",
     )
     parser.add_argument(
         "--config",
