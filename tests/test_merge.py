@@ -14,7 +14,7 @@ from leash_trl.cli.main import main
 from leash_trl.hub.recipe import RECIPE_FILE
 
 
-PROBLEM = [{"role": "user", "content": "16 + 9 - 8 = ?"}]
+PROBLEM = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
 
 
 @pytest.fixture(scope="module")

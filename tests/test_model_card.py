@@ -155,7 +155,7 @@ def test_a_local_model_and_data_are_not_linked(tmp_path):
     assert card.data.base_model is None
     assert card.data.datasets is None
     assert "/data/models" not in card.text.split("<details>")[0]
-    assert "16 + 9 - 8 = ?" in card.text
+    assert "16 (a) +9 (b) -8 = ?" in card.text
 
 
 def test_a_method_of_the_users_own_needs_no_import(tmp_path):

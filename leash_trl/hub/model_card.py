@@ -142,7 +142,7 @@ def _question(recipe: Mapping[str, Any]) -> str:
     suffix = "".join(effort_suffix(name, recipe.get("effort_suffix", EFFORT_SUFFIX)) for name in _efforts(recipe)[:1])
     own = BOXED_SUFFIX if recipe.get("prompt_suffix") is None else recipe["prompt_suffix"]
     if recipe.get("dataset_name") == "gym":
-        return "16 + 9 - 8 = ?" + suffix
+        return "16 (a) +9 (b) -8 = ?" + suffix
     return "What is the sum of the first 20 odd numbers?" + own + suffix
 
 
