@@ -72,6 +72,8 @@ def forced_answers(
 ) -> tuple[torch.Tensor, int]:
     """Answers of problems of one level in one style, and the tokens of each completion.
 
+    Where a total belongs, the model chooses among numbers only.
+
     Args:
         model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
             A gym model.
@@ -92,6 +94,7 @@ def forced_answers(
         for problem in problems
     ]
     pieces = [[tokenizer.encode(piece) for piece in forced_text(problem, style)] for problem in problems]
+    numbers = torch.tensor(tokenizer.convert_tokens_to_ids([str(number) for number in range(task.MAX_NUMBER + 1)]))
     cache, own = DynamicCache(config=model.config), None
     length = len(pieces[0][-1]) + 1
     for index in range(len(pieces[0]) - 1):
@@ -99,7 +102,8 @@ def forced_answers(
         length += given.shape[1] + 1
         before = torch.tensor(prompts) if own is None else own[:, None]
         logits = model(input_ids=torch.cat([before, given], dim=1), past_key_values=cache).logits[:, -1]
-        own = logits.argmax(-1) if greedy else torch.multinomial(logits.softmax(-1), 1)[:, 0]
+        scores = logits[:, numbers]
+        own = numbers[scores.argmax(-1) if greedy else torch.multinomial(scores.softmax(-1), 1)[:, 0]]
     answers = torch.tensor([tokenizer.convert_tokens_to_ids(str(problem.answer)) for problem in problems])
     return own == answers, length
 

@@ -99,13 +99,13 @@ class TraceStyle:
     spread: float = 0.9
     skip_share: float = 0.4
     recheck_brevity: float = 1.0
-    recheck_weights: tuple[float, ...] = (0.35, 0.4, 0.25)
-    slip_rate: float = 0.2
+    recheck_weights: tuple[float, ...] = (0.4, 0.4, 0.2)
+    slip_rate: float = 0.35
     closer_rate: float = 0.7
 
 
-STEP_BY_STEP = TraceStyle(brevity=0.8, skip_share=0.0, recheck_weights=(1.0,), slip_rate=0.0, closer_rate=0.3)
-SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
+STEP_BY_STEP = TraceStyle(brevity=1.5, skip_share=0.0, recheck_weights=(1.0,), slip_rate=0.0, closer_rate=0.3)
+SHORTCUTS = TraceStyle(brevity=1.5, skip_share=0.1, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
 
 
 def sample_problem(rng: random.Random, level: int) -> Problem:
