@@ -29,7 +29,7 @@ class StylePoint(Protocol):
 
 
 def styles_figure(points: Sequence[StylePoint], width: float = 7.0) -> Figure:
-    """Accuracy over tokens, one line per level and a black one for their mean, whose markers carry the styles' names.
+    """Accuracy over tokens, one line per level, and black markers for the mean of all levels in each style.
 
     Args:
         points (`Sequence[StylePoint]`):
@@ -55,13 +55,10 @@ def styles_figure(points: Sequence[StylePoint], width: float = 7.0) -> Figure:
             label=label,
             **line_style(index),
         )
-    for style in styles:
-        own = [point for point in points if point.style == style]
-        tokens, accuracy = (sum(getattr(point, name) for point in own) / len(own) for name in ("tokens", "accuracy"))
-        axis.plot(tokens, accuracy, "o", color="black", markersize=7, zorder=4)
-        axis.annotate(
-            style, (tokens, accuracy), (6, -10), textcoords="offset points", fontsize=LABEL_SIZE, fontweight="bold"
-        )
+    means = [_mean([point for point in points if point.style == style]) for style in styles]
+    axis.plot(*zip(*means, strict=True), "o", color="black", markersize=7, zorder=4, label="mean of all")
+    for style, place in zip(styles, means, strict=True):
+        axis.annotate(style, place, (6, -10), textcoords="offset points", fontsize=LABEL_SIZE, fontweight="bold")
     axis.set_xscale("log")
     axis.set_xticks(TICKS)
     axis.xaxis.set_major_formatter(ScalarFormatter())
@@ -69,5 +66,10 @@ def styles_figure(points: Sequence[StylePoint], width: float = 7.0) -> Figure:
     axis.set_ylim(0, 1.02)
     axis.set_xlabel("tokens of a completion")
     axis.set_ylabel("accuracy")
-    legend_above(figure, axis, len(levels))
+    legend_above(figure, axis, len(levels) + 1)
     return figure
+
+
+def _mean(points: Sequence[StylePoint]) -> tuple[float, float]:
+    """Mean tokens and mean accuracy."""
+    return sum(point.tokens for point in points) / len(points), sum(point.accuracy for point in points) / len(points)

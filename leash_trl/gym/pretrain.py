@@ -22,7 +22,16 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from leash_trl.data.efforts import effort_suffix
-from leash_trl.gym.task import ALL_LEVELS, SHORTCUTS, STEP_BY_STEP, Problem, TraceStyle, problems, solution_trace
+from leash_trl.gym.task import (
+    ALL_LEVELS,
+    MAX_NUMBER,
+    SHORTCUTS,
+    STEP_BY_STEP,
+    Problem,
+    TraceStyle,
+    problems,
+    solution_trace,
+)
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
@@ -65,7 +74,7 @@ def _row(
 ) -> dict[str, list[int]]:
     suffix, style = rng.choice(list(styles.items()))
     if suffix == OTHER_WORDS:
-        suffix += " ".join(rng.choices(("word", "word,", "25", "."), k=rng.randint(1, 12)))
+        suffix += " ".join(rng.choices(("word", "word,", str(rng.randint(0, MAX_NUMBER)), "."), k=rng.randint(1, 12)))
     message = [{"role": "user", "content": problem.question + suffix}]
     prompt = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
     completion = [*tokenizer.encode(solution_trace(problem, style, rng)), tokenizer.eos_token_id]
@@ -105,11 +114,11 @@ STAGES = (
         {
             "": TraceStyle(),
             OTHER_WORDS: TraceStyle(),
-            effort_suffix("low"): TraceStyle(brevity=1.5, recheck_weights=(1.0,), slip_rate=0.1, closer_rate=0.0),
+            effort_suffix("low"): TraceStyle(brevity=1.5, recheck_weights=(1.0,), slip_rate=0.05, closer_rate=0.0),
             effort_suffix("medium"): TraceStyle(brevity=0.6, recheck_weights=(0.7, 0.3), closer_rate=0.5),
             effort_suffix("high"): TraceStyle(brevity=0.15, recheck_weights=(0.2, 0.4, 0.4)),
         },
-        steps=1200,
+        steps=1000,
         batch_size=64,
         learning_rate=1.5e-3,
     ),

@@ -45,7 +45,6 @@ STYLES = {
     "terse": lambda step: task.TERSE,
     "two of three": lambda step: task.TERSE if step % 3 else "",
     "every second": lambda step: "" if step % 2 else task.TERSE,
-    "every third": lambda step: "" if step % 3 else task.TERSE,
     "none": lambda step: "",
 }
 

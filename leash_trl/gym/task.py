@@ -97,15 +97,15 @@ class TraceStyle:
 
     brevity: float = 0.3
     spread: float = 0.9
-    skip_share: float = 0.4
-    recheck_brevity: float = 1.0
+    skip_share: float = 0.1
+    recheck_brevity: float = 0.6
     recheck_weights: tuple[float, ...] = (0.4, 0.4, 0.2)
-    slip_rate: float = 0.35
+    slip_rate: float = 0.12
     closer_rate: float = 0.7
 
 
 STEP_BY_STEP = TraceStyle(brevity=1.5, skip_share=0.0, recheck_weights=(1.0,), slip_rate=0.0, closer_rate=0.3)
-SHORTCUTS = TraceStyle(brevity=1.5, skip_share=0.1, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
+SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
 
 
 def sample_problem(rng: random.Random, level: int) -> Problem:
