@@ -9,13 +9,16 @@ def main(argv: list[str]) -> None:
     """Runs `leash gym`."""
     parser = CommandParser(prog="leash gym", description="The embedded task and its over-thinking model.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    build = commands.add_parser("build", help="train the base model from nothing (about half an hour on one core)")
+    build = commands.add_parser("build", help="train the base model from nothing (about 35 minutes on one core)")
     build.add_argument("--output_dir", help="folder for the checkpoint (default: the package's own)")
     build.add_argument(
         "--work_dir", default="runs/gym-build", help="folder for intermediate checkpoints, to resume from"
     )
     build.add_argument("--seed", type=int, default=0, help="of weights and problems (default: 0)")
-    commands.add_parser("record", help="measure the base model on held-out problems and store the result beside it")
+    record = commands.add_parser(
+        "record", help="measure the base model, free and in forced styles, and store the result beside it"
+    )
+    record.add_argument("--figure", help="file for accuracy over tokens of the styles: .png, .svg or .pdf")
     show = commands.add_parser("show", help="print problems with the traces the base model was taught on")
     show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
     show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
@@ -36,11 +39,18 @@ def _build(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
-    from leash_trl.gym import RECORD
+    from leash_trl.figures import check_format, styles_figure, write_figure
+    from leash_trl.gym import RECORD, base_record
     from leash_trl.gym.record import write_record
+    from leash_trl.gym.styles import ForcedStyle
 
+    if arguments.figure:
+        check_format(arguments.figure)
     summary = write_record()
     print(f"accuracy {summary.accuracy:.3f}, mean tokens {summary.mean_tokens:.1f}; wrote {RECORD}")
+    if arguments.figure:
+        write_figure(styles_figure([ForcedStyle(**style) for style in base_record()["styles"]]), arguments.figure)
+        print(f"wrote {arguments.figure}")
 
 
 def _show(arguments: argparse.Namespace) -> None:

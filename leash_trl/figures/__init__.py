@@ -4,6 +4,7 @@ from leash_trl.figures.drawing import NARROW, WIDE
 from leash_trl.figures.evaluation import behavior_figure, budget_figure
 from leash_trl.figures.files import check_format, inline_svg, write_figure
 from leash_trl.figures.pareto import TradeOff, pareto_figure
+from leash_trl.figures.styles import styles_figure
 from leash_trl.figures.training import PANELS, dynamics_figure, training_figure
 
 
@@ -18,6 +19,7 @@ __all__ = [
     "dynamics_figure",
     "inline_svg",
     "pareto_figure",
+    "styles_figure",
     "training_figure",
     "write_figure",
 ]
