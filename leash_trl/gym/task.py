@@ -99,8 +99,8 @@ class TraceStyle:
     spread: float = 0.9
     skip_share: float = 0.1
     recheck_brevity: float = 0.6
-    recheck_weights: tuple[float, ...] = (0.4, 0.4, 0.2)
-    slip_rate: float = 0.12
+    recheck_weights: tuple[float, ...] = (0.3, 0.4, 0.3)
+    slip_rate: float = 0.1
     closer_rate: float = 0.7
 
 
