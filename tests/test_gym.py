@@ -120,7 +120,7 @@ def test_no_problem_is_in_both_splits():
 
     data = load_gym()
     questions = {split: {row[0]["content"] for row in data[split]["prompt"]} for split in data}
-    assert len(questions["train"]) == 8192
+    assert len(questions["train"]) == 3072
     assert len(questions["test"]) == 512
     assert not questions["train"] & questions["test"]
 

@@ -71,7 +71,7 @@ SOURCES = {
         Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
         Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
         # running sums, embedded
-        Source("gym", "train", num_rows=8192),
+        Source("gym", "train", num_rows=3072),
         Source("gym_test", "benchmark", split="test", num_rows=512),
     )
 }

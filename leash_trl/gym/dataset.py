@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict
 from leash_trl.gym.task import LEVELS, Problem, Split, problems
 
 
-SIZES: dict[Split, int] = {"train": 8192, "test": 512}
+SIZES: dict[Split, int] = {"train": 3072, "test": 512}
 
 
 def _row(problem: Problem) -> dict:
