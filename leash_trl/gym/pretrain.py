@@ -106,22 +106,28 @@ class TraceDataset(Dataset):
 
 
 OTHER_WORDS = " "  # a prompt may end with words that the task does not know
+
+
+def _overthinking(slip_rate: float) -> dict[str, TraceStyle]:
+    usual = TraceStyle(slip_rate=slip_rate)
+    return {
+        "": usual,
+        OTHER_WORDS: usual,
+        effort_suffix("low"): TraceStyle(
+            brevity=1.5, recheck_weights=(1.0,), slip_rate=slip_rate / 2, closer_rate=0.0
+        ),
+        effort_suffix("medium"): TraceStyle(
+            brevity=0.6, recheck_weights=(0.7, 0.3), slip_rate=slip_rate, closer_rate=0.5
+        ),
+        effort_suffix("high"): TraceStyle(brevity=0.15, recheck_weights=(0.2, 0.4, 0.4), slip_rate=slip_rate),
+    }
+
+
 STAGES = (
     Stage("steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=4e-3),
     Stage("shortcuts", {"": SHORTCUTS}, steps=3500, batch_size=64, learning_rate=3e-3),
-    Stage(
-        "overthinking",
-        {
-            "": TraceStyle(),
-            OTHER_WORDS: TraceStyle(),
-            effort_suffix("low"): TraceStyle(brevity=1.5, recheck_weights=(1.0,), slip_rate=0.05, closer_rate=0.0),
-            effort_suffix("medium"): TraceStyle(brevity=0.6, recheck_weights=(0.7, 0.3), closer_rate=0.5),
-            effort_suffix("high"): TraceStyle(brevity=0.15, recheck_weights=(0.2, 0.4, 0.4)),
-        },
-        steps=1000,
-        batch_size=64,
-        learning_rate=1.5e-3,
-    ),
+    Stage("overthinking", _overthinking(0.1), steps=1000, batch_size=64, learning_rate=1.5e-3),
+    Stage("fewer slips", _overthinking(0.05), steps=700, batch_size=64, learning_rate=1e-3),
 )
 
 

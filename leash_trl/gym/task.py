@@ -100,7 +100,7 @@ class TraceStyle:
     skip_share: float = 0.1
     recheck_brevity: float = 0.6
     recheck_weights: tuple[float, ...] = (0.3, 0.4, 0.3)
-    slip_rate: float = 0.1
+    slip_rate: float = 0.05
     closer_rate: float = 0.7
 
 
