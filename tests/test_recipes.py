@@ -9,10 +9,8 @@ import yaml
 RECIPES = Path(__file__).parent.parent / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
-CHOOSING = RECIPES / "gym" / "choosing.yaml"
-FILES = sorted(
-    {*RECIPES.rglob("*.yaml")} - {COMPARISON, CHOOSING, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")}
-)
+TUNING = RECIPES / "gym" / "tune.yaml"
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON, TUNING, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -48,12 +46,14 @@ def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
     assert all(arm.num_seeds >= 3 for arm in arms.values())
 
 
-def test_every_arm_of_the_choice_of_target_and_step_parses():
+def test_tuning_gives_every_compared_method_the_same_number_of_trials():
+    from collections import Counter
+
     from leash_trl.cli.comparison_plan import load_arms
 
-    arms = load_arms(str(CHOOSING))
-    assert len({(arm.recipe["target_length"], arm.recipe["lambda_lr"]) for arm in arms}) == len(arms) == 7
-    assert all(arm.num_seeds == 3 for arm in arms)
+    trials = Counter(arm.label for arm in load_arms(str(TUNING)))
+    assert len(set(trials.values())) == 1
+    assert {*trials} == {arm.label for arm in load_arms(str(COMPARISON))} - {"no control"}
 
 
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
@@ -76,7 +76,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     assert {*names} <= SOURCES.keys()
 
 
-@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON, CHOOSING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON, TUNING], ids=lambda path: path.stem)
 def test_recipe_says_command_hardware_and_expected_numbers(path):
     head = path.read_text().split("\n\n")[0]
     for word in ("# Command:", "# Hardware:", "# Expected:", str(path.relative_to(RECIPES.parent))):
