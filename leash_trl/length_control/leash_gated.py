@@ -67,7 +67,7 @@ class LeashGated(Leash):
 
     Use: if lengths should settle near the target, without overshoot and without a penalty that outlives its cause,
     whether or not they grow back by themselves. Where they do so quickly, LEASH holds them more steadily. No lambda
-    makes answers longer: where they get shorter without a penalty, as on the gym, they end below the target.
+    makes answers longer: where they get shorter without a penalty, they end below the target.
 
     Source: ours, see [`gate_level`].
 
