@@ -1,5 +1,6 @@
 """Every recipe parses into a valid configuration, and the paper's six say what its table says."""
 
+import collections
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,8 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 CHOOSING = RECIPES / "gym" / "choosing.yaml"
-FILES = sorted(
-    {*RECIPES.rglob("*.yaml")} - {COMPARISON, CHOOSING, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")}
-)
+COMPARISONS = sorted(path for path in RECIPES.rglob("*.yaml") if "\narms:" in path.read_text())
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {*COMPARISONS, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -48,6 +48,20 @@ def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
     assert all(arm.num_seeds >= 3 for arm in arms.values())
 
 
+@pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
+def test_every_arm_of_a_comparison_parses(path):
+    from leash_trl.cli.comparison_plan import load_arms
+
+    assert len(load_arms(str(path))) >= len(yaml.safe_load(path.read_text())["arms"]) > 1
+
+
+def test_tuning_gives_every_method_the_same_number_of_trials():
+    from leash_trl.cli.comparison_plan import load_arms
+
+    trials = collections.Counter(arm.label for arm in load_arms(str(RECIPES / "gym" / "tune.yaml")))
+    assert set(trials.values()) == {4}
+
+
 def test_every_arm_of_the_choice_of_target_and_step_parses():
     from leash_trl.cli.comparison_plan import load_arms
 
@@ -76,7 +90,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     assert {*names} <= SOURCES.keys()
 
 
-@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON, CHOOSING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *SAMPLING, *COMPARISONS], ids=lambda path: path.stem)
 def test_recipe_says_command_hardware_and_expected_numbers(path):
     head = path.read_text().split("\n\n")[0]
     for word in ("# Command:", "# Hardware:", "# Expected:", str(path.relative_to(RECIPES.parent))):
