@@ -158,16 +158,23 @@ def test_the_recorded_table_has_the_intervals_of_its_seeds():
     recipes = Path(__file__).parents[1] / "recipes" / "gym"
     with open(recipes / "compare_seeds.csv", newline="") as file:
         seeds = list(csv.DictReader(file))
-    lines = (recipes / "compare_results.md").read_text().splitlines()
-    head, _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:2] == "| "]
-    assert tuple(head) == HEADINGS
-    assert len(rows) == len({row["name"] for row in seeds})
-    for name, _, accuracy, tokens, *_ in rows:
-        own = [row for row in seeds if row["name"] == name]
-        shares = mean_over_seeds([float(row["accuracy"]) for row in own], highest=1.0)
-        lengths = mean_over_seeds([float(row["mean_tokens"]) for row in own])
-        assert accuracy == with_interval(shares, "{:.3f}".format)
-        assert tokens == with_interval(lengths, "{:.1f}".format)
+    text = (recipes / "compare_results.md").read_text()
+    table = next(part for part in text.split("\n\n") if part.startswith("| method |"))
+    head, _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    assert tuple(heading for heading in head if heading not in ("target", "alpha")) == HEADINGS
+    assert len(rows) == len({(row["name"], row["target_length"], row["length_control_kwargs.alpha"]) for row in seeds})
+    for cells in rows:
+        row = dict(zip(head, cells, strict=True))
+        own = [
+            seed
+            for seed in seeds
+            if (seed["name"], seed["target_length"], seed["length_control_kwargs.alpha"])
+            == (row["method"], row["target"], row["alpha"])
+        ]
+        shares = mean_over_seeds([float(seed["accuracy"]) for seed in own], highest=1.0)
+        lengths = mean_over_seeds([float(seed["mean_tokens"]) for seed in own])
+        assert row[HEADINGS[2]] == with_interval(shares, "{:.3f}".format)
+        assert row[HEADINGS[3]] == with_interval(lengths, "{:.1f}".format)
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
