@@ -164,7 +164,7 @@ def test_what_follows_the_box_does_not_count(tokenizer):
     engine = ScriptedEngine(tokenizer, {})
     step = Deer(trial=TRIAL, end_thinking="</think>", boundary=WAIT)
     # "12" and "}" close nothing by themselves; ". " after the brace does, and "Wait" is beyond it
-    said = engine.tokenizer.encode("12}. Wait", add_special_tokens=False)
+    said = engine.tokenizer.encode("12}. Wait, ", add_special_tokens=False)
     assert len(said) == 4
     assert step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.98, 0.0]))
     assert not step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.0, 0.99]))
