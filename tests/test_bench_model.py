@@ -66,9 +66,9 @@ def test_weights_follow_from_the_seed():
     assert not torch.equal(first, other)
 
 
-def test_a_vocabulary_that_is_too_small_is_refused(tmp_path):
+def test_a_vocabulary_that_is_too_small_is_refused(tokenizer, tmp_path):
     config = model_config("gym", 64)
     config.vocab_size = 50
     config.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="vocabulary of 50 tokens, but needs 116"):
+    with pytest.raises(ValueError, match=f"vocabulary of 50 tokens, but needs {len(tokenizer)}"):
         model_config(str(tmp_path / "config.json"), 64)

@@ -121,9 +121,9 @@ def test_sampling_with_a_shrinking_batch():
     for seed in range(ROUNDS + 1):
         torch.manual_seed(seed)
         start = time.perf_counter()
-        ours = sample_tokens(model, ids, [tokenizer.eos_token_id], tokenizer.pad_token_id, 224, get_warpers())
+        ours = sample_tokens(model, ids, [tokenizer.eos_token_id], tokenizer.pad_token_id, 256, get_warpers())
         middle = time.perf_counter()
-        output = model.generate(**batch, do_sample=True, top_k=0, max_new_tokens=224)
+        output = model.generate(**batch, do_sample=True, top_k=0, max_new_tokens=256)
         theirs = (output[:, batch["input_ids"].shape[1] :] != tokenizer.pad_token_id).sum().item()
         rate = sum(map(len, ours)) / (middle - start)
         ratios.append(rate / (theirs / (time.perf_counter() - middle)))

@@ -13,7 +13,8 @@ from leash_trl.gym import CHECKPOINT
 
 
 PROMPT, FILLER, ANSWER = 5, 10, 20  # tokens that mean nothing here
-FINAL = "Therefore the answer is "  # four tokens
+FINAL = " So the answer is "  # four tokens
+WAIT = " Wait, "  # one token; the gym cannot write "Wait"
 
 
 class AnsweringEngine(ScriptedEngine):
@@ -32,7 +33,7 @@ def force(tokenizer):
     def run(segments, last="</think>", limit=40000, **parameters):
         ends = tokenizer.convert_tokens_to_ids(last)
         engine = AnsweringEngine(tokenizer, {PROMPT: [[FILLER] * length + [ends] for length in segments]})
-        strategy = BudgetForcing(**{"final_answer": FINAL, **parameters})
+        strategy = BudgetForcing(**{"final_answer": FINAL, "wait": WAIT, **parameters})
         return engine, strategy.complete(engine, [[PROMPT]], [1], SamplingSettings(max_new_tokens=limit))[0]
 
     return run
@@ -58,7 +59,7 @@ def test_golden_s1_budget_min(force, encode):
     # 500 + 700 = 1200 tokens of thinking, one "Wait"; the third segment is never asked for
     assert completion.token_ids == [
         *[FILLER] * 500,
-        *encode("Wait"),
+        *encode(WAIT),
         *[FILLER] * 700,
         *encode("</think>"),
         ANSWER,
@@ -69,7 +70,7 @@ def test_golden_s1_budget_min(force, encode):
 def test_golden_s1_ignore_stops_at_budget(force, encode):
     _, completion = force([600, 300, 400], max_thinking_tokens=1000, num_ignore=2)
     # 600 + 300 leaves 100 of the third segment: thinking 1000, two "Wait", cut
-    wait = encode("Wait")
+    wait = encode(WAIT)
     thinking = [*[FILLER] * 600, *wait, *[FILLER] * 300, *wait, *[FILLER] * 100]
     assert completion.token_ids == [*thinking, *encode("</think>" + FINAL), ANSWER, 1]
 
@@ -77,7 +78,7 @@ def test_golden_s1_ignore_stops_at_budget(force, encode):
 def test_with_counts_wait_the_words_put_in_are_part_of_the_budget(force, encode):
     _, completion = force([600, 300, 400], max_thinking_tokens=1000, num_ignore=2, counts_wait=True)
     # 1000 - 600 - 1 - 300 - 1 = 98 of the third segment: 1000 in all, as when the whole is cut afterwards
-    wait = encode("Wait")
+    wait = encode(WAIT)
     thinking = [*[FILLER] * 600, *wait, *[FILLER] * 300, *wait, *[FILLER] * 98]
     assert len(thinking) == 1000
     assert completion.token_ids == [*thinking, *encode("</think>" + FINAL), ANSWER, 1]
@@ -103,13 +104,13 @@ def test_everything_sampled_is_counted_once(force):
 
 def test_eos_ends_thinking_as_the_end_of_thinking_does(force, encode):
     _, completion = force([30, 20], last="<|end|>", max_thinking_tokens=1000, num_ignore=1)
-    assert completion.token_ids == [*[FILLER] * 30, *encode("Wait"), *[FILLER] * 20, *encode("</think>"), ANSWER, 1]
+    assert completion.token_ids == [*[FILLER] * 30, *encode(WAIT), *[FILLER] * 20, *encode("</think>"), ANSWER, 1]
     assert completion.num_generated_tokens == 30 + 1 + 1 + 20 + 1 + 1 + 2
 
 
 def test_ends_of_other_models_are_put_in_as_they_are(force, encode):
-    _, completion = force([30], stop_thinking="</think>", end_thinking="</think>So the ", max_thinking_tokens=100)
-    assert completion.token_ids == [*[FILLER] * 30, *encode("</think>So the "), ANSWER, 1]
+    _, completion = force([30], stop_thinking="</think>", end_thinking="</think> So the ", max_thinking_tokens=100)
+    assert completion.token_ids == [*[FILLER] * 30, *encode("</think> So the "), ANSWER, 1]
 
 
 def test_each_step_goes_on_from_all_that_was_said(force, encode):
@@ -117,7 +118,7 @@ def test_each_step_goes_on_from_all_that_was_said(force, encode):
     first, second, answer = engine.asked(PROMPT)
     end = encode("</think>")[0]
     assert (first.prompt_ids, first.max_new_tokens, first.stop_token_ids) == ((PROMPT,), 51, {end})
-    assert second.prompt_ids == (PROMPT, *[FILLER] * 5, *encode("Wait"))
+    assert second.prompt_ids == (PROMPT, *[FILLER] * 5, *encode(WAIT))
     assert second.max_new_tokens == 50 - 5 + 1
     assert answer.prompt_ids == (PROMPT, *completion.token_ids[:-2])
     assert answer.max_new_tokens == 100 - (5 + 1 + 7 + 1)
@@ -147,7 +148,7 @@ def test_a_budget_that_leaves_no_answer_is_an_error(force):
     [
         ({"max_thinking_tokens": 0}, "max_thinking_tokens is 0"),
         ({"num_ignore": -1}, "num_ignore is -1"),
-        ({"stop_thinking": "So the "}, "stop_thinking is 'So the ', which is 2 tokens"),
+        ({"stop_thinking": " So the "}, "stop_thinking is ' So the ', which is 2 tokens"),
         ({"wait": "Attends", "num_ignore": 1}, "wait is 'Attends', which the model's tokenizer cannot write"),
         ({"final_answer": "\nFinal Answer:"}, "final_answer is .* cannot write"),
     ],
@@ -199,8 +200,8 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
 
 def test_the_gym_model_thinks_on_when_its_end_is_ignored(gym_engine, gym_prompts, encode):
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=400)
-    strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait="Wait, recheck. ")
+    strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait=WAIT)
     for completion in strategy.complete(gym_engine, gym_prompts[:8], range(8), settings):
         text = gym_engine.tokenizer.decode(completion.token_ids)
-        assert "Wait, recheck. " in text.partition("</think>")[0]
+        assert WAIT in text.partition("</think>")[0]
         assert completion.num_generated_tokens > len(completion.token_ids)

@@ -2,6 +2,7 @@
 that the table in `length_control/README.md` gives."""
 
 import copy
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -48,6 +49,16 @@ OPTIONS = {
 }
 
 
+def parity_after_one_batch():
+    """Parity, but for a first batch without signal, which dynamic sampling has to replace."""
+    batches = itertools.count()
+
+    def reward(completion_ids, **kwargs):
+        return parity_reward(completion_ids) if next(batches) else [1.0] * len(completion_ids)
+
+    return reward
+
+
 @pytest.fixture(scope="module")
 def gym_model():
     """One model for all runs, and its weights at the start."""
@@ -62,7 +73,7 @@ def train(gym_model, tokenizer, problems, tmp_path):
     """Trains for two steps of two prompts with two completions each; the rows of the log."""
     model, start = gym_model
 
-    def run(**fields):
+    def run(reward=parity_reward, **fields):
         model.load_state_dict(start)
         dataset = problems
         if fields.pop("has_targets", False):
@@ -85,7 +96,7 @@ def train(gym_model, tokenizer, problems, tmp_path):
                 **fields,
             }
         )
-        trainer = LeashGRPOTrainer(model, parity_reward, args, train_dataset=dataset, processing_class=tokenizer)
+        trainer = LeashGRPOTrainer(model, reward, args, train_dataset=dataset, processing_class=tokenizer)
         trainer.train()
         rows = [row for row in trainer.state.log_history if "loss" in row]
         assert len(rows) == 2
@@ -109,7 +120,8 @@ def test_a_method_trains_beside_an_option_or_refuses_for_the_reason_in_the_table
         with pytest.raises(ValueError, match=re.escape(expected.removeprefix("no: "))):
             train(**fields)
         return
-    rows = train(**fields, has_targets=option[0] == "targets per row")
+    reward = parity_after_one_batch() if option[0] == "dynamic sampling" else parity_reward
+    rows = train(reward, **fields, has_targets=option[0] == "targets per row")
     targets = [row["leash/target_length"] for row in rows]
     if option[0] == "toggle":
         assert [row["leash/budget_on"] for row in rows] == [1, 0]

@@ -16,7 +16,8 @@ from leash_trl.gym import CHECKPOINT
 
 PROMPT, FILLER, ANSWER, TRIED = 5, 10, 20, 30  # tokens that mean nothing here
 SURE, UNSURE = [0.1, 0.99, 0.99], [0.99, 0.5, 0.5]
-TRIAL = "Therefore the answer "
+TRIAL = " So the answer "
+WAIT = "Wait,"  # the gym's word for a boundary
 LIMIT = 100  # 90 of them for thinking
 
 
@@ -27,7 +28,7 @@ def encode(tokenizer):
 
 @pytest.fixture
 def words(encode):
-    return {"wait": encode("Wait"), "end": encode("</think>"), "trial": encode(TRIAL)}
+    return {"wait": encode(f" {WAIT} "), "end": encode("</think>"), "trial": encode(TRIAL)}
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def decode_with_deer(tokenizer):
 
     def run(texts, confidences=(), limit=LIMIT, **parameters):
         engine = ScriptedEngine(tokenizer, {PROMPT: texts}, {PROMPT: list(confidences)})
-        defaults = {"trial": TRIAL, "end_thinking": "</think>", "max_trial_tokens": 3}
+        defaults = {"trial": TRIAL, "end_thinking": "</think>", "max_trial_tokens": 3, "boundary": WAIT}
         strategy = Deer(**{**defaults, **parameters})
         return engine, strategy.complete(engine, [[PROMPT]], [1], SamplingSettings(max_new_tokens=limit))[0]
 
@@ -161,9 +162,9 @@ def test_eos_within_thinking_ends_the_completion(decode_with_deer):
 
 def test_what_follows_the_box_does_not_count(tokenizer):
     engine = ScriptedEngine(tokenizer, {})
-    step = Deer(trial=TRIAL, end_thinking="</think>")
+    step = Deer(trial=TRIAL, end_thinking="</think>", boundary=WAIT)
     # "12" and "}" close nothing by themselves; ". " after the brace does, and "Wait" is beyond it
-    said = engine.tokenizer.encode("12}. Wait", add_special_tokens=False)
+    said = engine.tokenizer.encode("12}. Wait, ", add_special_tokens=False)
     assert len(said) == 4
     assert step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.98, 0.0]))
     assert not step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.0, 0.99]))
@@ -178,11 +179,11 @@ def test_what_follows_the_box_does_not_count(tokenizer):
         ({"think_share": 1.0}, "think_share is 1.0"),
         ({"max_trial_tokens": 1}, "max_trial_tokens is 1"),
         ({"boundary": "Attends"}, "boundary is 'Attends', which is no single token"),
-        ({"stop_thinking": "So the "}, "stop_thinking is 'So the ', which is 2 tokens"),
+        ({"stop_thinking": " So the "}, "stop_thinking is ' So the ', which is 2 tokens"),
         ({"trial": "\n**Final Answer**\n\\boxed"}, "trial is .* cannot write"),
         ({"max_trial_tokens": 20}, "leaves 10 of max_new_tokens=100 after thinking, but trials and answer need 23"),
         ({"max_trial_tokens": 8}, "trials and answer need 11"),
-        ({"end_thinking": "So the " * 5}, "trials and answer need 11"),
+        ({"end_thinking": " So the " * 5}, "trials and answer need 11"),
         ({"limit": 8, "think_share": 0.1, "max_trial_tokens": 2}, "think_share is 0.1"),
     ],
 )
@@ -193,7 +194,7 @@ def test_parameters_that_cannot_be_followed_are_named(decode_with_deer, paramete
 
 def test_a_trial_and_an_end_that_just_fit_are_fine(decode_with_deer):
     # 10 tokens are left after thinking: a trial of 3 and 7, an end of 9 and 1 for the answer
-    _, completion = decode_with_deer([[FILLER, 1]], max_trial_tokens=7, end_thinking="So the " * 4 + "So ")
+    _, completion = decode_with_deer([[FILLER, 1]], max_trial_tokens=7, end_thinking=" So the " * 4 + " So ")
     assert completion.token_ids == [FILLER, 1]
 
 
@@ -204,7 +205,7 @@ def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words)
     )
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=256)
     plain = Plain().complete(engine, prompts, range(24), settings)
-    strategy = Deer(trial=TRIAL, end_thinking="Therefore the answer is ", max_trial_tokens=4)
+    strategy = Deer(trial=TRIAL, end_thinking=f"{TRIAL}is ", max_trial_tokens=4, boundary=WAIT)
     early = strategy.complete(engine, prompts, range(24), settings)
     mean_before, mean_after = (math.fsum(len(c.token_ids) for c in run) / 24 for run in (plain, early))
     assert mean_after < 0.9 * mean_before
@@ -214,7 +215,7 @@ def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words)
         first = before.token_ids.index(wait) if wait in before.token_ids else before.token_ids.index(end)
         assert after.token_ids[:first] == before.token_ids[:first]
         assert after.num_generated_tokens >= len(after.token_ids)
-    never = Deer(trial=TRIAL, end_thinking="</think>", max_trial_tokens=4, max_trials=0)
+    never = Deer(trial=TRIAL, end_thinking="</think>", max_trial_tokens=4, max_trials=0, boundary=WAIT)
     untouched = never.complete(engine, prompts, range(24), settings)
     for before, after in zip(plain, untouched, strict=True):
         up_to_the_end = before.token_ids.index(end) + 1

@@ -126,7 +126,7 @@ def test_a_stop_token_ends_only_the_request_that_names_it(engine, requests, gene
 
 def test_tokens_come_as_often_as_temperature_and_top_p_say(engine, prompts_ids):
     repeats = 2000
-    prompt = [*prompts_ids[0], *engine.tokenizer.encode("First, step 1: ")[:-1]]
+    prompt = [*prompts_ids[0], *engine.tokenizer.encode(" Take (a) ")[:-1]]
     with torch.no_grad():
         logits = engine.model(torch.tensor([prompt])).logits[0, -1]
     tempered = (logits / 6).softmax(dim=-1)

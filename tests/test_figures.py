@@ -26,12 +26,14 @@ from leash_trl.figures import (
     dynamics_figure,
     inline_svg,
     pareto_figure,
+    styles_figure,
     training_figure,
     write_figure,
 )
 from leash_trl.figures.curves import Curves
 from leash_trl.figures.drawing import COLORS, line_style, show_text_as_it_is
 from leash_trl.gym import base_record
+from leash_trl.gym.styles import ForcedStyle
 
 
 GYM_SEEDS = Path(__file__).parent.parent / "recipes" / "gym" / "compare_seeds.csv"
@@ -66,6 +68,10 @@ GROUPS = {"summary": 6.0, "plan": 2.0}
 
 def row(name, tokens, accuracy):
     return TradeOff(name, Estimate(accuracy, accuracy - 0.1, accuracy + 0.1), Estimate(tokens, tokens - 5, tokens + 5))
+
+
+def forced_styles():
+    return [ForcedStyle(**style) for style in base_record()["styles"]]
 
 
 def legend_labels(figure):
@@ -112,6 +118,7 @@ FIGURES = {
     "curves over tokens": lambda: pareto_figure(curve_rows(), row("base", 90.0, 0.5)),
     "budget": lambda: budget_figure({f"run {i}": CURVE for i in range(6)}),
     "dynamics": lambda: dynamics_figure([batches("a", target=46), batches("b", target=46)]),
+    "styles": lambda: styles_figure(forced_styles()),
     "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
 }
 
@@ -538,6 +545,32 @@ def hidden_bars(figure, rows):
     ]
 
 
+# --- the gym's styles ------------------------------------------------------------------------------------------------
+
+
+def test_the_styles_figure_draws_every_level_and_the_mean_of_all():
+    figure = made("styles")
+    (axis,) = figure.axes
+    points = forced_styles()
+    lines = lines_of(axis)
+    levels = sorted({point.level for point in points})
+    assert list(lines) == ["1 term to add", *(f"{level} terms to add" for level in levels[1:]), "mean of all"]
+    for level, line in zip(levels, lines.values(), strict=False):
+        own = {(point.tokens, point.accuracy) for point in points if point.level == level}
+        assert {tuple(place) for place in line.get_xydata().tolist()} == own
+        assert line.get_xdata().tolist() == sorted(line.get_xdata())
+    short = [point for point in points if point.style == "short"]
+    mean = tuple(sum(getattr(point, field) for point in short) / len(levels) for field in ("tokens", "accuracy"))
+    assert mean in [pytest.approx(tuple(place)) for place in lines["mean of all"].get_xydata()]
+    assert [text.get_text() for text in axis.texts] == list(dict.fromkeys(point.style for point in points))
+
+
+def test_the_styles_names_do_not_cover_each_other():
+    figure = styles_figure(forced_styles())
+    assert_nothing_overlaps(figure)
+    assert not overlapping(figure.axes[0].texts)
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
@@ -703,3 +736,12 @@ def test_mistakes_are_one_line(arguments, message, evaluated, capsys):
 
     assert main(["plot", evaluated("leash", 30), *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_figure_of_another_format_is_refused_before_the_gym_is_measured(monkeypatch, capsys):
+    from leash_trl.cli.main import main
+
+    monkeypatch.setattr("leash_trl.gym.record.write_record", lambda: pytest.fail("measured"))
+    assert main(["gym", "record", "--figure", "x.bmp"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "leash gym: output is 'x.bmp', but must end with .png, .svg or .pdf"

@@ -1,14 +1,15 @@
 """The gym: problems, traces, tokenizer, checkpoint and its record."""
 
-import json
 import random
 import re
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.gym.styles import STYLES, forced_text
+from leash_trl.gym import base_record
+from leash_trl.gym.styles import STYLES, force_styles, forced_answers, forced_text
 from leash_trl.gym.task import (
     LEVELS,
     MAX_LEVEL,
@@ -115,6 +116,88 @@ def test_forced_traces_leave_the_model_its_totals_only(style):
     assert len(pieces) == len(labels.get(style, "abc")) + 1
 
 
+def right_total(text):
+    """What belongs at the end of a question and its trace up to a total."""
+    question, trace = text.split(" = ?")
+    terms = [int(term) for term in re.findall(r"[+-]?\d+", question)]
+    labels = re.findall(r"\((\w)\)", trace)
+    return sum(terms if trace.endswith("{") else terms[: "abcdefghi".index(labels[-1]) + 2])
+
+
+class AddingModel:
+    """Stands for a model that is sure of every total, which is right or too large by `error`."""
+
+    def __init__(self, tokenizer, error=0):
+        from transformers import LlamaConfig
+
+        self.config = LlamaConfig(num_hidden_layers=1)
+        self.tokenizer, self.error, self.texts = tokenizer, error, []
+
+    def __call__(self, input_ids, past_key_values):
+        import torch
+
+        said = self.tokenizer.batch_decode(input_ids)
+        is_new = "<|user|>" in said[0]
+        self.texts = said if is_new else [text + more for text, more in zip(self.texts, said, strict=True)]
+        logits = torch.zeros(*input_ids.shape, len(self.tokenizer))
+        for row, text in zip(logits, self.texts, strict=True):
+            total = right_total(text.removeprefix("<|user|>")) + self.error
+            row[-1, self.tokenizer.convert_tokens_to_ids(str(total))] = 1000
+        return SimpleNamespace(logits=logits)
+
+
+def test_forced_styles_count_right_answers_and_their_tokens(tokenizer):
+    forced = list(force_styles(AddingModel(tokenizer), tokenizer, num_problems=3))
+    assert [(one.level, one.style) for one in forced] == [(level, style) for level in LEVELS for style in STYLES]
+    assert {(one.accuracy, one.greedy_accuracy) for one in forced} == {(1.0, 1.0)}
+    for one in forced:
+        problem = next(problems(0, (one.level,), "test"))
+        *pieces, trace = forced_text(problem, one.style)
+        for piece in reversed(pieces):
+            trace = f"{piece}7{trace}"  # every number is one token
+        assert one.tokens == len([*tokenizer.encode(trace), tokenizer.eos_token_id])
+
+
+def test_a_wrong_total_is_a_wrong_answer(tokenizer):
+    asked = [problem for problem, _ in zip(problems(0, (3,), "test"), range(4), strict=False)]
+    is_right, _ = forced_answers(AddingModel(tokenizer, error=1), tokenizer, asked, "short")
+    assert is_right.tolist() == [False] * 4
+
+
+def test_the_record_holds_what_the_gym_is_for():
+    """Length buys accuracy: the properties of the task, as far as the base model alone shows them."""
+    record = base_record()
+    styles = {(one["style"], one["level"]): one for one in record["styles"]}
+    assert styles.keys() == {(style, level) for style in STYLES for level in LEVELS}
+    # over-thinking
+    reliable = mean_over_levels(styles, "short", "tokens")
+    assert record["mean_tokens"] >= 2.5 * reliable
+    assert 0.75 <= record["accuracy"] <= 0.9
+    # grain: three ways of writing a step, a few tokens apart
+    for level in LEVELS:
+        full, short, terse = (styles[style, level]["tokens"] for style in ("full", "short", "terse"))
+        assert 0 < full - short <= 3 * level
+        assert 0 < short - terse <= 2 * level
+    # need: the shortest style that is as good as the best, without slips, which greedy totals hardly have
+    shortest = {}
+    for level in LEVELS:
+        own = [styles[style, level] for style in STYLES]
+        best = max(one["greedy_accuracy"] for one in own)
+        shortest[level] = min(one["tokens"] for one in own if one["greedy_accuracy"] >= best - 0.03)
+    assert max(shortest.values()) >= 4 * min(shortest.values())
+    # price: at half of the reliable length
+    half = max(
+        (style for style in STYLES if mean_over_levels(styles, style, "tokens") <= reliable / 2),
+        key=lambda style: mean_over_levels(styles, style, "tokens"),
+    )
+    for accuracy in ("accuracy", "greedy_accuracy"):
+        assert mean_over_levels(styles, half, accuracy) <= mean_over_levels(styles, "short", accuracy) - 0.1
+
+
+def mean_over_levels(styles, style, field):
+    return sum(styles[style, level][field] for level in LEVELS) / len(LEVELS)
+
+
 def test_no_problem_is_in_both_splits():
     from leash_trl.gym.dataset import load_gym
 
@@ -143,6 +226,24 @@ def test_tokenizer_survives_save_and_reload(tokenizer, tmp_path):
     assert reloaded.padding_side == "left"
 
 
+@pytest.mark.parametrize("text", ["Think step by step!", " brief", "99", "\n", "é", " Effort: brief."])
+def test_words_that_the_task_does_not_use_are_unknown(tokenizer, text):
+    question = tokenizer.encode("7 (a) +5 = ?")
+    ids = tokenizer.encode(f"7 (a) +5 = ?{text}")
+    assert ids[: len(question)] == question
+    assert set(ids[len(question) :]) == {tokenizer.unk_token_id}
+
+
+def test_an_effort_is_one_token(tokenizer):
+    from leash_trl.data.efforts import effort_suffix
+    from leash_trl.gym.tokenizer import EFFORTS
+
+    question = tokenizer.encode("7 (a) +5 = ?")
+    asked = [tokenizer.encode(f"7 (a) +5 = ?{effort_suffix(effort)}") for effort in EFFORTS]
+    assert [ids[:-1] for ids in asked] == [question] * 3
+    assert len({ids[-1] for ids in asked} - {tokenizer.unk_token_id}) == 3
+
+
 def test_shipped_tokenizer_is_the_one_the_code_builds(tokenizer):
     from transformers import AutoTokenizer
 
@@ -160,8 +261,7 @@ def test_shipped_model_does_what_its_record_says():
     from leash_trl.gym import CHECKPOINT
     from leash_trl.gym.dataset import gym_problems
 
-    record = json.loads((CHECKPOINT / "record.json").read_text())
-    assert 0.7 <= record["accuracy"] <= 0.95  # room above, and something to lose
+    record = base_record()
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
     assert 100_000 <= model.num_parameters() <= 1_000_000
     samples = evaluate(
@@ -176,6 +276,48 @@ def test_shipped_model_does_what_its_record_says():
     # 128 completions: three standard errors
     assert measured.accuracy == pytest.approx(record["accuracy"], abs=0.1)
     assert measured.mean_tokens == pytest.approx(record["mean_tokens"], rel=0.15)
+
+
+def test_the_build_writes_a_checkpoint_and_continues_where_it_stopped(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
+
+    from leash_trl.gym import pretrain
+
+    short = tuple(replace(stage, steps=2, batch_size=4) for stage in pretrain.STAGES)
+    monkeypatch.setattr(pretrain, "STAGES", short)
+    output, work = tmp_path / "model", tmp_path / "work"
+    pretrain.build_checkpoint(str(output), str(work))
+    assert {path.name for path in work.iterdir()} == {stage.name for stage in short}
+    model = AutoModelForCausalLM.from_pretrained(output)
+    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(output))
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+    monkeypatch.setattr(Trainer, "training_step", lambda *_: pytest.fail("a finished stage is trained again"))
+    pretrain.build_checkpoint(str(tmp_path / "again"), str(work))
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "again")
+    assert all(map(torch.equal, model.state_dict().values(), again.state_dict().values()))
+
+
+def test_pretraining_rows_have_their_stages_prompts_and_a_loss_on_the_completion(tokenizer):
+    from dataclasses import replace
+
+    from leash_trl.gym.pretrain import STAGES, TraceDataset
+
+    *_, last = STAGES
+    rows = TraceDataset(tokenizer, replace(last, steps=8), seed=0).rows
+    assert len(rows) == 8 * last.batch_size
+    for row in rows:
+        start = next(index for index, label in enumerate(row["labels"]) if label != -100)
+        assert row["labels"][start:] == row["input_ids"][start:]
+        assert row["input_ids"][-1] == tokenizer.eos_token_id
+        assert tokenizer.decode(row["input_ids"][:start]).endswith("<|assistant|><think>")
+    text = " ".join(tokenizer.decode(row["input_ids"]) for row in rows)
+    assert [
+        effort for effort in (" Effort: low.", " Effort: high.", "= ?<|end|>", "<|unk|>") if effort not in text
+    ] == []
 
 
 def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):

@@ -142,7 +142,7 @@ def test_a_tokenizer_that_is_not_there_is_the_base_models(run, tmp_path, tokeniz
     for path in [*run.glob("tokenizer*"), *run.glob("*.jinja")]:
         path.unlink()
     assert main(["merge", str(run), "--output_dir", str(tmp_path / "merged")]) == 0
-    assert AutoTokenizer.from_pretrained(tmp_path / "merged").encode("16 + 9") == tokenizer.encode("16 + 9")
+    assert AutoTokenizer.from_pretrained(tmp_path / "merged").encode("16 (a) +9") == tokenizer.encode("16 (a) +9")
 
 
 def test_weights_have_the_type_that_was_asked_for(adapter, tmp_path):

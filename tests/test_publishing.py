@@ -16,6 +16,7 @@ import killable_run
 import numpy as np
 import pytest
 import torch
+import yaml
 from loopback_hub import LoopbackHub
 from peft import LoraConfig
 from transformers import TrainerCallback
@@ -237,8 +238,8 @@ def test_leash_train_pushes_no_secret_and_no_address_of_its_own(hub, tmp_path, m
 
     monkeypatch.chdir(tmp_path)
     smoke = Path(__file__).parent.parent / "recipes" / "gym" / "smoke.yaml"
-    short = smoke.read_text().replace("max_completion_length: 224", "max_completion_length: 64")
-    Path("mine.yaml").write_text(short + "\nenv: {MY_API_KEY: key-of-mine}\n")
+    short = {**yaml.safe_load(smoke.read_text()), "max_completion_length": 64, "env": {"MY_API_KEY": "key-of-mine"}}
+    Path("mine.yaml").write_text(yaml.safe_dump(short))
     push = ["--push_to_hub", "true", "--hub_model_id", "me/x", "--hub_token", hub.token]
     assert main(["train", "--config", "mine.yaml", *push, "--max_steps", "1", "--output_dir", "run"]) == 0
     assert "Hub repository me/x: 1 pushed" in capsys.readouterr().out

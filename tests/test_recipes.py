@@ -1,5 +1,6 @@
 """Every recipe parses into a valid configuration, and the paper's six say what its table says."""
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -34,25 +35,22 @@ def test_recipe_parses(path, monkeypatch, tmp_path):
     assert training_args.loss_type == "dapo"
 
 
-def test_every_arm_of_the_comparison_parses_and_has_its_seeds():
+def test_every_method_of_the_comparison_parses_at_three_points():
     from leash_trl.cli.comparison_plan import load_arms
     from leash_trl.length_control.methods import METHODS
 
-    arms = {arm.name: arm for arm in load_arms(str(COMPARISON))}
-    assert {arm.recipe["length_control"] for arm in arms.values()} <= METHODS.keys()
-    assert len(arms) >= 23
-    for name in ("leash", "leash_c", "leash_gated", "dler", "laser_de", "l1_max", "none"):
-        assert arms[name].num_seeds >= 5
-    assert all(arm.num_seeds >= 3 for arm in arms.values())
+    arms = load_arms(str(COMPARISON))
+    assert {arm.recipe["length_control"] for arm in arms} <= METHODS.keys()
+    points = Counter(arm.label for arm in arms)
+    assert points.pop("no control") == 1
+    assert {*points.values()} == {3}
 
 
 def test_tuning_gives_every_compared_method_the_same_number_of_trials():
-    from collections import Counter
-
     from leash_trl.cli.comparison_plan import load_arms
 
     trials = Counter(arm.label for arm in load_arms(str(TUNING)))
-    assert len(set(trials.values())) == 1
+    assert {*trials.values()} == {4}
     assert {*trials} == {arm.label for arm in load_arms(str(COMPARISON))} - {"no control"}
 
 

@@ -53,7 +53,7 @@ def test_both_engines_know_the_same_model(engine, transformers_engine):
 
 
 def test_vllms_own_tokenizer_reads_and_writes_as_ours(engine):
-    text = "First, step 1: 7 + 5 = 12. Wait, recheck. </think>\\boxed{12}"
+    text = " (a) +5 = 12 Wait, recheck from 7. (a) 12 Yes, it is 12.</think>\\boxed{12}"
     theirs = engine._llm.get_tokenizer()
     assert theirs.encode(text) == engine.tokenizer.encode(text)
     assert theirs.decode(theirs.encode(text)) == text
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_is_not_there_is_an_error(tmp_path):
 
 def test_a_decoding_strategy_runs_on_it(engine, requests):
     prompts = [request.prompt_ids for request in requests[::4]]
-    strategy = Deer(trial="Therefore the answer ", end_thinking="Therefore the answer is ", max_trial_tokens=4)
+    strategy = Deer(trial=" So the answer ", end_thinking=" So the answer is ", max_trial_tokens=4, boundary="Wait,")
     decoded = strategy.complete(engine, prompts, range(len(prompts)), FREE)
     assert decoded == strategy.complete(engine, prompts, range(len(prompts)), FREE)
     assert any(completion.num_generated_tokens > len(completion.token_ids) for completion in decoded)

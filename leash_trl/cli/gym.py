@@ -35,17 +35,19 @@ def _build(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)  # a model this small is slower on two
     output = arguments.output_dir or str(CHECKPOINT)
     build_checkpoint(output, arguments.work_dir, arguments.seed)
-    print(f"wrote {output}; `leash gym record` measures it")
+    print(f"wrote {output}" + ("; `leash gym record` measures it" if output == str(CHECKPOINT) else ""))
 
 
 def _record(arguments: argparse.Namespace) -> None:
+    from leash_trl.cli.errors import user_errors
     from leash_trl.figures import check_format, styles_figure, write_figure
     from leash_trl.gym import RECORD, base_record
     from leash_trl.gym.record import write_record
     from leash_trl.gym.styles import ForcedStyle
 
     if arguments.figure:
-        check_format(arguments.figure)
+        with user_errors():
+            check_format(arguments.figure)
     summary = write_record()
     print(f"accuracy {summary.accuracy:.3f}, mean tokens {summary.mean_tokens:.1f}; wrote {RECORD}")
     if arguments.figure:
