@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -33,7 +34,7 @@ from leash_trl.evaluation.comparison import (
     settling_error,
 )
 from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
-from leash_trl.evaluation.intervals import mean_amount, mean_over_seeds, mean_share
+from leash_trl.evaluation.intervals import Estimate, mean_amount, mean_over_seeds, mean_share
 from leash_trl.evaluation.numbers import with_interval
 
 
@@ -162,19 +163,20 @@ def test_the_recorded_table_has_the_intervals_of_its_seeds():
     table = next(part for part in text.split("\n\n") if part.startswith("| method |"))
     head, _, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     assert tuple(heading for heading in head if heading not in ("target", "alpha")) == HEADINGS
-    assert len(rows) == len({(row["name"], row["target_length"], row["length_control_kwargs.alpha"]) for row in seeds})
+    keys = ("name", "target_length", "length_control_kwargs.alpha")
+    assert len(rows) == len({tuple(row.get(key, "") for key in keys) for row in seeds})
     for cells in rows:
         row = dict(zip(head, cells, strict=True))
-        own = [
-            seed
-            for seed in seeds
-            if (seed["name"], seed["target_length"], seed["length_control_kwargs.alpha"])
-            == (row["method"], row["target"], row["alpha"])
-        ]
-        shares = mean_over_seeds([float(seed["accuracy"]) for seed in own], highest=1.0)
-        lengths = mean_over_seeds([float(seed["mean_tokens"]) for seed in own])
-        assert row[HEADINGS[2]] == with_interval(shares, "{:.3f}".format)
-        assert row[HEADINGS[3]] == with_interval(lengths, "{:.1f}".format)
+        key = [row["method"], row["target"], row.get("alpha", "")]
+        own = [seed for seed in seeds if [seed.get(name, "") for name in keys] == key]
+        assert row[HEADINGS[2]] == with_interval(_recorded(own, "accuracy", 1.0), "{:.3f}".format)
+        assert row[HEADINGS[3]] == with_interval(_recorded(own, "mean_tokens"), "{:.1f}".format)
+
+
+def _recorded(seeds, name, highest=math.inf):
+    if len(seeds) > 1:
+        return mean_over_seeds([float(seed[name]) for seed in seeds], highest)
+    return Estimate(*(float(seeds[0][f"{name}{end}"]) for end in ("", "_interval_low", "_interval_high")))
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

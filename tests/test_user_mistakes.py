@@ -222,7 +222,7 @@ def with_long_prompt(problems, tokenizer, size: int):
     """The problems, the prompt of row 5 of so many tokens."""
     rows = problems.to_list()
     empty = tokenizer.apply_chat_template([{"role": "user", "content": ""}], add_generation_prompt=True)["input_ids"]
-    rows[5]["prompt"] = [{"role": "user", "content": " ".join("+" * (size - len(empty)))}]
+    rows[5]["prompt"] = [{"role": "user", "content": "?" * (size - len(empty))}]
     return Dataset.from_list(rows)
 
 

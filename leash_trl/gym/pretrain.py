@@ -36,6 +36,7 @@ from leash_trl.gym.tokenizer import build_tokenizer
 
 
 MAX_POSITIONS = 1024
+SAVE_EVERY = 500  # steps
 POOLED = 8  # batches whose traces are sorted by length together
 
 
@@ -145,20 +146,20 @@ def _train_stage(
         adam_beta2=0.98,
         train_sampling_strategy="sequential",
         logging_steps=100,
-        save_steps=500,
+        save_steps=min(SAVE_EVERY, stage.steps),
         save_total_limit=1,
         report_to="none",
         use_cpu=True,
         seed=seed,
     )
+    last = get_last_checkpoint(arguments.output_dir) if Path(arguments.output_dir).exists() else None
+    if last == str(Path(arguments.output_dir) / f"checkpoint-{stage.steps}"):  # finished; a Trainer would go one on
+        model.load_state_dict(LlamaForCausalLM.from_pretrained(last).state_dict())
+        return
     data = TraceDataset(tokenizer, stage, seed)
     collator = DataCollatorForSeq2Seq(tokenizer, pad_to_multiple_of=None)
     trainer = Trainer(model, arguments, train_dataset=data, data_collator=collator)
-    trainer.train(
-        resume_from_checkpoint=get_last_checkpoint(arguments.output_dir)
-        if Path(arguments.output_dir).exists()
-        else None
-    )
+    trainer.train(resume_from_checkpoint=last)
 
 
 def build_checkpoint(output_dir: str, work_dir: str, seed: int = 0) -> None:
