@@ -1,6 +1,7 @@
 """Reads the result of `leash compare` from its folder, for the figure and for a part of a report."""
 
 import csv
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def comparison_section(folder: Path, label: str) -> Section:
         name=label,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
         description=f"Scatter plot of accuracy over mean tokens of {num_methods} methods and the base model.",
-        figure=pareto_figure(points, base),
+        figure=pareto_figure(points, base, intervals_over(folder / "table.csv")),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 
@@ -73,6 +74,15 @@ def comparison_table(path: Path) -> Path | None:
         return None
     with open(table, encoding="utf-8") as file:
         return table if "accuracy_interval_low" in file.readline() else None
+
+
+def intervals_over(path: Path) -> str:
+    """What the intervals of a comparison's table are over: `"seeds"`, or `"problems"` where no point has two seeds."""
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    points = Counter((with_settings(row["name"], settings_in(row)), row["target_length"]) for row in rows)
+    has_several = max(points.values(), default=0) > 1 or any(" " in row["seeds"] for row in rows)
+    return "seeds" if has_several else "problems"
 
 
 def read_trade_offs(path: Path) -> list[TradeOff]:
