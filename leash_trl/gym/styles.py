@@ -3,7 +3,7 @@
 The words of a trace, its labels and its terms are given; only the totals are the model's own.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +38,7 @@ class ForcedStyle:
 
 # how a step is written, by its number from 1
 TOTAL = "{total}"
-STYLES = {
+STYLES: dict[str, Callable[[int], str]] = {
     "full, twice": lambda step: task.FULL,
     "full": lambda step: task.FULL,
     "short": lambda step: task.SHORT,
@@ -94,17 +94,17 @@ def forced_answers(
     ]
     pieces = [[tokenizer.encode(piece) for piece in forced_text(problem, style)] for problem in problems]
     numbers = torch.tensor(tokenizer.convert_tokens_to_ids([str(number) for number in range(task.MAX_NUMBER + 1)]))
-    cache, own = DynamicCache(config=model.config), None
+    cache, written = DynamicCache(config=model.config), torch.tensor(prompts)
     length = len(pieces[0][-1]) + 1
     for index in range(len(pieces[0]) - 1):
         given = torch.tensor([row[index] for row in pieces], dtype=torch.long).reshape(len(problems), -1)
         length += given.shape[1] + 1
-        before = torch.tensor(prompts) if own is None else own[:, None]
-        logits = model(input_ids=torch.cat([before, given], dim=1), past_key_values=cache).logits[:, -1]
+        logits = model(input_ids=torch.cat([written, given], dim=1), past_key_values=cache).logits[:, -1]
         scores = logits[:, numbers]
-        own = numbers[scores.argmax(-1) if greedy else torch.multinomial(scores.softmax(-1), 1)[:, 0]]
+        choice = scores.argmax(-1, keepdim=True) if greedy else torch.multinomial(scores.softmax(-1), 1)
+        written = numbers[choice]
     answers = torch.tensor([tokenizer.convert_tokens_to_ids(str(problem.answer)) for problem in problems])
-    return own == answers, length
+    return written[:, 0].eq(answers), length
 
 
 def force_styles(
