@@ -90,8 +90,8 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named():
 
 
 def test_texts_become_ids_without_special_tokens(tokenizer):
-    ids = ids_of_text(tokenizer, "So the answer is ", "trial")
-    assert tokenizer.decode(ids) == "So the answer is "
+    ids = ids_of_text(tokenizer, " So the answer is ", "trial")
+    assert tokenizer.decode(ids) == " So the answer is "
     assert id_of_token(tokenizer, "</think>", "stop_thinking") == tokenizer.convert_tokens_to_ids("</think>")
 
 
@@ -104,7 +104,7 @@ def test_a_word_is_found_with_any_space_around_it(tokenizer):
 
 
 def test_check_is_silent_where_a_strategy_can_be_followed_and_heeds_the_limit(tokenizer):
-    writable = make_strategy("budget_forcing", final_answer="So the ", max_thinking_tokens=90)
+    writable = make_strategy("budget_forcing", final_answer=" So the ", max_thinking_tokens=90)
     writable.check(tokenizer, 100)
     with pytest.raises(ValueError, match="max_thinking_tokens is 90"):
         writable.check(tokenizer, 90)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import zlib
 from itertools import pairwise
 
 import pytest
@@ -204,13 +205,13 @@ def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     assert tag is None or tag == list(range(len(prompts)))
     rewards = []
     for prompt, ids in zip(prompts, completion_ids, strict=True):
-        is_dead = sum(map(ord, prompt[0]["content"])) % 4 != 0
+        is_dead = zlib.crc32(prompt[0]["content"].encode()) % 4 != 0
         rewards.append(1.0 if is_dead or sum(ids) % 2 else -1.0)
     return rewards
 
 
 def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer):
-    fields = {"lambda_init": 0.0, "lambda_lr": 0.1, "max_steps": 4, "per_device_train_batch_size": 16, **SHORT}
+    fields = {"lambda_init": 0.0, "lambda_lr": 0.0, "max_steps": 4, "per_device_train_batch_size": 16, **SHORT}
     trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=3, **fields)
     observed, kept = [], []
     observe, score = trainer.length_control.observe, trainer._generate_and_score_completions
@@ -282,7 +283,7 @@ def test_no_replacement_comes_from_the_batch_itself(make_trainer, problems):
         dynamic_sampling_rounds=1,
         lambda_init=0.0,
         lambda_lr=0.0,
-        max_steps=6,
+        max_steps=10,
         per_device_train_batch_size=16,
         **SHORT,
     )

@@ -43,7 +43,7 @@ def assert_same(weights, others):
 
 def test_lambda_moves_as_in_the_full_fine_tune(make_trainer, tokenizer):
     settings = {"reward_funcs": odd_length_reward, "rollout_func": make_rollout(tokenizer), "max_steps": 5}
-    settings = {**settings, "max_completion_length": 40, "lambda_lr": 0.03}
+    settings = {**settings, "max_completion_length": 40, "lambda_lr": 0.03, "target_length": 11}
     full, adapted = make_trainer(**settings), make_trainer(peft_config=lora(), **settings)
     for trainer in (full, adapted):
         trainer.train()

@@ -22,6 +22,10 @@ from leash_trl.evaluation.sampling_run import (
 from leash_trl.rewards.grading import Grade
 
 
+def total(question):
+    return eval(question.partition("=")[0].replace("(a)", ""))
+
+
 class SumEngine:
     """Answers every prompt with its right sum, or one more where the seed is odd; stops if told to.
 
@@ -46,16 +50,16 @@ class SumEngine:
 
     def _generation(self, request):
         question = self.tokenizer.decode(request.prompt_ids, skip_special_tokens=True)
-        total = eval(question.partition("=")[0]) + request.seed % 2
-        ids = self.tokenizer.encode(self.form.format(total))
+        answer = total(question) + request.seed % 2
+        ids = self.tokenizer.encode(self.form.format(answer))
         return Generation(ids, "eos" if ids[-1] in self.eos_token_ids else "length")
 
 
 @pytest.fixture
 def sums():
-    texts = ["1 + 1 = ?", "2 + 3 = ?", "9 - 4 = ?", "7 + 8 = ?", "6 - 2 = ?"]
+    texts = ["1 (a) +1 = ?", "2 (a) +3 = ?", "9 (a) -4 = ?", "7 (a) +8 = ?", "6 (a) -2 = ?"]
     rows = [
-        {"id": f"sum-{i}", "prompt": [{"role": "user", "content": text}], "solution": str(eval(text[:-4]))}
+        {"id": f"sum-{i}", "prompt": [{"role": "user", "content": text}], "solution": str(total(text))}
         for i, text in enumerate(texts)
     ]
     return Dataset.from_list(rows)
@@ -84,7 +88,7 @@ def test_samples_are_graded_counted_and_in_order(tokenizer, sums, tmp_path):
 
 
 def test_an_answer_in_thinking_that_the_prompt_opened_and_nothing_closed_does_not_count(tokenizer, sums, tmp_path):
-    run(SumEngine(tokenizer, form="\\boxed{{{}}}Wait, recheck. "), sums, tmp_path, plan())
+    run(SumEngine(tokenizer, form="\\boxed{{{}}} Wait, recheck from "), sums, tmp_path, plan())
     completions = [c for problem in read_samples(samples_path(tmp_path, "sums")) for c in problem.completions]
     assert {(c.answer, c.is_correct, c.finish_reason) for c in completions} == {(None, False, "length")}
 
@@ -92,7 +96,7 @@ def test_an_answer_in_thinking_that_the_prompt_opened_and_nothing_closed_does_no
 def test_a_bare_answer_counts_on_request_only(tokenizer, sums, tmp_path):
     for lenient in (False, True):
         folder = tmp_path / str(lenient)
-        run(SumEngine(tokenizer, form="</think>So the total is {}. <|end|>"), sums, folder, plan(lenient=lenient))
+        run(SumEngine(tokenizer, form="</think> So the answer is {}.<|end|>"), sums, folder, plan(lenient=lenient))
         completions = [c for problem in read_samples(samples_path(folder, "sums")) for c in problem.completions]
         assert any(c.is_correct for c in completions) == lenient
         assert not any("<|end|>" in c.text for c in completions)
