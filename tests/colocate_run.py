@@ -14,7 +14,7 @@ from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.dataset import gym_problems
 
 
-TARGET_LENGTH = 80
+TARGET_LENGTH = 40
 LAMBDA_INIT = 0.1
 LAMBDA_LR = 0.1
 MAX_COMPLETION_LENGTH = 128

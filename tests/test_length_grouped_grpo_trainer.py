@@ -95,7 +95,7 @@ def logged(trainer, key: str) -> list[float]:
 def difference(ours: GradientRecorder, stock: GradientRecorder) -> float:
     """Greatest relative distance between the gradients of the same update."""
     assert len(ours.gradients) == len(stock.gradients) == 2
-    assert min(theirs.norm() for theirs in stock.gradients) > 1e-5
+    assert min(theirs.norm() for theirs in stock.gradients) > 1e-4
     pairs = zip(ours.gradients, stock.gradients, strict=True)
     return max(((mine - theirs).norm() / theirs.norm()).item() for mine, theirs in pairs)
 
@@ -170,7 +170,9 @@ def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(tra
 def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
     config = {
         "lora": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False),
-        "prompt tuning": PromptTuningConfig(num_virtual_tokens=3, task_type="CAUSAL_LM"),
+        "prompt tuning": PromptTuningConfig(
+            num_virtual_tokens=3, prompt_tuning_init="SAMPLE_VOCAB", task_type="CAUSAL_LM"
+        ),
     }[adapter]
     _, stock = train(GRPOTrainer, peft_config=config, gradient_checkpointing=False)
     _, ours = train(LengthGroupedGRPOTrainer, peft_config=config, gradient_checkpointing=False)

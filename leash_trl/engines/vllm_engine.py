@@ -25,11 +25,15 @@ def _load_vllm(**arguments: Any) -> "LLM":
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     try:
         from vllm import LLM
+        from vllm.platforms import current_platform
     except ImportError as error:
         raise ValueError(
             f'the engine "vllm" needs vLLM, which cannot be imported ({error}): pip install "leash-trl[vllm]", or use '
             'the engine "transformers"'
         ) from error
+    if current_platform.is_cpu():
+        # A prompt cut in two takes its seed's random numbers back by an offset, which generators of a CPU do not have.
+        arguments.setdefault("enable_chunked_prefill", False)
     return LLM(**arguments)
 
 
