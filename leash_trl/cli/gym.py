@@ -9,7 +9,7 @@ def main(argv: list[str]) -> None:
     """Runs `leash gym`."""
     parser = CommandParser(prog="leash gym", description="The embedded task and its over-thinking model.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    build = commands.add_parser("build", help="train the base model from nothing (about 40 minutes on one core)")
+    build = commands.add_parser("build", help="train the base model from nothing (about 35 minutes on one core)")
     build.add_argument("--output_dir", help="folder for the checkpoint (default: the package's own)")
     build.add_argument(
         "--work_dir", default="runs/gym-build", help="folder for intermediate checkpoints, to resume from"

@@ -126,8 +126,12 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
             arguments = arguments_of(recipe)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    if gym.NAME not in (recipe.get("model_name_or_path"), recipe.get("dataset_name")):
-        raise UserError(f"{where} does not train on the gym; this command is for gym recipes, use leash train")
+    for field in ("model_name_or_path", "dataset_name"):
+        if recipe.get(field) != gym.NAME:
+            raise UserError(
+                f"{where}: {field} is {recipe.get(field)!r}, but this command compares with the gym's base model on its "
+                f"problems; set {field}: {gym.NAME}, or use leash train"
+            )
     return arguments
 
 

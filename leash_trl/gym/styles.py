@@ -36,8 +36,8 @@ class ForcedStyle:
     greedy_accuracy: float
 
 
-# how a step is written, by its number from 1
 TOTAL = "{total}"
+# how a step is written, by its number from 1
 STYLES: dict[str, Callable[[int], str]] = {
     "full, twice": lambda step: task.FULL,
     "full": lambda step: task.FULL,
