@@ -235,6 +235,20 @@ def test_compare_sees_that_a_run_had_other_settings(planned):
         planned("--arms", "leash")
 
 
+def test_compare_sees_that_a_run_had_another_base(planned, monkeypatch):
+    from leash_trl.cli.gym_run import run_claim
+
+    folder = Path("out/leash/seed-0")
+    folder.mkdir(parents=True)
+    (folder / "claim.json").write_text(json.dumps(run_claim(planned("--arms", "leash")["leash"], 0)))
+    planned("--arms", "leash")
+    Path("another").mkdir()
+    Path("another/model.safetensors").write_bytes(b"other weights")
+    monkeypatch.setattr("leash_trl.gym.CHECKPOINT", Path("another"))
+    with pytest.raises(UserError, match="another release's gym"):
+        planned("--arms", "leash")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

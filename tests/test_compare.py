@@ -370,7 +370,11 @@ def test_all_points_first_seeds_come_before_any_second(write_config):
         ({}, ["--jobs", "0"], "--jobs is 0"),
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "arm 'x': unknown key 'lamda_lr', did you mean lambda_lr?"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "arm 'x': lambda_lr"),
-        ({"base": {**FIELDS, "model_name_or_path": "a/b"}}, [], "model_name_or_path is 'a/b', but this command compares"),
+        (
+            {"base": {**FIELDS, "model_name_or_path": "a/b"}},
+            [],
+            "model_name_or_path is 'a/b', but this command compares",
+        ),
         ({"base": {**FIELDS, "dataset_name": "c/d"}}, [], "dataset_name is 'c/d', but this command compares"),
     ],
 )

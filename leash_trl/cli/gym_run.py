@@ -3,6 +3,7 @@
 As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -73,18 +74,23 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """The mark of a folder: the settings that distinguish runs, as JSON returns them.
 
-    The method's defaults are part of it, because a recipe does not name them and they may change.
+    The method's defaults and the gym's base model are part of it: a recipe does not name them, and a release may change
+    them.
 
     Raises:
         `ValueError`: If the recipe names no method that there is.
     """
+    from leash_trl.gym import CHECKPOINT
     from leash_trl.length_control.methods import find_method
 
+    base = hashlib.sha256((CHECKPOINT / "model.safetensors").read_bytes()).hexdigest()
     defaults = {
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(find_method(recipe.get("length_control", "leash")))
     }
-    claim: dict[str, Any] = json.loads(json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults}))
+    claim: dict[str, Any] = json.loads(
+        json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults, "base": base})
+    )
     return claim
 
 
@@ -97,8 +103,8 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     held = _read_json(run_dir / CLAIM_FILE) or _read_json(run_dir / RESULT_FILE)
     if held is not None and held != claim:
         raise UserError(
-            f"{run_dir} holds a run of another recipe or other overrides; choose another --output_dir or remove the "
-            "folder"
+            f"{run_dir} holds a run of another recipe, other overrides or another release's gym; choose another "
+            "--output_dir or remove the folder"
         )
 
 
@@ -129,8 +135,8 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
     for field in ("model_name_or_path", "dataset_name"):
         if recipe.get(field) != gym.NAME:
             raise UserError(
-                f"{where}: {field} is {recipe.get(field)!r}, but this command compares with the gym's base model on its "
-                f"problems; set {field}: {gym.NAME}, or use leash train"
+                f"{where}: {field} is {recipe.get(field)!r}, but this command compares with the gym's base model on "
+                f"the gym's problems; set {field}: {gym.NAME}, or use leash train"
             )
     return arguments
 
