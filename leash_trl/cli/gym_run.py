@@ -74,7 +74,7 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """The mark of a folder: the settings that distinguish runs, as JSON returns them.
 
-    The method's defaults and the gym's base are part of it: a recipe does not name them, and a release may change them.
+    The method's defaults and the gym's base are part of it: no recipe names them, and a release may change them.
 
     Raises:
         `ValueError`: If the recipe names no method that there is.
