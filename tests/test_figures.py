@@ -384,9 +384,17 @@ def test_labels_of_the_pareto_figure_hide_no_bar(number, width):
     )
 
 
+def crowd():
+    """A base and 23 methods of one point each, most of which end alike."""
+    names = [f"method {index}" if index % 2 else f"a longer name {index}" for index in range(23)]
+    rows = [row(name, 37.0 + index**2 / 20, 0.85 + 0.01 * (index % 7)) for index, name in enumerate(names)]
+    return [row("base", 92.0, 0.8), *rows]
+
+
 @pytest.mark.parametrize("width", [NARROW, WIDE])
-def test_labels_of_all_recorded_methods_cover_neither_each_other_nor_markers(width):
-    base, *rows = read_trade_offs(GYM_SEEDS)
+@pytest.mark.parametrize("methods", [lambda: read_trade_offs(GYM_SEEDS), crowd], ids=["recorded", "crowd"])
+def test_labels_of_many_methods_cover_neither_each_other_nor_markers(methods, width):
+    base, *rows = methods()
     figure = pareto_figure(rows, base, width=width)
     lay_out(figure)
     (axis,) = figure.axes
