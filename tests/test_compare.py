@@ -291,7 +291,8 @@ def test_an_arm_runs_at_every_point_of_its_grid(write_config):
     assert {arm.label for arm in loaded[:4]} == {"LEASH"}
     assert loaded[1].point == {"target_length": 12, "lambda_lr": 0.04}
     assert loaded[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04}
-    assert (loaded[4].point, loaded[4].recipe) == ({}, {**FIELDS, "length_control": "none"})
+    without = {name: value for name, value in FIELDS.items() if name != "target_length"}
+    assert (loaded[4].point, loaded[4].recipe) == ({}, {**without, "length_control": "none"})
     assert [arm.name for arm in load_arms(write_config(grid=GRID, arms=arms), ["none"])] == ["none"]
     assert len(load_arms(write_config(grid=GRID, arms=arms), ["leash"])) == 4
 
@@ -374,6 +375,16 @@ def test_all_points_first_seeds_come_before_any_second(write_config):
             {"base": {**FIELDS, "model_name_or_path": "a/b"}},
             [],
             "model_name_or_path is 'a/b', but this command compares",
+        ),
+        (
+            {"arms": {"a": {"label": "X"}, "b": {"label": "X", "target_length": 9}}},
+            ["--target_length", "9"],
+            "arms 'a' and 'b' are both 'X' in table and figure; give one another label",
+        ),
+        (
+            {"arms": {"a": {"efforts": {"low": 16}, "target_length": 46}}},
+            [],
+            "arm 'a' has efforts, which leash compare does not score by effort; use leash demo",
         ),
         ({"base": {**FIELDS, "dataset_name": "c/d"}}, [], "dataset_name is 'c/d', but this command compares"),
     ],
@@ -478,7 +489,7 @@ def test_points_of_a_grid_have_rows_columns_and_words_of_their_own(comparison, t
         "none": {"length_control": "none", "grid": {"target_length": None}},
     }
     assert comparison("--seeds", "5", "6", base=base, grid=GRID, arms=arms, draws=True) == 0
-    assert "10 of 10 done" in capsys.readouterr().out
+    assert "10 of 10 ended" in capsys.readouterr().out
     out = tmp_path / "out"
     text = (out / "table.md").read_text()
     paragraphs = text.strip().split("\n\n")
@@ -492,34 +503,33 @@ def test_points_of_a_grid_have_rows_columns_and_words_of_their_own(comparison, t
         ["none", "", "", "2"],
     ]
     assert "target 12 or 18 tokens" in paragraphs[0]
-    # two settings at each of two targets, and four with none
-    assert "Of 6 pairs of methods" in paragraphs[3]
-    assert "| LEASH, lambda_lr 0.04 at 18 |" in paragraphs[4]
-    assert "accuracy minus that of LEASH, lambda_lr 0.01" in paragraphs[6]
+    assert "pairs of methods" not in text  # two settings of one method at each target are none
+    assert "| LEASH, lambda_lr 0.04 at 18 |" in paragraphs[3]
+    assert "accuracy minus that of LEASH, lambda_lr 0.01" in paragraphs[5]
     seeds = list(csv.DictReader((out / "seeds.csv").read_text().splitlines()))
     assert len(seeds) == 10
     assert (seeds[0]["name"], seeds[0]["target_length"], seeds[0]["lambda_lr"]) == ("LEASH", "12", "0.01")
     for table in ("table.csv", "seeds.csv"):
         base_row, *rows = read_trade_offs(out / table)
         assert base_row.name == "base"
-        assert [(row.name, row.target_length) for row in rows] == [
-            ("LEASH, lambda_lr 0.01", 12),
-            ("LEASH, lambda_lr 0.04", 12),
-            ("LEASH, lambda_lr 0.01", 18),
-            ("LEASH, lambda_lr 0.04", 18),
-            ("none", None),
+        assert [(row.name, row.settings, row.target_length) for row in rows] == [
+            ("LEASH", "lambda_lr 0.01", 12),
+            ("LEASH", "lambda_lr 0.04", 12),
+            ("LEASH", "lambda_lr 0.01", 18),
+            ("LEASH", "lambda_lr 0.04", 18),
+            ("none", "", None),
         ]
     blocks, _ = read_comparison(out)
     tables = [block for block in blocks if isinstance(block, Table)]
     assert [table.head[:4] for table in tables] == [
         ["method", "target", "lambda_lr", "change"],
-        ["point", "front", "after Holm", "beaten by"],
+        ["point", "front", "beaten by", "after Holm"],
         ["method", "accuracy minus that of LEASH, lambda_lr 0.01 [95 % of the mean]", "tokens"],
         ["method", "target", "level 1", "level 7"],
     ]
     assert all(table.caption in text.replace("`", "") for table in tables)
     told = " ".join([block.text for block in blocks if isinstance(block, Paragraph)])
-    assert "Of 6 pairs" in told
+    assert "2 held-out problems, 2 samples each" in told
     assert "Student's t interval of the mean over seeds" in tables[0].caption
 
 
@@ -568,11 +578,11 @@ here.unlink()
 
 
 @pytest.mark.parametrize(
-    ("num_done", "seconds_each", "words"),
-    [(3, 60.0, "3 of 12 done, about 9 min left"), (11, 59.0, "11 of 12 done"), (12, 600.0, "12 of 12 done")],
+    ("num_ended", "seconds_each", "words"),
+    [(3, 60.0, "3 of 12 ended, about 9 min left"), (11, 59.0, "11 of 12 ended"), (12, 600.0, "12 of 12 ended")],
 )
-def test_progress_says_how_many_are_done_and_how_long_the_others_take(num_done, seconds_each, words):
-    assert process_queue._progress(num_done, 12, seconds_each) == words
+def test_progress_says_how_many_have_ended_and_how_long_the_others_take(num_ended, seconds_each, words):
+    assert process_queue.progress(num_ended, 12, seconds_each) == words
 
 
 def test_a_folder_with_another_run_is_an_error(comparison, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """The gym: problems, traces, tokenizer, checkpoint and its record."""
 
+import json
 import random
 import re
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.gym import base_record
+from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.styles import STYLES, force_styles, forced_answers, forced_text
 from leash_trl.gym.task import (
     LEVELS,
@@ -84,16 +86,16 @@ def test_style_gives_the_accuracy_it_says():
 
 
 def test_brevity_shortens_steps_one_by_one():
-    """At u each shorter style is u times as frequent as the one before."""
+    """At u each shorter style is u times as frequent as the one before; the sum of all is 1 + u + u^2."""
     rng, style = random.Random(0), TraceStyle(brevity=0.5, spread=0.0, skip_share=0.0, recheck_weights=(1.0,))
     text = " ".join(
         solution_trace(p, style, rng) for p, _ in zip(problems(4, (9,), "train"), range(1000), strict=False)
     )
     count = len(re.findall(r"\(\w\)", text))
-    shares = [text.count(word) / count for word in (" Take", ") +", ") -", " = ")]
-    full, short = shares[0], shares[3]
+    full, short = (text.count(word) / count for word in (" Take", " = "))
     assert full == pytest.approx(1 / 1.75, abs=0.02)
     assert short == pytest.approx(0.5 / 1.75, abs=0.02)
+    assert 1 - full - short == pytest.approx(0.25 / 1.75, abs=0.02)  # terse
 
 
 def test_traces_hold_the_papers_keywords():
@@ -164,14 +166,22 @@ def test_a_wrong_total_is_a_wrong_answer(tokenizer):
     assert is_right.tolist() == [False] * 4
 
 
+def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({**base_record(), "weights": "0" * 64}))
+    monkeypatch.setattr("leash_trl.gym.RECORD", record)
+    with pytest.raises(ValueError, match="measured on other weights than those beside it; run leash gym record"):
+        base_record()
+
+
 def test_the_record_holds_what_the_gym_is_for():
     """Length buys accuracy: the properties of the task, as far as the base model alone shows them."""
     record = base_record()
     styles = {(one["style"], one["level"]): one for one in record["styles"]}
     assert styles.keys() == {(style, level) for style in STYLES for level in LEVELS}
-    # over-thinking
-    reliable = mean_over_levels(styles, "short", "tokens")
-    assert record["mean_tokens"] >= 2.5 * reliable
+    # over-thinking, on the held-out problems' own mix of levels
+    levels = gym_problems("test", record["num_problems"])["level"]
+    assert record["mean_tokens"] >= 2.5 * sum(styles["short", level]["tokens"] for level in levels) / len(levels)
     assert 0.75 <= record["accuracy"] <= 0.9
     # grain: three ways of writing a step, a few tokens apart
     for level in LEVELS:
@@ -185,6 +195,7 @@ def test_the_record_holds_what_the_gym_is_for():
         best = max(one["greedy_accuracy"] for one in own)
         shortest[level] = min(one["tokens"] for one in own if one["greedy_accuracy"] >= best - 0.03)
     assert max(shortest.values()) >= 4 * min(shortest.values())
+    reliable = mean_over_levels(styles, "short", "tokens")
     # price: at half of the reliable length
     half = max(
         (style for style in STYLES if mean_over_levels(styles, style, "tokens") <= reliable / 2),
@@ -259,7 +270,6 @@ def test_shipped_model_does_what_its_record_says():
 
     from leash_trl.evaluation.evaluate import evaluate, summarize
     from leash_trl.gym import CHECKPOINT
-    from leash_trl.gym.dataset import gym_problems
 
     record = base_record()
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)

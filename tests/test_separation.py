@@ -11,18 +11,18 @@ from leash_trl.evaluation.separation import (
     Place,
     Point,
     accuracy_at_equal_length,
-    compared,
     front,
     holm,
     method_pairs,
+    shown_signs,
     welch_difference,
 )
 from leash_trl.evaluation.separation_report import separation_paragraphs
 
 
-def point(method, target, accuracies, tokens, seeds=None):
+def point(method, target, accuracies, tokens, seeds=None, settings=""):
     seeds = tuple(range(len(accuracies))) if seeds is None else seeds
-    return Point(method, target, seeds, np.array(accuracies, dtype=float), np.array(tokens, dtype=float))
+    return Point(method, settings, target, seeds, np.array(accuracies, dtype=float), np.array(tokens, dtype=float))
 
 
 def near(method, target, accuracy, tokens, spread=0.001):
@@ -90,30 +90,28 @@ def test_holm_by_hand(p_values, rejected):
 # --- pairs -----------------------------------------------------------------------------------------------------------
 
 
-def test_pairs_are_of_methods_at_one_target_and_of_those_without_with_all():
+def test_pairs_are_of_two_methods_at_one_target():
     points = [near("A", 12, 0.5, 10), near("A", 18, 0.6, 20), near("B", 12, 0.5, 10), near("none", None, 0.7, 60)]
-    assert method_pairs(points) == [(0, 2), (0, 3), (1, 3), (2, 3)]
-    assert method_pairs([near("A", 12, 0.5, 10), near("A", None, 0.6, 20)]) == []
+    assert method_pairs(points) == [(0, 2)]
+    assert method_pairs([near("A", None, 0.5, 10), near("B", None, 0.6, 20)]) == []
 
 
-def test_a_difference_is_told_by_its_interval_and_less_often_after_the_correction():
-    # t = -0.3 / sqrt(2 * 0.01 / 3) = -3.67 with 4 degrees of freedom: p = 0.021 is below 0.05, not below 0.05 / 2
-    points = [near("A", 12, 0.5, 10, 0.1), near("B", 12, 0.8, 10, 0.1)]
-    (plain,), (corrected,) = (compared(points, [(0, 1)], is_corrected) for is_corrected in (False, True))
-    assert plain.accuracy.value == pytest.approx(-0.3)
-    assert plain.accuracy.high < 0
-    assert (plain.accuracy_told, plain.tokens_told) == (True, False)
-    assert (corrected.accuracy_told, corrected.tokens_told) == (True, False)  # 0.0213 <= 0.05 / 2
-    points += [near("C", 12, 0.5, 10, 0.1)]
-    assert not any(pair.accuracy_told for pair in compared(points, method_pairs(points), corrected=True))
+def test_a_difference_is_shown_by_its_interval_and_less_often_after_the_correction():
+    # t = -0.3 / sqrt(2 * 0.01 / 3) = -3.67 with 4 degrees of freedom: p = 0.021
+    steps = 0.1 * np.array([-1, 0, 1])
+    down, same = welch_difference(0.5 + steps, 0.8 + steps), welch_difference(0.5 + steps, 0.5 + steps)
+    up = welch_difference(0.8 + steps, 0.5 + steps)
+    assert down.p_value == pytest.approx(0.0214, abs=1e-4)
+    assert shown_signs([down, same, up]).tolist() == [-1, 0, 1]
+    assert shown_signs([down, same], is_corrected=True).tolist() == [-1, 0]  # 0.0214 <= 0.05 / 2
+    assert shown_signs([down, same, same], is_corrected=True).tolist() == [0, 0, 0]  # 0.0214 > 0.05 / 3
 
 
 # --- the front -------------------------------------------------------------------------------------------------------
 
 
-def places(points):
-    pairs = [(a, b) for a in range(len(points)) for b in range(a + 1, len(points))]
-    found = front(len(points), compared(points, pairs))
+def places(points, is_corrected=False):
+    found = front(points, is_corrected)
     return {
         own.name: (place, [points[other].name for other in others])
         for own, (place, others) in zip(points, found, strict=True)
@@ -140,12 +138,30 @@ def test_what_no_interval_shows_cannot_be_told():
     assert [place for place, _ in places(points).values()] == [Place.UNKNOWN, Place.UNKNOWN, Place.ON]
 
 
-def test_more_tokens_protect_what_is_less_accurate():
-    accurate, short = near("accurate", 18, 0.9, 20.5), near("short", 18, 0.8, 20)
-    assert [place for place, _ in places([short, accurate]).values()] == [Place.ON, Place.ON]
-    # its tokens are more on average, so it does not beat the other, but that is not shown
-    tokens = point("accurate", 18, accurate.accuracies, [18.0, 20.1, 23.0])
-    assert [place for place, _ in places([short, tokens]).values()] == [Place.UNKNOWN, Place.ON]
+@pytest.mark.parametrize(
+    ("tokens", "place"),
+    [
+        (20.8, Place.OFF),  # 4 % more, with little spread: shown to be less than 5 %
+        (21.2, Place.ON),  # 6 % more, and shown to be more
+        ([19.0, 20.0, 21.0], Place.UNKNOWN),  # as many on average, but they may be 5 % more
+    ],
+)
+def test_a_point_beats_another_at_few_more_tokens_if_that_is_shown(tokens, place):
+    accurate = point("accurate", 18, [0.9, 0.901, 0.899], np.ones(3) * tokens)
+    short = near("short", 18, 0.8, 20)
+    found = places([short, accurate])
+    assert found["short at 18"][0] is place
+    assert found["accurate at 18"][0] is Place.ON  # by its accuracy
+
+
+def test_the_correction_clears_what_was_barely_beaten():
+    barely = [point("A", 18, [0.8, 0.9, 1.0], [10, 10, 10]), point("B", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    assert places(barely)["B at 18"] == (Place.OFF, ["A at 18"])
+    # p = 0.021 for the accuracy; the other three of four hypotheses are certain, so it is compared with 0.05
+    assert places(barely, is_corrected=True)["B at 18"] == (Place.OFF, ["A at 18"])
+    crowd = [*barely, point("C", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    assert places(crowd)["B at 18"] == (Place.OFF, ["A at 18"])
+    assert places(crowd, is_corrected=True)["B at 18"] == (Place.UNKNOWN, [])
 
 
 # --- equal length ----------------------------------------------------------------------------------------------------
@@ -204,6 +220,10 @@ def test_where_curves_cannot_be_compared_there_is_no_number(other):
 # --- the report ------------------------------------------------------------------------------------------------------
 
 
+def cells(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+
+
 def test_report_by_hand():
     points = [
         near("L1", 12, 0.6, 12),
@@ -213,23 +233,37 @@ def test_report_by_hand():
         near("far", 12, 0.9, 300),
         near("far", 18, 0.9, 400),
         point("lonely", 12, [0.5], [9.0]),
+        point("DOT", None, [0.6, 0.601, 0.6], [11.9, 12, 12.1], settings="alpha 1"),
+        point("DOT", None, [0.8, 0.801, 0.8], [17.9, 18, 18.1], settings="alpha 3"),
     ]
-    pairs, places, front_legend, equal, equal_legend = separation_paragraphs(points)
+    pairs, left_out, places, _, equal, _ = separation_paragraphs(points)
     # L1 and LEASH: at 12 by accuracy, at 18 by tokens; far from both at both by both
     assert "Of 6 pairs" in pairs
     assert "5 are told apart by accuracy, 5 by tokens, 6 by either" in pairs
     assert "over these 12 intervals: 5, 5 and 6." in pairs
-    rows = [line.strip("| ").split(" | ") for line in places.splitlines()[2:]]
+    assert left_out == "Not told apart, for want of a second seed: lonely at 12."
+    rows = cells(places)
     assert rows[2][:2] == ["LEASH at 12", "off it"]
-    assert rows[2][3].startswith("L1 at 12")
+    assert rows[2][2] == "L1 at 12, DOT, alpha 1"
+    assert rows[6][0] == "DOT, alpha 1"
     assert "lonely" not in places
     assert "accuracy minus that of LEASH" in equal.splitlines()[0]
-    first, second = (line.strip("| ").split(" | ") for line in equal.splitlines()[2:])
+    first, second, third = cells(equal)
     assert first[0] == "L1"
     assert first[2] == "12.0 to 18.0"
     assert second[:2] == ["far", "n/a"]
-    assert "Student's t" in equal_legend
-    assert "on it" in front_legend
+    assert third[0] == "DOT"
+
+
+def test_who_beats_a_point_stands_beside_what_is_said_without_the_correction():
+    crowd = [
+        point("A", 18, [0.8, 0.9, 1.0], [10, 10, 10]),
+        point("B", 18, [0.5, 0.6, 0.7], [20, 20, 20]),
+        point("C", 18, [0.5, 0.6, 0.7], [20, 20, 20]),
+    ]
+    table = separation_paragraphs(crowd)[1]
+    assert cells(table)[1] == ["B at 18", "off it", "A at 18", "cannot be told"]
+    assert table.splitlines()[0] == "| point | front | beaten by | after Holm |"
 
 
 def test_points_of_one_seed_say_nothing():

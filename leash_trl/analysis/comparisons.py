@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
-from leash_trl.evaluation.comparison_table import settings_in, with_settings
+from leash_trl.evaluation.comparison_table import in_words, settings_in
 from leash_trl.evaluation.intervals import Estimate, mean_over_seeds
 from leash_trl.figures import TradeOff, pareto_figure
 from leash_trl.gym import base_record
@@ -80,7 +80,7 @@ def intervals_over(path: Path) -> str:
     """What the intervals of a comparison's table are over: `"seeds"`, or `"problems"` where no point has two seeds."""
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    points = Counter((with_settings(row["name"], settings_in(row)), row["target_length"]) for row in rows)
+    points = Counter(map(_point, rows))
     has_several = max(points.values(), default=0) > 1 or any(" " in row["seeds"] for row in rows)
     return "seeds" if has_several else "problems"
 
@@ -97,23 +97,29 @@ def read_trade_offs(path: Path) -> list[TradeOff]:
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     try:
-        by_point: dict[tuple[str, str], list[Mapping[str, str]]] = {}
+        by_point: dict[tuple[str, str, str], list[Mapping[str, str]]] = {}
         for row in rows:
-            point = (with_settings(row["name"], settings_in(row)), row["target_length"])
-            by_point.setdefault(point, []).append(row)
-        methods = [_trade_off(name, own) for (name, _), own in by_point.items()]
+            by_point.setdefault(_point(row), []).append(row)
+        methods = [_trade_off(name, settings, own) for (name, settings, _), own in by_point.items()]
         has_base = bool(rows) and rows[0]["seeds"] == ""
     except KeyError as error:
         raise ValueError(f"{path} has no column {error}; run leash compare again") from error
     return methods if has_base else [_gym_base(), *methods]
 
 
-def _trade_off(name: str, seeds: Sequence[Mapping[str, str]]) -> TradeOff:
+def _point(row: Mapping[str, str]) -> tuple[str, str, str]:
+    """Name, settings and target, which the seeds of a point share."""
+    return row["name"], in_words(settings_in(row)), row["target_length"]
+
+
+def _trade_off(name: str, settings: str, seeds: Sequence[Mapping[str, str]]) -> TradeOff:
     target = float(seeds[0]["target_length"]) if seeds[0]["target_length"] else None
     if len(seeds) == 1:
-        return TradeOff(name, _estimate(seeds[0], "accuracy"), _estimate(seeds[0], "mean_tokens"), target)
-    accuracy = mean_over_seeds([float(seed["accuracy"]) for seed in seeds], highest=1.0)
-    return TradeOff(name, accuracy, mean_over_seeds([float(seed["mean_tokens"]) for seed in seeds]), target)
+        accuracy, tokens = _estimate(seeds[0], "accuracy"), _estimate(seeds[0], "mean_tokens")
+    else:
+        accuracy = mean_over_seeds([float(seed["accuracy"]) for seed in seeds], highest=1.0)
+        tokens = mean_over_seeds([float(seed["mean_tokens"]) for seed in seeds])
+    return TradeOff(name, accuracy, tokens, target, settings)
 
 
 def _estimate(row: Mapping[str, str], name: str) -> Estimate:

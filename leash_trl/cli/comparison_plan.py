@@ -76,7 +76,6 @@ def load_arms(config: str, names: list[str] | None = None) -> list[Arm]:
     grid = _checked_grid(comparison.get("grid", {}), config)
     chosen = [name for name in arms if names is None or name in names]
     points = [point for name in chosen for point in _points(name, arms[name], base, grid, config)]
-    _check_distinct(points, config)
     return points
 
 
@@ -114,6 +113,8 @@ def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], 
     arms = []
     for values in itertools.product(*axes.values()):
         recipe, point = {**base, **own}, dict(zip(axes, values, strict=True))
+        for field in (field for field, values in own_grid.items() if values is None):
+            recipe = _without_field(recipe, field)
         for field, value in point.items():
             recipe = _with_field(recipe, field, value, where)
         folder = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
@@ -122,7 +123,7 @@ def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], 
 
 
 def _checked_grid(grid: Any, where: str) -> dict[str, list[Any] | None]:
-    """The values of each field; `None` takes a field out."""
+    """The values of each field; `None` takes a field out of the arm's recipe and of the grid."""
     if not isinstance(grid, dict):
         raise UserError(f"{where}: grid is {grid!r}, but must be a mapping, as {{target_length: [12, 18, 28]}}")
     with user_errors():
@@ -170,6 +171,14 @@ def _with_field(recipe: dict[str, Any], field: str, value: Any, where: str) -> d
     return {**recipe, head: _with_field(entries, rest, value, where)}
 
 
+def _without_field(recipe: Mapping[str, Any], field: str) -> dict[str, Any]:
+    """The recipe without a field, or with a dot in its name without that entry of a field."""
+    head, _, rest = field.partition(".")
+    if rest and isinstance(entries := recipe.get(head), dict):
+        return {**recipe, head: _without_field(entries, rest)}
+    return {name: value for name, value in recipe.items() if name != field}
+
+
 def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
     """The arms with fields of `leash train` from the command line in all their recipes.
 
@@ -190,7 +199,10 @@ def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
         with user_errors():
             recipe = {**checked_recipe(parser, arm.recipe, where, has_env=True), **given}
         gym_arguments(recipe, where)
+        if recipe.get("efforts"):
+            raise UserError(f"{where} has efforts, which leash compare does not score by effort; use leash demo")
         checked.append(replace(arm, recipe=recipe))
+    _check_distinct(checked, config)
     return checked
 
 

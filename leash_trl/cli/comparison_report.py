@@ -10,7 +10,7 @@ from leash_trl.analysis.comparisons import intervals_over, read_trade_offs
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.by_level import LEVEL_LEGEND, level_csv, level_rows, level_table
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
-from leash_trl.evaluation.comparison_table import LEGEND, csv_table, markdown_table, with_settings
+from leash_trl.evaluation.comparison_table import LEGEND, csv_table, in_words, markdown_table
 from leash_trl.evaluation.separation import Point
 from leash_trl.evaluation.separation_report import separation_paragraphs
 from leash_trl.figures import pareto_figure, write_figure
@@ -29,9 +29,7 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     seed_rows = [comparison_row(arm.label, [result], base, _settings(arm)) for arm in arms for result in by_arm[arm]]
 
     levels = gym_problems("test", len(by_arm[arms[0]][0].is_correct))["level"]
-    by_level = [
-        row for arm in arms for row in level_rows(with_settings(arm.label, _settings(arm)), by_arm[arm], levels)
-    ]
+    by_level = [row for arm in arms for row in level_rows(_name(arm), by_arm[arm], levels)]
 
     missing = [run.name for run in runs if run not in results]
     paragraphs = [
@@ -54,13 +52,18 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
 
 
+def _name(arm: Arm) -> str:
+    return ", ".join(filter(None, [arm.label, in_words(_settings(arm))]))
+
+
 def _settings(arm: Arm) -> dict[str, Any]:
     return {field: value for field, value in arm.point.items() if field != "target_length"}
 
 
 def _point(arm: Arm, results: Sequence[SeedResult]) -> Point:
     return Point(
-        method=with_settings(arm.label, _settings(arm)),
+        method=arm.label,
+        settings=in_words(_settings(arm)),
         target_length=results[0].target_length,
         seeds=tuple(result.seed for result in results),
         accuracies=np.array([result.is_correct.mean() for result in results]),
@@ -69,13 +72,11 @@ def _point(arm: Arm, results: Sequence[SeedResult]) -> Point:
 
 
 def _seed_result(run: Run, result: dict[str, Any]) -> SeedResult:
-    # A method without a target is compared with the target of the others.
-    target = result["target_length"]
     return SeedResult(
         seed=run.seed,
         is_correct=np.array(result["is_correct"], dtype=bool),
         lengths=np.array(result["lengths"]),
-        target_length=run.arm.recipe.get("target_length") if target is None else target,
+        target_length=result["target_length"],
         steps=np.array(result["steps"]),
         mean_lengths=np.array(result["mean_length"]),
         generated_tokens=result["generated_tokens"],

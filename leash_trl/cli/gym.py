@@ -19,7 +19,7 @@ def main(argv: list[str]) -> None:
         "record", help="measure the base model, free and in forced styles, and store the result beside it"
     )
     record.add_argument("--figure", help="file for accuracy over tokens of the styles: .png, .svg or .pdf")
-    show = commands.add_parser("show", help="print problems with the traces the base model was taught on")
+    show = commands.add_parser("show", help="print problems with traces such as the base model was taught last")
     show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
     show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
     arguments = parser.parse_args(argv)
@@ -58,8 +58,10 @@ def _record(arguments: argparse.Namespace) -> None:
 def _show(arguments: argparse.Namespace) -> None:
     import random
 
-    from leash_trl.gym.task import LEVELS, TraceStyle, problems, solution_trace
+    from leash_trl.gym.pretrain import STAGES
+    from leash_trl.gym.task import LEVELS, problems, solution_trace
 
+    style = STAGES[-1].styles[""]
     rng = random.Random(arguments.seed)
     for _, problem in zip(range(arguments.count), problems(arguments.seed, LEVELS, "train"), strict=False):
-        print(f"{problem.question}\n<think>{solution_trace(problem, TraceStyle(), rng)}\n")
+        print(f"{problem.question}\n<think>{solution_trace(problem, style, rng)}\n")

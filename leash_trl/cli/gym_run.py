@@ -3,7 +3,6 @@
 As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR
 """
 
-import hashlib
 import json
 import os
 import sys
@@ -79,16 +78,15 @@ def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     Raises:
         `ValueError`: If the recipe names no method that there is.
     """
-    from leash_trl.gym import CHECKPOINT
+    from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
 
-    base = hashlib.sha256((CHECKPOINT / "model.safetensors").read_bytes()).hexdigest()
     defaults = {
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(find_method(recipe.get("length_control", "leash")))
     }
     claim: dict[str, Any] = json.loads(
-        json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults, "base": base})
+        json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults, "base": base_digest()})
     )
     return claim
 

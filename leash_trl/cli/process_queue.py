@@ -53,8 +53,8 @@ def run_jobs(
         environment (`Mapping[str, str]`):
             All environment variables of the processes.
         describe (`Callable[[Job, int, float], str]`):
-            The line to print for a job that has ended, from its exit code and its time in seconds; how many are done
-            and about how long the others take is added.
+            The line to print for a job that has ended, from its exit code and its time in seconds; how many have
+            ended and about how long the others take is added.
         num_done (`int`, *optional*, defaults to `0`):
             How many the progress bar counts as done from the start.
     """
@@ -74,19 +74,28 @@ def run_jobs(
                     if (exit_code := process.poll()) is not None:
                         del running[job]
                         exit_codes[job] = exit_code
-                        seconds.append(time.monotonic() - start)
+                        duration = time.monotonic() - start
+                        if exit_code == 0:
+                            seconds.append(duration)
                         bar.update()
-                        left = _progress(bar.n, bar.total, sum(seconds) / len(seconds) / at_once)
-                        tqdm.write(f"{describe(job, exit_code, seconds[-1])} ({left})", file=sys.stdout)
+                        each = sum(seconds) / len(seconds) / at_once if seconds else 0.0
+                        left = progress(bar.n, bar.total, each)
+                        tqdm.write(f"{describe(job, exit_code, duration)} ({left})", file=sys.stdout)
         finally:
             _stop(process for process, _ in running.values())
     return exit_codes
 
 
-def _progress(num_done: int, num_jobs: int, seconds_each: float) -> str:
-    minutes = (num_jobs - num_done) * seconds_each / 60
-    done = f"{num_done} of {num_jobs} done"
-    return f"{done}, about {minutes:.0f} min left" if minutes >= 1 else done
+def progress(num_ended: int, num_jobs: int, seconds_each: float) -> str:
+    """How many jobs have ended, and about how long the others take; nothing of less than a minute.
+
+    Example:
+        >>> progress(3, 12, 60.0)
+        '3 of 12 ended, about 9 min left'
+    """
+    minutes = (num_jobs - num_ended) * seconds_each / 60
+    ended = f"{num_ended} of {num_jobs} ended"
+    return f"{ended}, about {minutes:.0f} min left" if minutes >= 1 else ended
 
 
 def _start(job: Job, environment: Mapping[str, str]) -> subprocess.Popen:

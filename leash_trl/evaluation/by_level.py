@@ -1,6 +1,5 @@
 """Splits a comparison's results by the level of the problems: which ones a method makes shorter, and at what price."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -58,12 +57,10 @@ def level_rows(name: str, results: Sequence[SeedResult], levels: Sequence[int]) 
         is_level = level_P == level
         accuracies = [float(result.is_correct[is_level].mean()) for result in results]
         tokens = [float(result.lengths[is_level].mean()) for result in results]
-        rows.append(LevelRow(name, results[0].target_length, level, _mean(accuracies, highest=1.0), _mean(tokens)))
+        rows.append(
+            LevelRow(name, results[0].target_length, level, mean_over_seeds(accuracies, 1.0), mean_over_seeds(tokens))
+        )
     return rows
-
-
-def _mean(values: Sequence[float], highest: float = math.inf) -> Estimate:
-    return mean_over_seeds(values, highest) if len(values) > 1 else Estimate(values[0], math.nan, math.nan)
 
 
 def level_table(rows: Sequence[LevelRow]) -> str:

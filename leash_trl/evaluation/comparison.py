@@ -67,8 +67,7 @@ class ComparisonRow:
             Share of completions at or under the target.
         settling_error (`float`, *optional*), worst_settling_error (`float`, *optional*):
             How far from the target training batches settled: distance of the mean length of the last quarter of them,
-            as a share of the target; mean over seeds, and the greatest. Training problems are a little longer than
-            held-out ones.
+            as a share of the target; mean over seeds, and the greatest.
         near_target_share (`float`, *optional*):
             Once a training batch has met the target, the share of running means over ten batches that lie within 10 %
             of it; mean over the seeds that met it.

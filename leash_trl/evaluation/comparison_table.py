@@ -50,21 +50,22 @@ def markdown_table(rows: Sequence[ComparisonRow]) -> str:
 def _grid_columns(rows: Sequence[ComparisonRow]) -> dict[str, list[str]]:
     """Cells by short heading: the target, if rows have several, and each field of a grid that has several values."""
     columns = {"target": ["" if row.target_length is None else f"{row.target_length:g}" for row in rows]}
-    for field in dict.fromkeys(field for row in rows for field in row.settings):
-        columns[field.rpartition(".")[2]] = [str(row.settings.get(field, "")) for row in rows]
+    fields = list(dict.fromkeys(field for row in rows for field in row.settings))
+    short = [field.rpartition(".")[2] for field in fields]
+    for field, heading in zip(fields, short, strict=True):
+        heading = heading if short.count(heading) == 1 else field
+        columns[heading] = [str(row.settings.get(field, "")) for row in rows]
     return {heading: cells for heading, cells in columns.items() if len({*cells} - {""}) > 1}
 
 
-def with_settings(name: str, settings: Mapping[str, Any]) -> str:
-    """A method's name with the values of its grid's fields other than the target.
+def in_words(settings: Mapping[str, Any]) -> str:
+    """The values of a grid's fields other than the target.
 
     Example:
-        >>> with_settings("LEASH", {"length_control_kwargs.alpha": 0.5, "lambda_lr": ""})
-        'LEASH, alpha 0.5'
+        >>> in_words({"length_control_kwargs.alpha": 0.5, "lambda_lr": ""})
+        'alpha 0.5'
     """
-    return ", ".join(
-        [name, *(f"{field.rpartition('.')[2]} {value}" for field, value in settings.items() if value != "")]
-    )
+    return ", ".join(f"{field.rpartition('.')[2]} {value}" for field, value in settings.items() if value != "")
 
 
 def settings_in(row: Mapping[str, str]) -> dict[str, str]:

@@ -167,7 +167,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
 
     Args:
         values (`Sequence[float]`):
-            One mean over the problems per seed, of two seeds or more.
+            One mean over the problems per seed; of one seed alone there is no interval.
         highest (`float`, *optional*, defaults to infinity):
             Upper bound of any mean, 1 for shares.
 
@@ -176,6 +176,8 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
         75.4
     """
     mean = float(np.mean(values))
+    if len(values) == 1:
+        return Estimate(mean, math.nan, math.nan)
     reach = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return Estimate(mean, max(0.0, mean - reach), min(highest, mean + reach))
 

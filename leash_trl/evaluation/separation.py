@@ -15,6 +15,7 @@ from leash_trl.evaluation.intervals import Estimate, t_p_value, t_quantile
 
 
 LEVEL = 0.05
+MARGIN = 0.05  # a point may be longer by this share and still beat another
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +24,9 @@ class Point:
 
     Args:
         method (`str`):
-            Its name, with settings that are its own; the points of one method at several targets are its curve.
+            Its name; the points of one method are its curve.
+        settings (`str`):
+            Values of its grid's fields other than the target, in words; empty without any.
         target_length (`float`, *optional*):
             Target in tokens.
         seeds (`tuple[int, ...]`):
@@ -33,6 +36,7 @@ class Point:
     """
 
     method: str
+    settings: str
     target_length: float | None
     seeds: tuple[int, ...]
     accuracies: np.ndarray
@@ -40,8 +44,9 @@ class Point:
 
     @property
     def name(self) -> str:
-        """Method and target."""
-        return self.method if self.target_length is None else f"{self.method} at {self.target_length:g}"
+        """Method, settings and target."""
+        name = f"{self.method}, {self.settings}" if self.settings else self.method
+        return name if self.target_length is None else f"{name} at {self.target_length:g}"
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Difference:
         estimate (`Estimate`):
             First minus second, with its 95 % interval.
         p_value (`float`):
-            Two-sided, of no difference; below 0.05 exactly where the interval excludes 0.
+            Two-sided, of no difference; below 0.05 where the interval excludes 0.
     """
 
     estimate: Estimate
@@ -109,52 +114,24 @@ def holm(p_values: Sequence[float]) -> list[bool]:
     return rejected
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Two points, by index, with their differences in accuracy and in tokens, first minus second.
+def shown_signs(differences: Sequence[Difference], is_corrected: bool = False) -> np.ndarray:
+    """What is shown of D differences: by each one's own 95 % interval, or by Holm's procedure over all of them.
 
-    `accuracy_told` and `tokens_told` say whether a difference is shown.
+    Returns:
+        `np.ndarray` of shape `(D,)`: 1 where a difference is shown to be positive, -1 where negative, else 0.
     """
-
-    first: int
-    second: int
-    accuracy: Estimate
-    tokens: Estimate
-    accuracy_told: bool
-    tokens_told: bool
+    p_values = [difference.p_value for difference in differences]
+    is_shown = holm(p_values) if is_corrected else [p_value < LEVEL for p_value in p_values]
+    return np.sign([difference.estimate.value for difference in differences]) * np.array(is_shown, dtype=float)
 
 
 def method_pairs(points: Sequence[Point]) -> list[tuple[int, int]]:
-    """Indexes of every two points of different methods with the same target, or of which one has no target."""
+    """Indexes of every two points of different methods with the same target."""
     return [
         (first, second)
         for first, second in itertools.combinations(range(len(points)), 2)
         if points[first].method != points[second].method
-        and (None in (targets := {points[first].target_length, points[second].target_length}) or len(targets) == 1)
-    ]
-
-
-def compared(points: Sequence[Point], pairs: Sequence[tuple[int, int]], corrected: bool = False) -> list[Pair]:
-    """The differences of pairs of points, and whether they are shown: by each 95 % interval, or after a correction.
-
-    Args:
-        points (`Sequence[Point]`):
-            Points on the same problems.
-        pairs (`Sequence[tuple[int, int]]`):
-            Indexes of the points of each pair.
-        corrected (`bool`, *optional*, defaults to `False`):
-            Whether only what Holm's procedure rejects counts as shown; its hypotheses are that no pair differs, in
-            accuracy or in tokens, two for each pair.
-    """
-    accuracies = [welch_difference(points[a].accuracies, points[b].accuracies) for a, b in pairs]
-    tokens = [welch_difference(points[a].tokens, points[b].tokens) for a, b in pairs]
-    p_values = [difference.p_value for difference in (*accuracies, *tokens)]
-    told = holm(p_values) if corrected else [p_value < LEVEL for p_value in p_values]
-    return [
-        Pair(a, b, accuracy.estimate, length.estimate, accuracy_told, tokens_told)
-        for (a, b), accuracy, length, accuracy_told, tokens_told in zip(
-            pairs, accuracies, tokens, told[: len(pairs)], told[len(pairs) :], strict=True
-        )
+        and points[first].target_length == points[second].target_length is not None
     ]
 
 
@@ -166,33 +143,38 @@ class Place(StrEnum):
     UNKNOWN = "cannot be told"
 
 
-def front(num_points: int, pairs: Sequence[Pair]) -> list[tuple[Place, list[int]]]:
-    """The place of each point, and the points that beat it.
+def front(points: Sequence[Point], is_corrected: bool = False) -> list[tuple[Place, list[int]]]:
+    """The place of each point, and the indexes of the points that beat it.
 
-    A point beats another if its accuracy is higher, which must be shown, and its mean tokens are not more than the
-    other's, where the means decide. What another beats is off the front. On the front is a point if every other one
-    cannot beat it, because its accuracy is lower or its tokens are more, either of which must be shown. Of the rest it
-    cannot be told.
+    A point beats another if its accuracy is higher and its mean tokens are less than 1.05 times the other's. What
+    another beats is off the front. On the front is a point if each other one has a lower accuracy or more tokens. Both
+    must be shown; of the rest it cannot be told.
 
     Args:
-        num_points (`int`):
-            How many points there are.
-        pairs (`Sequence[Pair]`):
-            Every two of them, from `compared`, with what is shown.
+        points (`Sequence[Point]`):
+            Points on the same problems.
+        is_corrected (`bool`, *optional*, defaults to `False`):
+            Whether only what Holm's procedure over all differences of all points shows counts as shown.
     """
-    beaten_by: list[list[int]] = [[] for _ in range(num_points)]
-    is_safe = [True] * num_points
-    for pair in pairs:
-        # the second seen from the first, then the first from the second
-        for own, other, sign in ((pair.first, pair.second, -1), (pair.second, pair.first, 1)):
-            gain, cost = sign * pair.accuracy.value, sign * pair.tokens.value  # of the other over the point
-            if pair.accuracy_told and gain > 0 and cost <= 0:
-                beaten_by[own].append(other)
-            if not (pair.accuracy_told and gain < 0) and not (pair.tokens_told and cost > 0):
-                is_safe[own] = False
+    pairs = list(itertools.combinations(range(len(points)), 2))
+    turned = [(other, own) for own, other in pairs]
+    gains = [welch_difference(points[other].accuracies, points[own].accuracies) for own, other in pairs]
+    costs = [welch_difference(points[other].tokens, points[own].tokens) for own, other in pairs]
+    excesses = [
+        welch_difference(points[other].tokens, (1 + MARGIN) * points[own].tokens) for own, other in (*pairs, *turned)
+    ]
+    signs = np.split(shown_signs([*gains, *costs, *excesses], is_corrected), 4)  # one for each pair, in each part
+    # of the second point over the first, by their indexes; 0 on the diagonal
+    gain, cost, excess = np.zeros((3, len(points), len(points)))
+    for (own, other), more, longer, beyond, beyond_turned in zip(pairs, *signs, strict=True):
+        gain[own, other], gain[other, own] = more, -more
+        cost[own, other], cost[other, own] = longer, -longer
+        excess[own, other], excess[other, own] = beyond, beyond_turned
+    is_beaten = (gain > 0) & (excess < 0)
+    is_safe = (gain < 0) | (cost > 0) | np.eye(len(points), dtype=bool)
     return [
-        (Place.OFF if others else Place.ON if safe else Place.UNKNOWN, others)
-        for others, safe in zip(beaten_by, is_safe, strict=True)
+        (Place.OFF if others.any() else Place.ON if safe.all() else Place.UNKNOWN, np.flatnonzero(others).tolist())
+        for others, safe in zip(is_beaten, is_safe, strict=True)
     ]
 
 
@@ -202,7 +184,7 @@ class EqualLength:
 
     Args:
         difference (`Estimate`):
-            Mean over seeds and over the range, with Student's t interval of the seeds' differences.
+            Mean over seeds and over the logarithms of the range, with Student's t interval of the seeds' differences.
         shortest (`float`), longest (`float`):
             The range in tokens that all curves cover.
     """

@@ -42,33 +42,38 @@ class TradeOff:
 
     Args:
         name (`str`):
-            Its label; those that begin with "LEASH" are marked. Rows of one name and several targets are one curve.
+            Its label; those that begin with "LEASH" are marked. Rows of one name are one curve, those of one name at
+            the same target a curve for each of their settings.
         accuracy (`Estimate`):
             Share of correct completions in [0, 1].
         tokens (`Estimate`):
             Mean length of a completion in tokens.
         target_length (`float`, *optional*):
             Its target in tokens.
+        settings (`str`, *optional*, defaults to `""`):
+            Other settings that the rows of its name differ in, in words.
     """
 
     name: str
     accuracy: Estimate
     tokens: Estimate
     target_length: float | None = None
+    settings: str = ""
 
     def __str__(self) -> str:
         """Its numbers in words; an interval that is not known is left out."""
-        return f"{self.name}: {self.numbers}"
-
-    @property
-    def numbers(self) -> str:
-        """Its numbers in words, without its name."""
 
         def told(estimate: Estimate, digits: int) -> str:
             value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
             return value if math.isnan(estimate.low) else f"{value} [{low}, {high}]"
 
-        return f"accuracy {told(self.accuracy, 3)}, tokens {told(self.tokens, 1)}"
+        target = "" if self.target_length is None else f" at target {self.target_length:g}"
+        return f"{self.label}{target}: accuracy {told(self.accuracy, 3)}, tokens {told(self.tokens, 1)}"
+
+    @property
+    def label(self) -> str:
+        """Its name and settings."""
+        return f"{self.name}, {self.settings}" if self.settings else self.name
 
     @property
     def is_leash(self) -> bool:
@@ -83,7 +88,7 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class _Curve:
-    """The points of one label: of one method at several targets, in their order, or a single one."""
+    """The points of one method in the order of their targets or else tokens, or a single one."""
 
     points: Sequence[TradeOff]
     color: str
@@ -96,6 +101,10 @@ class _Curve:
         return max(self.points, key=lambda point: point.tokens.value)
 
     @property
+    def label(self) -> str:
+        return self.end.label if len({point.settings for point in self.points}) == 1 else self.end.name
+
+    @property
     def is_single(self) -> bool:
         return len(self.points) == 1
 
@@ -105,8 +114,8 @@ def pareto_figure(
 ) -> Figure:
     """Accuracy over mean tokens: one marker per row with both intervals, the base and the targets.
 
-    The rows of one method at several targets are joined by a line in the order of the targets and have one label. If
-    there are many intervals, the longest end at the frame.
+    The rows of one method at several targets or settings are joined by a line and have one label. If there are many
+    intervals, the longest end at the frame.
 
     Args:
         rows (`Sequence[TradeOff]`):
@@ -125,13 +134,21 @@ def pareto_figure(
     """
     figure, (axis,) = new_figure(width, 6.5 if width >= WIDE else 5)
     curves = _curves(rows)
-    figure.set_label("; ".join([str(base), *_words(curves)]))
+    figure.set_label("; ".join(map(str, [base, *(point for curve in curves for point in curve.points)])))
     canvas = FigureCanvasAgg(figure)
     everything = [*curves, _Curve([base], "black", "D")]
     for curve in everything:
         _draw_curve(axis, curve)
     target = common_target([row.target_length for row in rows])
-    targets = sorted({point.target_length or 0.0 for curve in curves if not curve.is_single for point in curve.points})
+    targets = sorted(
+        {
+            point.target_length
+            for curve in curves
+            if not curve.is_single
+            for point in curve.points
+            if point.target_length is not None
+        }
+    )
     targets = targets or ([] if target is None else [target])
     _set_frame(axis, [*rows, base], targets)
     for length in targets:
@@ -149,29 +166,29 @@ def pareto_figure(
 
 
 def _curves(rows: Sequence[TradeOff]) -> list[_Curve]:
-    """Rows of one name and several targets as one, with a look of its own; any other row by itself."""
-    by_name: dict[str, list[TradeOff]] = {}
-    for row in rows:
-        by_name.setdefault(row.name, []).append(row)
+    """Rows of one method as one, with a look of its own; any other row by itself."""
     curves: list[_Curve] = []
     index = 0
-    for own in by_name.values():
-        if len(own) == 1 or len({row.target_length for row in own} - {None}) < len(own):
+    for own in _by_method(rows):
+        targets = {row.target_length for row in own} - {None}
+        if len(own) == 1 or len(targets or {row.settings for row in own}) < len(own):
             curves += [_Curve([row], row.color, "o") for row in own]
             continue
-        points = sorted(own, key=lambda row: row.target_length or 0.0)
+        points = sorted(own, key=lambda row: row.target_length or row.tokens.value)
         look = COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)]
         curves.append(_Curve(points, *look, is_dashed=index >= len(COLORS)))
         index += 1
     return curves
 
 
-def _words(curves: Sequence[_Curve]) -> list[str]:
-    return [
-        str(point) if curve.is_single else f"{point.name} at target {point.target_length:g}: {point.numbers}"
-        for curve in curves
-        for point in curve.points
-    ]
+def _by_method(rows: Sequence[TradeOff]) -> list[list[TradeOff]]:
+    """Rows by name; where a name has several settings at one target, by name and settings."""
+    groups: dict[tuple[str, str], list[TradeOff]] = {}
+    for row in rows:
+        targets = [other.target_length for other in rows if other.name == row.name and other.target_length is not None]
+        has_repeats = len({*targets}) < len(targets)
+        groups.setdefault((row.name, row.settings if has_repeats else ""), []).append(row)
+    return list(groups.values())
 
 
 def _draw_curve(axis: Axes, curve: _Curve) -> None:
@@ -226,7 +243,7 @@ def _draw_labels(axis: Axes, curves: Sequence[_Curve]) -> None:
     """Names in columns right of the markers, each with a line to its own."""
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.5}
     style: dict[str, Any] = {"fontsize": LABEL_SIZE, "va": "center", "parse_math": False, "bbox": paper, "zorder": 2.5}
-    texts = [axis.text(1, 0, curve.end.name, **style, **_label_style(curve)) for curve in curves]
+    texts = [axis.text(1, 0, curve.label, **style, **_label_style(curve)) for curve in curves]
     # behind the points that have a label, those without one, which keep labels away all the same
     rows = [curve.end for curve in curves]
     rows += [point for curve in curves for point in curve.points if point is not curve.end]

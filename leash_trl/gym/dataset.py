@@ -17,7 +17,7 @@ def _row(problem: Problem) -> dict:
 
 @functools.cache
 def gym_problems(split: Split, size: int, seed: int = 0) -> Dataset:
-    """`size` different problems of one split. All levels are equally likely, so in a large set level 1 runs out first.
+    """`size` different problems of one split. Levels are drawn alike; level 1 repeats itself, and so has fewer.
 
     Returns:
         `Dataset`: Columns `prompt` (one user message), `solution` (a number) and `level` (number of operations).

@@ -1,13 +1,15 @@
 """Builds the gym's base model from nothing: a tiny decoder trained on over-thinking traces.
 
 The first stage teaches to add one term at a time, the second to leave steps out, the third to over-think, with many
-slips, and what an effort in the prompt means; the fourth goes on with fewer slips. `leash gym build` runs all.
+slips, and what an effort in the prompt means; the fourth goes on with fewer slips and more rechecks. `leash gym build`
+runs all.
 """
 
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch.utils.data import Dataset
 from transformers import (
@@ -38,7 +40,7 @@ from leash_trl.gym.tokenizer import build_tokenizer
 MAX_POSITIONS = 1024
 SAVE_EVERY = 500  # steps
 POOLED = 8  # batches whose traces are sorted by length together
-OTHER_WORDS = " "  # a prompt may end with words that the task does not know
+OTHER_WORDS = " "  # a prompt may end with unknown words, and with numbers that are no terms
 
 
 def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
@@ -61,8 +63,20 @@ def build_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of pretraining: traces by the end of their prompt, optimizer steps, traces per step, peak learning
-    rate."""
+    """One stage of pretraining.
+
+    Args:
+        name (`str`):
+            Name of its folder.
+        styles (`Mapping[str, TraceStyle]`):
+            Style of the traces by the end of their prompt; each is as likely.
+        steps (`int`):
+            Optimizer steps.
+        batch_size (`int`):
+            Traces per step.
+        learning_rate (`float`):
+            Peak learning rate, warmed up over 100 steps, then a cosine to 0.
+    """
 
     name: str
     styles: Mapping[str, TraceStyle]
@@ -107,8 +121,9 @@ class TraceDataset(Dataset):
         return self.rows[index]
 
 
-def _overthinking(slip_rate: float) -> dict[str, TraceStyle]:
-    usual = TraceStyle(slip_rate=slip_rate)
+def _overthinking(slip_rate: float, **usually: Any) -> dict[str, TraceStyle]:
+    """Traces of any length; `usually` holds for those without an effort in the prompt."""
+    usual = TraceStyle(slip_rate=slip_rate, **usually)
     return {
         "": usual,
         OTHER_WORDS: usual,
@@ -126,7 +141,13 @@ STAGES = (
     Stage("steps", {"": STEP_BY_STEP}, steps=1500, batch_size=64, learning_rate=4e-3),
     Stage("shortcuts", {"": SHORTCUTS}, steps=3500, batch_size=64, learning_rate=3e-3),
     Stage("overthinking", _overthinking(0.1), steps=1000, batch_size=64, learning_rate=1.5e-3),
-    Stage("fewer slips", _overthinking(0.075), steps=700, batch_size=64, learning_rate=1e-3),
+    Stage(
+        "fewer slips",
+        _overthinking(0.09, recheck_weights=(0.2, 0.4, 0.4)),
+        steps=700,
+        batch_size=64,
+        learning_rate=1e-3,
+    ),
 )
 
 

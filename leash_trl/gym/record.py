@@ -7,7 +7,7 @@ from importlib.metadata import version
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from leash_trl.evaluation.evaluate import GradedSamples, Summary, evaluate, summarize
-from leash_trl.gym import CHECKPOINT, RECORD
+from leash_trl.gym import CHECKPOINT, RECORD, base_digest
 from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.styles import force_styles
 from leash_trl.length_control.targets import with_suffix
@@ -58,6 +58,7 @@ def write_record() -> Summary:
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     record = {
         "made_by": "leash gym build; leash gym record",
+        "weights": base_digest(),
         "versions": {package: version(package) for package in ("torch", "transformers")},
         "num_problems": NUM_PROBLEMS,
         "num_samples": BASE_SAMPLES,

@@ -3,7 +3,7 @@
 The words of a trace, its labels and its terms are given; only the totals are the model's own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -109,7 +109,7 @@ def forced_answers(
 
 def force_styles(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_problems: int = 512, seed: int = 0
-) -> Iterable[ForcedStyle]:
+) -> Iterator[ForcedStyle]:
     """Each style at each level, on held-out problems.
 
     Args:
