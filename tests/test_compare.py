@@ -386,7 +386,6 @@ def test_all_points_first_seeds_come_before_any_second(write_config):
             [],
             "arm 'a' has efforts, which leash compare does not score by effort; use leash demo",
         ),
-        ({"base": {**FIELDS, "dataset_name": "c/d"}}, [], "dataset_name is 'c/d', but this command compares"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_run(changes, more, message, write_config, tmp_path, capsys, monkeypatch):

@@ -182,7 +182,7 @@ def test_the_record_holds_what_the_gym_is_for():
     # over-thinking, on the held-out problems' own mix of levels
     levels = gym_problems("test", record["num_problems"])["level"]
     assert record["mean_tokens"] >= 2.5 * sum(styles["short", level]["tokens"] for level in levels) / len(levels)
-    assert 0.75 <= record["accuracy"] <= 0.9
+    assert 0.75 <= round(record["accuracy"], 2) <= 0.9
     # grain: three ways of writing a step, a few tokens apart
     for level in LEVELS:
         full, short, terse = (styles[style, level]["tokens"] for style in ("full", "short", "terse"))

@@ -129,12 +129,11 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
             arguments = arguments_of(recipe)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    for field in ("model_name_or_path", "dataset_name"):
-        if recipe.get(field) != gym.NAME:
-            raise UserError(
-                f"{where}: {field} is {recipe.get(field)!r}, but this command compares with the gym's base model on "
-                f"the gym's problems; set {field}: {gym.NAME}, or use leash train"
-            )
+    if (model := recipe.get("model_name_or_path")) != gym.NAME:
+        raise UserError(
+            f"{where}: model_name_or_path is {model!r}, but this command compares with the gym's base model on the gym's "
+            f"held-out problems; set model_name_or_path: {gym.NAME}, or use leash train"
+        )
     return arguments
 
 
