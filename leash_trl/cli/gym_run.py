@@ -131,8 +131,8 @@ def gym_arguments(recipe: dict[str, Any], where: str) -> "TrainingArguments":
         raise UserError(f"{where}: {error}") from error
     if (model := recipe.get("model_name_or_path")) != gym.NAME:
         raise UserError(
-            f"{where}: model_name_or_path is {model!r}, but this command compares with the gym's base model on the gym's "
-            f"held-out problems; set model_name_or_path: {gym.NAME}, or use leash train"
+            f"{where}: model_name_or_path is {model!r}, but this command compares with the gym's base model on the "
+            f"gym's held-out problems; set model_name_or_path: {gym.NAME}, or use leash train"
         )
     return arguments
 
