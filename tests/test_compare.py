@@ -16,7 +16,7 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from leash_trl.analysis.comparisons import intervals_over, read_comparison, read_trade_offs
+from leash_trl.analysis.comparisons import read_comparison, read_trade_offs
 from leash_trl.analysis.page import Paragraph, Table
 from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli import compare, comparison_report, process_queue
@@ -173,13 +173,13 @@ def test_the_recorded_table_has_the_intervals_of_its_seeds():
         assert row[HEADINGS[3]] == with_interval(_recorded(own, "mean_tokens"), "{:.1f}".format)
 
 
-@pytest.mark.parametrize(("seeds", "expected"), [(["1", "1"], "problems"), (["1", "1 2"], "seeds")])
-def test_the_figure_says_what_its_intervals_are_over(seeds, expected, tmp_path):
+def test_the_figure_knows_how_many_seeds_a_point_has(tmp_path):
     table = tmp_path / "table.csv"
-    table.write_text(f"name,seeds,target_length\nbase,,\nLEASH,{seeds[0]},16\nLEASH,{seeds[1]},24\n")
-    assert intervals_over(table) == expected
-    table.write_text("name,seeds,target_length\nLEASH,1,16\nLEASH,2,16\n")
-    assert intervals_over(table) == "seeds"
+    ends = ("", "_interval_low", "_interval_high")
+    head = ["name", "seeds", "target_length", *(name + end for name in ("accuracy", "mean_tokens") for end in ends)]
+    rows = [["base", "", ""], ["LEASH", "1 2", "16"], ["LEASH", "1", "24"], ["DLER", "1", "16"], ["DLER", "2", "16"]]
+    table.write_text("\n".join(",".join(row) for row in [head, *([*row, *["0.5"] * 6] for row in rows)]))
+    assert [row.num_seeds for row in read_trade_offs(table)[1:]] == [2, 1, 2]
 
 
 def _recorded(seeds, name, highest=math.inf):

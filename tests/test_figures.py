@@ -367,12 +367,20 @@ def test_behavior_of_one_checkpoint_shows_its_interval():
 @pytest.mark.parametrize("number", [0, 1, 6])
 def test_pareto_of_few_and_many_runs(number):
     rows = [row(f"LEASH with a long name, step {i}", 50.0 + i, 0.5 + 0.01 * i) for i in range(number)]
-    figure = pareto_figure(rows, row("base", 100.0, 0.5), intervals_over="problems")
+    figure = pareto_figure(rows, row("base", 100.0, 0.5))
     lay_out(figure)
     texts = [text for text in figure.axes[0].texts if text.get_text()]
     assert len(texts) == number + 1
     assert not overlapping(texts)
     assert figure.axes[0].get_xlabel() == "mean tokens, with 95 % interval over problems"
+
+
+@pytest.mark.parametrize(("seeds", "sample"), [([5, 5], "seeds"), ([5, 1], "seeds or problems"), ([1], "problems")])
+def test_the_pareto_figure_says_what_its_intervals_are_over(seeds, sample):
+    rows = [dataclasses.replace(row(f"method {k}", 50.0, 0.5), num_seeds=num) for k, num in enumerate(seeds)]
+    (axis,) = pareto_figure(rows, row("base", 100.0, 0.5)).axes
+    assert axis.get_xlabel() == f"mean tokens, with 95 % interval over {sample}"
+    assert axis.get_ylabel() == f"accuracy, with 95 % interval over {sample}"
 
 
 @pytest.mark.parametrize("width", [NARROW, WIDE])

@@ -1,7 +1,6 @@
 """Reads the result of `leash compare` from its folder, for the figure and for a part of a report."""
 
 import csv
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def comparison_section(folder: Path, label: str) -> Section:
         name=label,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
         description=f"Scatter plot of accuracy over mean tokens of {num_methods} methods and the base model.",
-        figure=pareto_figure(points, base, intervals_over(folder / "table.csv")),
+        figure=pareto_figure(points, base),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 
@@ -76,15 +75,6 @@ def comparison_table(path: Path) -> Path | None:
         return table if "accuracy_interval_low" in file.readline() else None
 
 
-def intervals_over(path: Path) -> str:
-    """What the intervals of a comparison's table are over: `"seeds"`, or `"problems"` where no point has two seeds."""
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    points = Counter(map(_point, rows))
-    has_several = max(points.values(), default=0) > 1 or any(" " in row["seeds"] for row in rows)
-    return "seeds" if has_several else "problems"
-
-
 def read_trade_offs(path: Path) -> list[TradeOff]:
     """Accuracy over tokens of each method in a comparison's `table.csv` or `seeds.csv`, the base first.
 
@@ -114,12 +104,14 @@ def _point(row: Mapping[str, str]) -> tuple[str, str, str]:
 
 def _trade_off(name: str, settings: str, seeds: Sequence[Mapping[str, str]]) -> TradeOff:
     target = float(seeds[0]["target_length"]) if seeds[0]["target_length"] else None
-    if len(seeds) == 1:
+    num_seeds = len(seeds)
+    if num_seeds == 1:
+        num_seeds = len(seeds[0]["seeds"].split())
         accuracy, tokens = _estimate(seeds[0], "accuracy"), _estimate(seeds[0], "mean_tokens")
     else:
         accuracy = mean_over_seeds([float(seed["accuracy"]) for seed in seeds], highest=1.0)
         tokens = mean_over_seeds([float(seed["mean_tokens"]) for seed in seeds])
-    return TradeOff(name, accuracy, tokens, target, settings)
+    return TradeOff(name, accuracy, tokens, target, settings, num_seeds)
 
 
 def _estimate(row: Mapping[str, str], name: str) -> Estimate:

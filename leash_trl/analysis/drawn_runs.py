@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from leash_trl import figures
 from leash_trl.analysis.behavior import draw_behavior, load_behaviors
-from leash_trl.analysis.comparisons import comparison_table, intervals_over, read_trade_offs
+from leash_trl.analysis.comparisons import comparison_table, read_trade_offs
 from leash_trl.analysis.curves import load_runs
 from leash_trl.analysis.evaluated_runs import budget_curves, load_evaluated_runs, trade_offs
 from leash_trl.analysis.run_folders import runs_of_kind
@@ -26,7 +26,7 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> Figure:
     """
     if name == "pareto" and len(runs) == 1 and (table := comparison_table(Path(runs[0]))) is not None:
         base, *rows = read_trade_offs(table)
-        return figures.pareto_figure(rows, base, intervals_over(table), width=figures.NARROW)
+        return figures.pareto_figure(rows, base, width=figures.NARROW)
     kind = "training" if name in ("dynamics", "training") else "evaluation"
     folders = runs_of_kind([Path(run) for run in runs], kind)
     if kind == "training":
@@ -41,7 +41,7 @@ def draw(name: str, runs: list[str], benchmark: str | None) -> Figure:
     if name == "budget":
         return figures.budget_figure(budget_curves(evaluated, benchmark))
     base, *rows = trade_offs(evaluated, benchmark)
-    return figures.pareto_figure(rows, base, intervals_over="problems")
+    return figures.pareto_figure(rows, base)
 
 
 def _warn_of_few_problems(warnings: Iterable[str]) -> None:

@@ -154,9 +154,7 @@ def _result_pictures(results: dict[str, RunResults]) -> list[Picture]:
         name="evaluation-pareto",
         caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {base.name}.",
         description=f"Scatter plot of accuracy over mean tokens of {labels}.",
-        figure=pareto_figure(
-            others, base, intervals_over="problems", width=NARROW if len(others) < MANY_RUNS else WIDE
-        ),
+        figure=pareto_figure(others, base, width=NARROW if len(others) < MANY_RUNS else WIDE),
     )
     return [pareto, budgets] if others else [budgets]
 

@@ -52,6 +52,8 @@ class TradeOff:
             Its target in tokens.
         settings (`str`, *optional*, defaults to `""`):
             Other settings that the rows of its name differ in, in words.
+        num_seeds (`int`, *optional*, defaults to `1`):
+            How many seeds it is the mean of; of one, the intervals are over problems, of several, over seeds.
     """
 
     name: str
@@ -59,6 +61,7 @@ class TradeOff:
     tokens: Estimate
     target_length: float | None = None
     settings: str = ""
+    num_seeds: int = 1
 
     def __str__(self) -> str:
         """Its numbers in words; an interval that is not known is left out."""
@@ -109,9 +112,7 @@ class _Curve:
         return len(self.points) == 1
 
 
-def pareto_figure(
-    rows: Sequence[TradeOff], base: TradeOff, intervals_over: str = "seeds", width: float = WIDE
-) -> Figure:
+def pareto_figure(rows: Sequence[TradeOff], base: TradeOff, width: float = WIDE) -> Figure:
     """Accuracy over mean tokens: one marker per row with both intervals, the base and the targets.
 
     The rows of one method at several targets or settings are joined by a line and have one label. If there are many
@@ -123,8 +124,6 @@ def pareto_figure(
             each of their targets is.
         base (`TradeOff`):
             The base model, or the run that the others are compared with.
-        intervals_over (`str`, *optional*, defaults to `"seeds"`):
-            The sample of the intervals, for the axis labels.
         width (`float`, *optional*, defaults to `10.0`):
             Width in inches.
 
@@ -156,8 +155,10 @@ def pareto_figure(
         words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
         axis.text(length, 0.01, words, fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
     dotted = "; dotted: targets" if len(targets) > 1 else ""
-    axis.set_xlabel(f"mean tokens, with 95 % interval over {intervals_over}{dotted}")
-    axis.set_ylabel(f"accuracy, with 95 % interval over {intervals_over}")
+    has_several = {row.num_seeds > 1 for row in rows}
+    sample = "seeds or problems" if len(has_several) > 1 else "seeds" if True in has_several else "problems"
+    axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
+    axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
     show_text_as_it_is(figure)
     canvas.draw()  # fixes where everything is
     figure.set_layout_engine("none")
