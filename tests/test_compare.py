@@ -309,6 +309,15 @@ def test_the_later_of_base_grid_arm_and_its_own_grid_wins(write_config):
     assert (own.name, own.recipe["target_length"]) == ("own-target_length-28", 28)
 
 
+def test_null_takes_a_field_or_an_entry_of_one_out(write_config):
+    base = {**FIELDS, "length_control_kwargs": {"alpha": 0.5, "suffix": ""}}
+    grid = {"length_control_kwargs.alpha": None, "use_cpu": None}
+    (arm,) = load_arms(write_config(base=base, grid=grid, arms={"l1": {"length_control": "l1_max"}}))
+    assert arm.recipe["length_control_kwargs"] == {"suffix": ""}
+    assert "use_cpu" not in arm.recipe
+    assert arm.point == {}
+
+
 def test_a_grid_takes_one_entry_of_a_mapping(write_config):
     arms = {
         "alp": {
@@ -530,6 +539,15 @@ def test_points_of_a_grid_have_rows_columns_and_words_of_their_own(comparison, t
     told = " ".join([block.text for block in blocks if isinstance(block, Paragraph)])
     assert "2 held-out problems, 2 samples each" in told
     assert "Student's t interval of the mean over seeds" in tables[0].caption
+
+
+@pytest.mark.parametrize("milestones", [{0: 90, 1: 46}, "{0: 90, 1: 46}"])
+def test_lengths_count_from_the_last_change_of_the_target(milestones, comparison, tmp_path):
+    staged = {"target_schedule": "staged", "target_milestones": milestones, "max_completion_length": 96}
+    assert comparison("--seeds", "5", arms={"fixed": {"lambda_lr": 0.1}, "staged": staged}) == 0
+    _, fixed, changed = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
+    assert fixed["steps_to_target"] == "2.0"
+    assert changed["steps_to_target"] == "1.0"
 
 
 def test_a_grid_of_one_value_needs_no_column(comparison, tmp_path):

@@ -109,11 +109,12 @@ def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], 
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 1:
         raise UserError(f"{where}: seeds is {num_seeds!r}, but must be how many there are, 1 or more")
     shared = {field: values for field, values in grid.items() if not _has_field(own, field)}
-    axes = {field: values for field, values in {**shared, **own_grid}.items() if values is not None}
+    wanted = {**shared, **own_grid}
+    axes = {field: values for field, values in wanted.items() if values is not None}
     arms = []
     for values in itertools.product(*axes.values()):
         recipe, point = {**base, **own}, dict(zip(axes, values, strict=True))
-        for field in (field for field, values in own_grid.items() if values is None):
+        for field in wanted.keys() - axes.keys():
             recipe = _without_field(recipe, field)
         for field, value in point.items():
             recipe = _with_field(recipe, field, value, where)

@@ -16,6 +16,7 @@ from leash_trl.evaluation.separation_report import separation_paragraphs
 from leash_trl.figures import pareto_figure, write_figure
 from leash_trl.gym import base_record
 from leash_trl.gym.dataset import gym_problems
+from leash_trl.trainer.leash_grpo_config import mapping_field
 
 
 def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any]], output_dir: Path) -> None:
@@ -71,13 +72,16 @@ def _point(arm: Arm, results: Sequence[SeedResult]) -> Point:
 
 
 def _seed_result(run: Run, result: dict[str, Any]) -> SeedResult:
+    milestones = mapping_field("target_milestones", run.arm.recipe.get("target_milestones")) or {0: None}
+    changed_at = max(int(step) for step in milestones)  # policy updates before the target was what it is at the end
+    steps = np.array(result["steps"])
     return SeedResult(
         seed=run.seed,
         is_correct=np.array(result["is_correct"], dtype=bool),
         lengths=np.array(result["lengths"]),
         target_length=result["target_length"],
-        steps=np.array(result["steps"]),
-        mean_lengths=np.array(result["mean_length"]),
+        steps=steps[steps > changed_at] - changed_at,
+        mean_lengths=np.array(result["mean_length"])[steps > changed_at],
         generated_tokens=result["generated_tokens"],
     )
 

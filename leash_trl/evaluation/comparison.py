@@ -30,7 +30,7 @@ class SeedResult:
         target_length (`float`, *optional*):
             Target in tokens.
         steps (`np.ndarray` of shape `(S,)`), mean_lengths (`np.ndarray` of shape `(S,)`):
-            Optimizer steps, and the mean length of their training batches in tokens.
+            Optimizer steps since the target last changed, and the mean length of their training batches in tokens.
         generated_tokens (`int`, *optional*):
             Tokens generated in training.
     """

@@ -33,7 +33,8 @@ LEGEND = (
     "stays near: once it is met, share of running means over ten training batches within 10 % of it. "
     "overshoot: how far they went below it, in the seeds that met it. "
     "steps to target: first training batch with its mean at or under the target, mean over the seeds that got there. "
-    "Where generation is cut at the target, these four show the cut, not the policy. "
+    "These four count from the last change of the target. "
+    "Where generation is cut at the target, they show the cut, not the policy. "
     "AES: accuracy-efficiency score of the means over seeds, 0 is the base."
 )
 
