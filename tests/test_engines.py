@@ -18,7 +18,7 @@ from leash_trl.engines.vllm_engine import VllmEngine
 from leash_trl.gym import CHECKPOINT
 
 
-LIMIT = 200
+LIMIT = 320
 FREE = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=LIMIT)
 
 

@@ -21,7 +21,7 @@ from leash_trl.gym import CHECKPOINT  # noqa: E402
 from leash_trl.gym.dataset import gym_problems  # noqa: E402
 
 
-LIMIT = 256
+LIMIT = 320
 FREE = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=LIMIT)
 
 
