@@ -602,6 +602,16 @@ def test_progress_says_how_many_have_ended_and_how_long_the_others_take(num_ende
     assert process_queue.progress(num_ended, 12, seconds_each) == words
 
 
+def test_a_run_that_failed_at_once_does_not_shorten_the_time_left(tmp_path, monkeypatch):
+    each = []
+    monkeypatch.setattr(process_queue, "progress", lambda ended, total, seconds: each.append(seconds) or "")
+    codes = {"good": "", "bad": "raise SystemExit(1)", "waits": ""}
+    jobs = [process_queue.Job(name, (sys.executable, "-c", code), tmp_path / name) for name, code in codes.items()]
+    process_queue.run_jobs(jobs, 1, os.environ, lambda *ended: "")
+    assert each[0] > 0
+    assert each[1] == each[0]
+
+
 def test_a_folder_with_another_run_is_an_error(comparison, tmp_path, capsys):
     folder = tmp_path / "out" / "leash" / "seed-1"
     folder.mkdir(parents=True)
