@@ -1,8 +1,9 @@
-"""Toy plants on which rules for lambda are compared: how a mean length answers a price, with delay and noise.
+"""Toy plants on which rules for lambda are compared: how a mean length answers a price, with momentum and noise.
 
 `python tests/length_plants.py` prints the rules on the plants of `REPORT_SEED`, with `choose` those of `CHOICE_SEED`.
-The rule and its constant were chosen on the latter alone. Lengths are in units of the first target. Every rule is a
-pure function of its state, the violation and `lambda_lr`; it returns lambda and its next state.
+The constants of `leash_predictive` were chosen on other plants and on the gym (recipes/gym/controllers.md). Lengths are
+in units of the first target. Every rule is a function of its state, lambda, the violation and `lambda_lr`; it returns
+the next lambda and its next state.
 """
 
 import math
@@ -10,39 +11,43 @@ import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
-from leash_trl.length_control.dual import gate_level, projected_ascent
+from leash_trl.length_control.dual import projected_ascent
+from leash_trl.length_control.leash_predictive import Forecast
 
 
 CHOICE_SEED, REPORT_SEED = 14, 2026
 NATURAL = 2.5  # length at the start, and where lengths grow back to if they do
-INIT = 0.1
 SIGMA = math.sqrt(math.log1p(0.4**2))  # of log-normal lengths with a coefficient of variation of 0.4
 
-Step = Callable[[tuple, float, float], tuple[float, tuple]]
+Step = Callable[[tuple, float, float, float], tuple[float, tuple]]
 
 
 @dataclass(frozen=True)
 class Rule:
+    """`weighs_length`: lambda weighs a length advantage of its own; else it is in the reward, as in LEASH."""
+
+    lam: float
     start: tuple
     step: Step
+    weighs_length: bool = False
 
 
 @dataclass(frozen=True)
 class Plant:
     """A policy's mean length L. Each update moves it by `growth * (NATURAL - L) - gain * push * L`.
 
-    `push`: of the mean overshoot ("overshoot": lambda times it; "share": lambda times the share of completions over
-    the target; "any": that share at full strength for any lambda above 0, as where the group's standard deviation
-    divides it out). `growth` is 0 for a ratchet, on which nothing makes answers longer again.
+    `push` is a running mean, by `momentum`, of what the price does. In the reward ("any"), it is the share of
+    completions over the target at full strength for any lambda above 0, because the group's standard deviation divides
+    it out; "overshoot" has lambda times the mean overshoot, as where nothing is divided. A length advantage of its own
+    has lambda times that share. `growth` is 0 for a ratchet, on which nothing makes answers longer again.
     """
 
-    push: str
+    form: str
     gain: float
     growth: float
-    delay: int
+    momentum: float
     noise: float
     lr: float
     updates: int
@@ -73,34 +78,28 @@ def mean_overshoot(ratio: float) -> float:
     return ratio * normal_cdf(math.log(ratio) / SIGMA + SIGMA / 2) - share_over(ratio)
 
 
-def push(form: str, lam: float, ratio: float) -> float:
+def pull(form: str, lam: float, ratio: float) -> float:
     if form == "overshoot":
         return lam * mean_overshoot(ratio)
-    return share_over(ratio) * (lam if form == "share" else lam / (lam + 5e-4))
+    return share_over(ratio) * (lam if form == "weight" else lam / (lam + 5e-4))
 
 
 def draw(kind: str, seed: int, count: int) -> list[Plant]:
-    """Random plants: gains over a factor of 25; where lengths grow back, the price that holds them is 0.05 to 0.7."""
+    """Random plants: gains over a factor of 25; where lengths grow back, half of the full push holds them or less."""
     random, plants = Random(f"{kind} {seed}"), []
     for index in range(count):
-        form = ("overshoot", "share", "any")[index % 3]
-        gain = (0.004 if form == "any" else 0.02) * 25 ** random.random()
-        price, change = random.uniform(0.05, 0.7), random.choice((0.7, 1.4))
-        if kind == "ratchet":
-            change = 0.7  # lengths could not follow a higher target
-        elif price >= 0.5:
-            change = 1.4  # nor would a price below 1 hold the lower one here
-        at_target = mean_overshoot(1.0) if form == "overshoot" else share_over(1.0)
+        gain = 0.004 * 25 ** random.random()
+        share = random.uniform(0.02, 0.5)  # of the full push at the target
         plants.append(
             Plant(
-                push=form,
+                form=("any", "any", "overshoot")[index % 3],
                 gain=gain,
-                growth=0.0 if kind == "ratchet" else price * gain * at_target / (NATURAL - 1.0),
-                delay=random.choice((0, 1, 5)),
-                noise=random.choice((0.02, 0.05, 0.1)),
+                growth=0.0 if kind == "ratchet" else share * gain * share_over(1.0) / (NATURAL - 1.0),
+                momentum=random.choice((0.8, 0.9, 0.95)),
+                noise=random.choice((0.02, 0.05, 0.1, 0.15)),
                 lr=random.choice((0.005, 0.02)),
                 updates=random.choice((300, 600, 1000)),
-                change=change,
+                change=0.7 if kind == "ratchet" else random.choice((0.85, 1.4)),
                 seed=random.randrange(2**32),
             )
         )
@@ -109,7 +108,7 @@ def draw(kind: str, seed: int, count: int) -> list[Plant]:
 
 def run(plant: Plant, rule: Rule) -> Run:
     """The trainer's order: a batch is sampled, its update uses the lambda at hand, then its mean moves lambda."""
-    random, length, lam, state = Random(plant.seed), NATURAL, INIT, rule.start
+    random, length, lam, state, push = Random(plant.seed), NATURAL, rule.lam, rule.start, 0.0
     lambdas: list[float] = []
     ratios: list[float] = []
     for update in range(plant.updates):
@@ -117,10 +116,10 @@ def run(plant: Plant, rule: Rule) -> Run:
         ratios.append(length / target)
         lambdas.append(lam)
         measured = length * (1.0 + plant.noise * random.gauss(0.0, 1.0))
-        felt = lambdas[update - plant.delay] if update >= plant.delay else 0.0
-        shrink = min(plant.gain * push(plant.push, felt, length / target), 0.5)
-        length += plant.growth * (NATURAL - length) - shrink * length
-        lam, state = rule.step(state, measured / target - 1.0, plant.lr)
+        now = pull("weight" if rule.weighs_length else plant.form, lam, length / target)
+        push = plant.momentum * push + (1.0 - plant.momentum) * now
+        length += plant.growth * (NATURAL - length) - min(plant.gain * push, 0.5) * length
+        lam, state = rule.step(state, lam, measured / target - 1.0, plant.lr)
     return Run(ratios, lambdas, plant.updates // 2)
 
 
@@ -149,112 +148,65 @@ def mean_measures(plants: list[Plant], rule: Rule) -> dict[str, float]:
     return {key: statistics.fmean(row[key] for row in rows) for key in rows[0]}
 
 
-def clipped(value: float, low: float = 0.0, high: float = 1.0) -> float:
-    return min(max(value, low), high)
+def clipped(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
 
 
-def leash(state, e, lr):
-    lam = projected_ascent(state[0], e, lr, 0.0, 1.0)
-    return lam, (lam,)
+def leash(state, lam, e, lr):
+    return projected_ascent(lam, e, lr, 0.0, 1.0), state
 
 
-def gated(state, e, lr, memory=0.9, freeze=False):
-    lam, level = state
-    level = gate_level(e, level, memory)
-    if level > 0 or not freeze:
-        lam = projected_ascent(lam, e, lr, 0.0, 1.0)
-    return lam if level > 0 else 0.0, (lam, level)
+def gate(level: float, e: float) -> float:
+    """Positive: open. The first batch at the target closes it; a debt that fades as 0.9 ** t opens it again."""
+    return e + 0.9 * min(level, 0.0)
 
 
-def smoothed(state, e, weight=0.5):
+def gated(state, lam, e, lr):
+    """The retired `leash_gated`: LEASH's multiplier where the gate is open, else 0."""
+    integral, level = projected_ascent(state[0], e, lr, 0.0, 1.0), gate(state[1], e)
+    return integral if level > 0 else 0.0, (integral, level)
+
+
+def gated_weight(state, lam, e, lr):
+    level = gate(state[0], e)
+    return float(level > 0), (level,)
+
+
+def smoothed(state, e, weight):
     return e if state is None else weight * state + (1.0 - weight) * e
 
 
-def leash_pi(state, e, lr, gain=0.1, ceiling_gain=4.0):
-    """The controller that `leash_gated` replaces: PI, conditional integration, a ceiling that falls with e."""
-    integral, e = state[0], smoothed(state[1], e)
-    ceiling, wanted = clipped(ceiling_gain * e), gain * e + integral
-    after = clipped(integral + lr * e)
-    held = (wanted > ceiling and e > 0) or (wanted < 0 and e < 0)
-    return clipped(wanted, high=ceiling), (integral if held else after, e)
+def proportional(state, lam, e, lr):
+    mean = smoothed(state[0], e, 0.8)
+    return clipped(mean / 0.3), (mean,)
 
 
-def textbook_pi(state, e, lr, gain=1.0):
-    return clipped(gain * e + state[0]), (clipped(state[0] + lr * e),)
+def proportional_with_slope(state, lam, e, lr):
+    """The smoothed violation, extrapolated by its smoothed slope."""
+    mean = smoothed(state[0], e, 0.85)
+    slope = smoothed(state[1], 0.0 if state[0] is None else mean - state[0], 0.85)
+    return clipped((mean + 15 * slope) / 0.3), (mean, slope)
 
 
-def back_calculation(state, e, lr, gain=1.0, tracking=0.5):
-    wanted = gain * e + state[0]
-    return clipped(wanted), (state[0] + lr * e + tracking * (clipped(wanted) - wanted),)
-
-
-def predictive(state, e, lr, horizon=20):
-    """Integral of the violation extrapolated by its measured slope."""
-    e, past = smoothed(state[1], e), state[1]
-    lam = clipped(state[0] + lr * (e + horizon * (e - (e if past is None else past))))
-    return lam, (lam, e)
-
-
-def leaky(state, e, lr, leak=0.1):
-    lam = clipped(state[0] * (1.0 - leak if e < 0 else 1.0) + lr * e)
-    return lam, (lam,)
-
-
-def asymmetric(state, e, lr, faster=20.0):
-    lam = clipped(state[0] + lr * e * (faster if e < 0 else 1.0))
-    return lam, (lam,)
-
-
-def reset(state, e, lr):
-    """Integral set to 0 where the smoothed violation turns negative."""
-    lam, past = state
-    e = smoothed(past, e)
-    lam = 0.0 if past is not None and past > 0 >= e else clipped(lam + lr * e)
-    return lam, (lam, e)
-
-
-def hysteresis(state, e, lr, band=0.05):
-    """Open above the band, closed at 0 and below, of the smoothed violation."""
-    lam, past, is_open = state
-    mean = smoothed(past, e)
-    is_open = mean > band or (is_open and mean > 0)
-    lam = clipped(lam + lr * e)
-    return lam if is_open else 0.0, (lam, mean, is_open)
-
-
-def response_bound(state, e, lr, horizon=5):
-    """LEASH's lambda, at most what by the measured response meets the target in `horizon` updates."""
-    integral, past, used, cross, square = state
-    mean = smoothed(past, e)
-    fall = 0.0 if past is None else math.log1p(max(past, -0.9)) - math.log1p(max(mean, -0.9))
-    cross, square = 0.95 * cross + fall * used, 0.95 * square + used * used
-    response = max(cross / max(square, 1e-9), 1e-4)
-    integral = clipped(integral + lr * e)
-    lam = min(integral, max(math.log1p(max(mean, -0.9)), 0.0) / (response * horizon))
-    return lam, (integral, mean, lam, cross, square)
+def predictive(state, lam, e, lr):
+    forecast = state[0].updated(e, lam)
+    return clipped(forecast.needed_push()), (forecast,)
 
 
 RULES = {
-    "leash": Rule((INIT,), leash),
-    "leash_pi (retired)": Rule((INIT, None), leash_pi),
-    "leash_gated": Rule((INIT, 0.0), gated),
-    "textbook PI": Rule((INIT,), textbook_pi),
-    "back-calculation": Rule((INIT,), back_calculation),
-    "predictive": Rule((INIT, None), predictive),
-    "leaky integral": Rule((INIT,), leaky),
-    "faster down": Rule((INIT,), asymmetric),
-    "reset at the target": Rule((INIT, None), reset),
-    "hysteresis, smoothed": Rule((INIT, None, True), hysteresis),
-    "response bound": Rule((INIT, None, INIT, 0.0, 0.0), response_bound),
-    "gated, frozen integral": Rule((INIT, 0.0), partial(gated, freeze=True)),
-    **{f"gated, memory {m}": Rule((INIT, 0.0), partial(gated, memory=m)) for m in (0.0, 0.5, 0.8, 0.85, 0.95, 1.0)},
+    "leash": Rule(0.1, (), leash),
+    "leash_gated (retired)": Rule(0.1, (0.1, 0.0), gated),
+    "weight, gated": Rule(1.0, (0.0,), gated_weight, True),
+    "weight, proportional": Rule(1.0, (None,), proportional, True),
+    "weight, with slope": Rule(1.0, (None, None), proportional_with_slope, True),
+    "leash_predictive": Rule(1.0, (Forecast(),), predictive, True),
 }
 
 
-def table(seed: int, count: int, kind: str, rules: dict[str, Rule] = RULES) -> str:
+def table(seed: int, count: int, kind: str) -> str:
     plants = draw(kind, seed, count)
     rows = [f"{kind + ', ' + str(count) + ' plants':24s} steps  under  error offset wobble    rms lambda"]
-    for name, rule in rules.items():
+    for name, rule in RULES.items():
         m = mean_measures(plants, rule)
         rows.append(
             f"{name:24s} {m['steps']:5.0f} {m['undershoot']:6.3f} {m['error']:6.3f} {m['offset']:+6.3f} "
@@ -264,17 +216,17 @@ def table(seed: int, count: int, kind: str, rules: dict[str, Rule] = RULES) -> s
 
 
 def breakdown(seed: int, count: int, kind: str) -> str:
-    """rms of the three named rules by each property of the plant."""
-    plants, names = draw(kind, seed, count), ("leash", "leash_pi (retired)", "leash_gated")
+    """rms of the rules in use by each property of the plant."""
+    plants, names = draw(kind, seed, count), ("leash", "leash_gated (retired)", "leash_predictive")
     rms = {name: [measures(plant, run(plant, RULES[name]))["rms"] for plant in plants] for name in names}
     wins = [sum(a < b for a, b in zip(rms[names[2]], rms[other], strict=True)) / count for other in names[:2]]
-    rows = [f"{kind}: leash_gated is better than {names[0]} on {wins[0]:.0%}, than {names[1]} on {wins[1]:.0%}"]
-    for field in ("push", "delay", "noise", "lr", "updates", "change"):
+    rows = [f"{kind}: {names[2]} is better than {names[0]} on {wins[0]:.0%}, than {names[1]} on {wins[1]:.0%}"]
+    for field in ("form", "momentum", "noise", "lr", "updates", "change"):
         for value in sorted({getattr(plant, field) for plant in plants}):
             own = [i for i, plant in enumerate(plants) if getattr(plant, field) == value]
             means = "  ".join(f"{statistics.fmean(rms[name][i] for i in own):.4f}" for name in names)
             rows.append(f"{field + ' ' + str(value):24s} {means}")
-    order = sorted(range(count), key=lambda i: plants[i].gain / (0.2 if plants[i].push == "any" else 1.0))
+    order = sorted(range(count), key=lambda i: plants[i].gain)
     for third, own in (("low", order[: count // 3]), ("high", order[-count // 3 :])):
         means = "  ".join(f"{statistics.fmean(rms[name][i] for i in own):.4f}" for name in names)
         rows.append(f"{'gain, ' + third + ' third':24s} {means}")

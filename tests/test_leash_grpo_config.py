@@ -200,7 +200,7 @@ def test_what_would_break_the_method_is_an_error(config, fields, message):
         ({"mask_truncated_completions": True}, "a multiplier rises"),
         ({"multi_objective_aggregation": "normalize_then_sum"}, "leash with .* cancels the multiplier"),
         (
-            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "leash_gated"},
+            {"multi_objective_aggregation": "normalize_then_sum", "length_control": "laconic"},
             "cancels the multiplier",
         ),
         ({"mask_truncated_completions": True, "length_control": "dler"}, "the cut is what teaches"),

@@ -66,7 +66,8 @@ NEMO_GATE = {
 FACTS = {
     "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
     "leash_c": Facts(None, (-1, 1), "unmoved"),
-    "leash_gated": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
+    # lambda is at most 1, the overshoot 200 / 50 - 1
+    "leash_predictive": Facts(None, (-2, 1), "unmoved"),
     # at most lambda_max = 0.1 times 200 / 50 - 1
     "laconic": Facts((1, 0), (-0.3, 1), "pays", {"lambda_init": 0.05}),
     # two-sided: too short is as wrong as too long
@@ -139,7 +140,8 @@ NAN, INF = math.nan, math.inf
 SENSELESS = [
     ("leash", "lambda_lr", (-0.1, INF, "0.1", True)),
     ("leash", "lambda_init", (1.5, NAN)),
-    ("leash_gated", "memory", (-0.5, 1, 1.0, 1.5, NAN, "0.9", True)),
+    ("leash_predictive", "lambda_lr", (0.005, NAN)),
+    ("leash_predictive", "lambda_max", (0.5,)),
     ("laconic", "lambda_init", (0.2,)),
     ("l1_max", "alpha", (-1.0,)),
     ("l1_max", "budget_range", ((5, 4), (0, 4), (1, 4, 5), (1.5, 4))),
@@ -216,7 +218,11 @@ DAMAGE = {
         *({"observed": rows} for rows in (7, [[9.0]], [[0, 4]], [[9.0, -4]], [["a", 4]])),
         *({"observed": [row]} for row in ([9.0, 4, 0], [9.0, 4, 1, 1])),  # as older versions wrote them, but damaged
     ],
-    "leash_gated": [{"integral": None}, {"integral": 2.0}, {"level": "much"}, {"level": NAN}],
+    "leash_predictive": [
+        *({"level": value} for value in ("much", NAN, True)),
+        *({"push": value} for value in (None, -0.1, NAN)),
+        *({"response": value} for value in (None, 0.0, 0.5, NAN)),
+    ],
     "a_dlp": [{"lambda": -0.1}, {"lambda": INF}, {"scorable": -1}, {"correct": 1}],
     "thinkprune": [{"steps_done": -1}, {"steps_done": 1.5}, {"steps_done": True}],
     "laser_d": [

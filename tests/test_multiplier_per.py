@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from leash_trl.length_control.leash import Leash, LeashC, budget_name
-from leash_trl.length_control.leash_gated import LeashGated
+from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined
 from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.targets import column_values
@@ -58,7 +58,7 @@ def test_a_multiplier_whose_prompts_are_not_sampled_stays_and_a_new_value_starts
     assert {name: m.lam for name, m in method.multipliers.items()} == {"low": 0.75, "high": 0.75}
 
 
-@pytest.mark.parametrize("kind", [Leash, LeashGated, LeashC])
+@pytest.mark.parametrize("kind", [Leash, LeashPredictive, LeashC])
 def test_with_one_value_it_is_the_plain_method_to_the_last_bit(kind):
     plain, per_value = kind(), kind(multiplier_per="effort")
     generator = torch.Generator().manual_seed(0)

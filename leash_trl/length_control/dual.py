@@ -57,36 +57,3 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
         0.375
     """
     return min(max(lam + lr * violation, minimum), maximum)
-
-
-def gate_level(violation: float, level: float, memory: float) -> float:
-    r"""The level of a gate on the penalty, dimensionless: the gate is open, and the penalty on, where it is positive.
-
-    $$ s \leftarrow \hat J_P + \rho \min(s, 0) $$
-
-    A batch at or under the target closes the gate at once. Below 0 the level is a debt, which lengths over the target
-    pay off before the gate opens again; batches under the target add to it, and a share $1 - \rho$ of it is forgotten
-    with each step. So the noise of single batches does not open the gate while lengths are under the target.
-
-    Source: ours. A sum that starts anew at 0 is that of CUSUM charts (Page, Continuous Inspection Schemes, 1954), here
-    with a leak. What it mends is named by [Stooke et al.](https://huggingface.co/papers/2007.03964): a multiplier that
-    only integrates overshoots and oscillates.
-
-    Args:
-        violation (`float`):
-            `J_P` of the batch, dimensionless.
-        level (`float`):
-            `s` before the step; 0 at the start, when the sign of the violation alone counts.
-        memory (`float`):
-            `rho`, in [0, 1): 0 for a gate that follows the sign of each violation.
-
-    Returns:
-        `float`: The next level; never above the violation, and of its sign where the gate was open.
-
-    Example:
-        >>> gate_level(-0.25, level=0.5, memory=0.5)
-        -0.25
-        >>> gate_level(0.0625, level=-0.25, memory=0.5)
-        -0.0625
-    """
-    return violation + memory * min(level, 0.0)

@@ -12,7 +12,7 @@ from leash_trl.length_control.method import LengthControl
 CLASSES = (
     "leash.Leash",
     "leash.LeashC",
-    "leash_gated.LeashGated",
+    "leash_predictive.LeashPredictive",
     "laconic.Laconic",
     "l1.L1Exact",
     "l1.L1Max",
@@ -60,7 +60,7 @@ def _class_at(path: str) -> type[LengthControl]:
     return method
 
 
-SUCCESSORS = {"leash_pi": "leash_gated"}  # of retired methods
+SUCCESSORS = {"leash_pi": "leash_predictive", "leash_gated": "leash_predictive"}  # of retired methods
 METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES)}
 
 
