@@ -1,9 +1,9 @@
 """Toy plants on which rules for lambda are compared: how a mean length answers a price, with momentum and noise.
 
 `python tests/length_plants.py` prints the rules on the plants of `REPORT_SEED`, with `choose` those of `CHOICE_SEED`.
-The constants of `leash_predictive` were chosen on other plants and on the gym (recipes/gym/controllers.md). Lengths are
-in units of the first target. Every rule is a function of its state, lambda, the violation and `lambda_lr`; it returns
-the next lambda and its next state.
+The constants of `leash_predictive` were chosen there and on the gym (recipes/gym/controllers.md). Lengths are in
+units of the first target. Every rule is a function of its state, lambda, the violation, the target and the plant, of
+which it may know `lr` and `momentum`; it returns the next lambda and its next state.
 """
 
 import math
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from random import Random
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.leash_predictive import Forecast
+from leash_trl.length_control.leash_predictive import Forecast, PredictiveMultiplier
 
 
 CHOICE_SEED, REPORT_SEED = 14, 2026
 NATURAL = 2.5  # length at the start, and where lengths grow back to if they do
 SIGMA = math.sqrt(math.log1p(0.4**2))  # of log-normal lengths with a coefficient of variation of 0.4
 
-Step = Callable[[tuple, float, float, float], tuple[float, tuple]]
+Step = Callable[[tuple, float, float, float, "Plant"], tuple[float, tuple]]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def run(plant: Plant, rule: Rule) -> Run:
         now = pull("weight" if rule.weighs_length else plant.form, lam, length / target)
         push = plant.momentum * push + (1.0 - plant.momentum) * now
         length += plant.growth * (NATURAL - length) - min(plant.gain * push, 0.5) * length
-        lam, state = rule.step(state, lam, measured / target - 1.0, plant.lr)
+        lam, state = rule.step(state, lam, measured / target - 1.0, target, plant)
     return Run(ratios, lambdas, plant.updates // 2)
 
 
@@ -152,8 +152,8 @@ def clipped(value: float) -> float:
     return min(max(value, 0.0), 1.0)
 
 
-def leash(state, lam, e, lr):
-    return projected_ascent(lam, e, lr, 0.0, 1.0), state
+def leash(state, lam, e, target, plant):
+    return projected_ascent(lam, e, plant.lr, 0.0, 1.0), state
 
 
 def gate(level: float, e: float) -> float:
@@ -161,13 +161,13 @@ def gate(level: float, e: float) -> float:
     return e + 0.9 * min(level, 0.0)
 
 
-def gated(state, lam, e, lr):
+def gated(state, lam, e, target, plant):
     """The retired `leash_gated`: LEASH's multiplier where the gate is open, else 0."""
-    integral, level = projected_ascent(state[0], e, lr, 0.0, 1.0), gate(state[1], e)
+    integral, level = projected_ascent(state[0], e, plant.lr, 0.0, 1.0), gate(state[1], e)
     return integral if level > 0 else 0.0, (integral, level)
 
 
-def gated_weight(state, lam, e, lr):
+def gated_weight(state, lam, e, target, plant):
     level = gate(state[0], e)
     return float(level > 0), (level,)
 
@@ -176,21 +176,22 @@ def smoothed(state, e, weight):
     return e if state is None else weight * state + (1.0 - weight) * e
 
 
-def proportional(state, lam, e, lr):
+def proportional(state, lam, e, target, plant):
     mean = smoothed(state[0], e, 0.8)
     return clipped(mean / 0.3), (mean,)
 
 
-def proportional_with_slope(state, lam, e, lr):
+def proportional_with_slope(state, lam, e, target, plant):
     """The smoothed violation, extrapolated by its smoothed slope."""
     mean = smoothed(state[0], e, 0.85)
     slope = smoothed(state[1], 0.0 if state[0] is None else mean - state[0], 0.85)
     return clipped((mean + 15 * slope) / 0.3), (mean, slope)
 
 
-def predictive(state, lam, e, lr):
-    forecast = state[0].updated(e, lam)
-    return clipped(forecast.needed_push()), (forecast,)
+def predictive(state, lam, e, target, plant):
+    multiplier = PredictiveMultiplier(lam, 0.0, 0.0, 1.0, [[target, 0.0]], plant.momentum, 0.0, *state)
+    multiplier.move(e)
+    return multiplier.lam, (multiplier.target, multiplier.forecast)
 
 
 RULES = {
@@ -199,7 +200,7 @@ RULES = {
     "weight, gated": Rule(1.0, (0.0,), gated_weight, True),
     "weight, proportional": Rule(1.0, (None,), proportional, True),
     "weight, with slope": Rule(1.0, (None, None), proportional_with_slope, True),
-    "leash_predictive": Rule(1.0, (Forecast(),), predictive, True),
+    "leash_predictive": Rule(1.0, (None, Forecast()), predictive, True),
 }
 
 

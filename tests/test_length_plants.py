@@ -1,5 +1,6 @@
 """Our controller against LEASH and the one it replaced, on toy plants that took no part in choosing it."""
 
+import itertools
 import math
 import statistics
 
@@ -35,7 +36,7 @@ def still(**fields):
 
 
 def constant(lam, **fields):
-    return Rule(lam, (), lambda state, lam, e, lr: (lam, state), **fields)
+    return Rule(lam, (), lambda state, lam, e, target, plant: (lam, state), **fields)
 
 
 def test_mean_overshoot_and_share_by_sampling():
@@ -56,9 +57,9 @@ def test_a_constant_price_settles_where_growth_balances_it(momentum):
 
 
 def test_momentum_carries_on_after_the_price_is_gone():
-    pulse = Rule(1.0, (), lambda state, lam, e, lr: (0.0, state), weighs_length=True)
+    pulse = Rule(1.0, (), lambda state, lam, e, target, plant: (0.0, state), weighs_length=True)
     ratios = run(still(momentum=0.5, gain=0.1, updates=60), pulse).ratios
-    falls = [1 - after / before for before, after in zip(ratios, ratios[1:], strict=False)]
+    falls = [1 - after / before for before, after in itertools.pairwise(ratios)]
     assert falls[:4] == pytest.approx([0.1 * share_over(2.5) * 0.5**k for k in range(1, 5)])
 
 

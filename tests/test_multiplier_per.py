@@ -70,6 +70,11 @@ def test_with_one_value_it_is_the_plain_method_to_the_last_bit(kind):
         theirs = batch(lengths, None, targets, rewards, column=None)
         assert torch.equal(per_value.shape(ours), plain.shape(theirs))
         assert torch.equal(per_value.penalty(ours), plain.penalty(theirs))
+        advantages = [
+            method.advantages(method.shape(rollouts), rollouts, "group", 1e-8)
+            for method, rollouts in ((per_value, ours), (plain, theirs))
+        ]
+        assert torch.equal(*advantages)
         assert per_value.lam == plain.lam
         for method, rollouts in ((plain, theirs), (per_value, ours)):
             method.observe(rollouts)

@@ -4,12 +4,12 @@ Two things make LEASH miss its target. Dividing rewards by their group's standar
 answers are correct, so that any price pushes at full strength. And lengths go on falling after the price is gone: the
 multiplier takes as long to come down as it took to rise, and the momentum of the optimizer carries on. Here lambda
 weighs a length advantage that is normalised by itself, so half of it pushes half as hard; and it is the share of the
-full push that, by the response measured so far, is needed to meet the target.
+full push that a forecast of the length asks for.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -21,11 +21,12 @@ from leash_trl.length_control.multiplier import Multiplier
 from leash_trl.length_control.rollouts import Rollouts
 
 
-CORRECTION = 0.25  # K, share of a surprise that the forecast takes in
-LEARNING_RATE = 0.02  # eta, of the response
-LEAST_POWER = 0.1  # epsilon, so that the response is not learned from noise while there is no push
-MOMENTUM = 0.9  # beta, the optimizer's: Adam's first one
-HORIZON = 10.0  # H, updates of push that the rest of the way is spread over
+# Chosen on toy plants of CHOICE_SEED (tests/length_plants.py) and on the gym's seed 51.
+CORRECTION = 0.15  # K, share of a surprise that the level takes in
+RESPONSE_RATE = 0.02  # eta_b
+DRIFT_RATE = 0.005  # eta_d
+QUIET = 0.1  # epsilon, of the squared push: above it a surprise is laid to the response, below it to the drift
+HORIZON = 10.0  # H, updates over which the rest of the way is spread
 RESPONSE_INIT = 0.04
 RESPONSE_BOUNDS = (1e-4, 0.3)
 SHORTEST = 0.05  # of the target; a batch below it counts as if at it, whose logarithm is finite
@@ -38,57 +39,99 @@ class Forecast(NamedTuple):
         level (`float`, *optional*):
             Logarithm of length over target that is expected of the next batch; `None` before the first one.
         push (`float`):
-            Running mean of lambda, dimensionless: what the optimizer's momentum carries.
+            $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
         response (`float`):
-            Fall of the logarithm per update and unit of push.
+            $b$, by how much the logarithm falls in an update with a push of 1.
+        drift (`float`):
+            $d$, by how much it rises in an update without a push.
     """
 
     level: float | None = None
     push: float = 0.0
     response: float = RESPONSE_INIT
+    drift: float = 0.0
 
-    def updated(self, violation: float, lam: float) -> "Forecast":
-        r"""The forecast for the batch after one with this violation, on which the policy was updated with `lam`.
+    def corrected(self, violation: float) -> "Forecast":
+        r"""The forecast after a batch has been measured.
 
-        $$ e = \log(1 + \hat J_P) - \hat y, \qquad b \leftarrow \mathrm{clip}\left(b - \frac{\eta e u}{u^2 + \varepsilon}, b_{\min}, b_{\max}\right),
-           $$
+        $$ e = \log(1 + \hat J_P) - y, \qquad y \leftarrow y + K e, \qquad
+           b \leftarrow b - \eta_b \frac{e u}{u^2 + \varepsilon}, \qquad
+           d \leftarrow d + \eta_d \frac{e \varepsilon}{u^2 + \varepsilon} $$
 
-        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad \hat y \leftarrow \hat y + K e - b u $$
+        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
+        $[0, b]$. Lengths that fall less than expected lower the response and raise the drift, so that the forecast
+        is right where a constant push holds a constant length.
 
-        A batch longer than expected raises the level by a share $K$ of the surprise $e$, and lowers the response.
+        Source: ours; an observer of Luenberger's kind, whose $b$ and $d$ are learned by normalised least mean squares.
 
-        Source: ours; an observer of Luenberger's kind, whose gain $b$ is learned by normalised least mean squares.
+        Args:
+            violation (`float`):
+                $\hat J_P$ of the batch, dimensionless; below `SHORTEST - 1` it counts as that.
+
+        Returns:
+            `Forecast`: With the same push.
 
         Example:
-            >>> Forecast(level=0.5, push=1.0, response=0.25).updated(math.expm1(0.5), lam=1.0)
-            Forecast(level=0.25, push=1.0, response=0.25)
+            >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))
+            Forecast(level=0.5, push=0.0, response=0.25, drift=0.125)
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
         surprise = measured - expected
         least, most = RESPONSE_BOUNDS
-        step = LEARNING_RATE * surprise * self.push / (self.push**2 + LEAST_POWER)
-        response = min(max(self.response - step, least), most)
-        push = MOMENTUM * self.push + (1.0 - MOMENTUM) * lam
-        return Forecast(expected + CORRECTION * surprise - response * push, push, response)
+        learned = surprise / (self.push**2 + QUIET)
+        response = min(max(self.response - RESPONSE_RATE * learned * self.push, least), most)
+        drift = min(max(self.drift + DRIFT_RATE * learned * QUIET, 0.0), response)
+        return Forecast(expected + CORRECTION * surprise, self.push, response, drift)
 
-    def needed_push(self) -> float:
-        r"""Push that meets the target within $H$ updates, beyond what is under way; negative if that is too much.
+    def after_update(self, lam: float, momentum: float) -> "Forecast":
+        r"""The forecast after one policy update with this lambda.
 
-        $$ \frac{1}{b H} \left( \hat y - b u \frac{\beta}{1 - \beta} \right) $$
-
-        After the last push the momentum still carries $\beta u + \beta^2 u + \dots$
+        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d $$
 
         Source: ours.
 
+        Args:
+            lam (`float`):
+                The lambda of the batch that was trained on, dimensionless.
+            momentum (`float`):
+                $\beta$ of the optimizer, in [0, 1): Adam's first one.
+
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(), 9)
+            >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)
+            Forecast(level=0.375, push=0.5, response=0.25, drift=0.0)
+        """
+        push = momentum * self.push + (1.0 - momentum) * lam
+        level = None if self.level is None else self.level - self.response * push + self.drift
+        return self._replace(level=level, push=push)
+
+    def needed_push(self, momentum: float) -> float:
+        r"""Push for the next batch, dimensionless; negative if less than nothing is needed.
+
+        $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
+
+        After the last push the momentum still carries $\beta u + \beta^2 u + \dots = m u$. Of what is then left, and
+        of the drift until then, $1 / H$ is to go by the next update. A push that balances the drift at the target is
+        left as it is: with $y = 0$ and $b u = d$ it is $u$.
+
+        Source: ours.
+
+        Args:
+            momentum (`float`):
+                As for [`after_update`].
+
+        Returns:
+            `float`: Infinite before the first batch.
+
+        Example:
+            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
             0.1875
         """
         if self.level is None:
             return math.inf
-        under_way = self.response * self.push * MOMENTUM / (1.0 - MOMENTUM)
-        return (self.level - under_way) / (self.response * HORIZON)
+        carried = momentum / (1.0 - momentum)
+        rest = self.level - self.response * self.push * carried + self.drift * (HORIZON + carried)
+        return rest / (self.response * HORIZON)
 
 
 @dataclass
@@ -96,61 +139,107 @@ class PredictiveMultiplier(Multiplier):
     """The weight of length that the forecast asks for.
 
     Args:
+        momentum (`float`):
+            As for [`Forecast.after_update`].
+        used (`float`):
+            lambda of the batch that the policy was last updated on.
+        target (`float`, *optional*):
+            Target in tokens of all completions of that batch; `None` if they had several.
         forecast (`Forecast`):
             What is known of the lengths.
     """
 
-    forecast: Forecast = Forecast()
+    momentum: float = 0.9
+    used: float = 0.0
+    target: float | None = None
+    forecast: Forecast = field(default_factory=Forecast)
 
     def move(self, violation: float) -> None:
-        """Takes in the violation of the observed completions, and sets lambda for the next batch."""
-        self.forecast = self.forecast.updated(violation, self.lam)
-        self.lam = min(max(self.forecast.needed_push(), self.minimum), self.maximum)
+        """Takes in the violation of the observed completions and the update on them, and sets the next lambda."""
+        self._follow_target()
+        self.used = self.lam
+        if not math.isnan(violation):
+            self.forecast = self.forecast.corrected(violation)
+        self._advance()
         self.observed = []
 
+    def pass_by(self, is_sampled: bool) -> None:
+        """An update without new completions: on the last batch once more, or on a batch of other prompts."""
+        self.used = self.used if is_sampled else 0.0
+        self._advance()
+
+    def _advance(self) -> None:
+        self.forecast = self.forecast.after_update(self.used, self.momentum)
+        self.lam = min(max(self.forecast.needed_push(self.momentum), self.minimum), self.maximum)
+
+    def _follow_target(self) -> None:
+        """Keeps the expected length, not its ratio, where a schedule has changed the one target of all prompts."""
+        targets = {target for target, _ in self.observed}
+        target = targets.pop() if len(targets) == 1 else None
+        if target is not None and self.target is not None and self.forecast.level is not None:
+            self.forecast = self.forecast._replace(level=self.forecast.level + math.log(self.target / target))
+        self.target = target
+
     def statistics(self) -> dict[str, float]:
-        """The multiplier and the response."""
-        return {"lambda": self.lam, "response": self.forecast.response}
+        """The multiplier, the response and the drift."""
+        return {"lambda": self.lam, "response": self.forecast.response, "drift": self.forecast.drift}
 
     def state_dict(self) -> dict[str, Any]:
-        """The multiplier, the completions that wait for a step, and the forecast."""
-        return {**super().state_dict(), **self.forecast._asdict()}
+        """The multiplier, the completions that wait for a step, the last batch's lambda and target, the forecast."""
+        return {**super().state_dict(), "used": self.used, "target": self.target, **self.forecast._asdict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a saved state."""
+        """Restores a saved state.
+
+        Raises:
+            `ValueError`: If a value is missing or damaged.
+        """
         super().load_state_dict(state)
-        level = saved_value(state, "level", lambda value: value is None or is_number(value), "a finite number or None")
-        push = saved_value(state, "push", lambda value: is_number(value) and value >= 0, "a finite number, 0 or more")
         least, most = RESPONSE_BOUNDS
-        needed = f"a number within [{least}, {most}]"
-        response = saved_value(state, "response", lambda value: is_number(value) and least <= value <= most, needed)
-        self.forecast = Forecast(level, float(push), float(response))
+        self.used = float(saved_value(state, "used", _is_share, "a finite number, 0 or more"))
+        self.target = saved_value(state, "target", lambda value: value is None or _is_share(value), "tokens or None")
+        level = saved_value(state, "level", lambda value: value is None or is_number(value), "a finite number or None")
+        push = saved_value(state, "push", _is_share, "a finite number, 0 or more")
+        response = saved_value(
+            state, "response", lambda value: is_number(value) and least <= value <= most, f"within [{least}, {most}]"
+        )
+        drift = saved_value(
+            state, "drift", lambda value: _is_share(value) and value <= response, "within [0, response]"
+        )
+        self.forecast = Forecast(level, float(push), float(response), float(drift))
+
+
+def _is_share(value: Any) -> bool:
+    return is_number(value) and value >= 0
 
 
 @dataclass
 class LeashPredictive(Leash):
-    r"""LEASH-Predictive, ours: a length advantage among correct answers, weighed by what meets the target in time.
+    r"""LEASH-Predictive, ours: a length advantage among correct answers, weighed by what a forecast asks for.
 
     $$ \hat A_i = \hat A_i^{\text{task}} + \lambda \hat A_i^{\text{length}}, \qquad
        \hat A_i^{\text{length}} = \frac{\bar \Delta - \Delta_i}{\sigma_\Delta + \epsilon}, \qquad
-       \lambda = \mathrm{clip}\left(\frac{1}{b H} \left(\hat y - b u \frac{\beta}{1 - \beta}\right),
-       \lambda_{\min}, \lambda_{\max}\right) $$
+       \lambda = \mathrm{clip}\left(\frac{y - b u m + d (H + m)}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
 
     $\Delta_i$ is LEASH's relative overshoot; $\bar \Delta$ and $\sigma_\Delta$ are those of the correct answers of the
-    prompt, and wrong ones have no length advantage. The task advantage is the usual one. $\hat y$ is the logarithm of
-    length over target that [`Forecast`] expects of the next batch, $b$ the fall per update that it has measured, and
-    $u$ what the momentum of the optimizer still carries. The shaped reward, $r_i - \lambda \Delta_i$ for correct
-    answers, is for the log.
+    prompt, and wrong ones have no length advantage. The task advantage is the usual one. $y$ is the logarithm of
+    length over target that a [`Forecast`] expects of the next batch, $b$ and $d$ its fall and rise per update, $u$
+    what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
+    $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
-    Use: to meet a target and stay there, with nothing to tune but the target. No lambda makes answers longer: where
-    they get shorter without a price, they end below the target.
+    Use: to meet a target and stay there, with nothing to tune but the target. It follows the mean length of all
+    answers but pushes correct ones alone, so it needs prompts with two correct answers or more. No lambda makes
+    answers longer: where they get shorter without a price, they end below the target.
 
-    Source: ours. The advantage of its own for length is that of [GDPO](https://huggingface.co/papers/2601.05242),
-    here among correct answers.
+    Source: ours. A length advantage of its own is also in [GDPO](https://huggingface.co/papers/2601.05242).
+
+    Differs: GDPO compares all answers of a prompt and divides the sum of the advantages by its standard deviation over
+    the batch, which would cancel lambda where length alone counts.
 
     Args:
         lambda_init (`float`, *optional*, defaults to `1.0`):
-            Weight of length before the first step; with 1, length counts as much as correctness.
+            Weight of length before the first step. With 1, and `scale_rewards: group`, length counts as much as the
+            task does.
         lambda_lr (`float`, *optional*, defaults to `0.0`):
             Must be 0: there is no step size.
     """
@@ -169,9 +258,24 @@ class LeashPredictive(Leash):
                 "length_control='leash'"
             )
 
+    def set_for_run(self, **settings: Any) -> None:
+        """Sets what the configuration says for every method, and the momentum of the multipliers."""
+        super().set_for_run(**settings)
+        for multiplier in self.multipliers.values():
+            multiplier.momentum = self.momentum
+
     def new_multiplier(self) -> Multiplier:
         """A multiplier as it is before its first step."""
-        return PredictiveMultiplier(self.lambda_init, self.lambda_lr, self.lambda_min, self.lambda_max)
+        start = float(self.lambda_init)
+        return PredictiveMultiplier(start, self.lambda_lr, self.lambda_min, self.lambda_max, [], self.momentum)
+
+    def step(self) -> None:
+        """Moves each multiplier by its observed completions, and by what an update without them means for it."""
+        has_new = any(multiplier.observed for multiplier in self.multipliers.values())
+        for multiplier in self.multipliers.values():
+            if not multiplier.observed:
+                multiplier.pass_by(is_sampled=not has_new)
+        super().step()
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards as they are."""
@@ -194,11 +298,16 @@ class LeashPredictive(Leash):
         """
         num_generations = rollouts.num_generations
         task = group_advantages(rollouts.task_rewards, num_generations, scale_rewards, epsilon)
-        overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths)
-        is_counted = rollouts.is_correct & ~torch.isnan(shaped_rewards)
-        of_correct = (-overshoot).where(is_counted, torch.nan)
-        return task + self._lambdas(rollouts) * group_advantages(of_correct, num_generations, "group", epsilon)
+        is_compared = rollouts.is_correct & ~torch.isnan(shaped_rewards)
+        overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths).where(is_compared, torch.nan)
+        return task + self._lambdas(rollouts) * group_advantages(-overshoot, num_generations, "group", epsilon)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """`None`: any scale will do, as rewards are not clipped, and wrong answers do not pay for their length."""
+        """A warning if no answer can be correct; other scales will do, as rewards are not clipped."""
+        scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
+        if rollouts.correctness_rewards is None and (scores == 0).any() and (scores <= 0).all():
+            return (
+                "the best task reward is 0, but only answers with a reward above 0 are correct, and only they learn "
+                "to be shorter; shift the rewards, or name the function that decides in correctness_func"
+            )
         return None
