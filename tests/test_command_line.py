@@ -249,6 +249,33 @@ def test_compare_sees_that_a_run_had_another_base(planned, monkeypatch):
         planned("--arms", "leash")
 
 
+def test_compare_sees_that_a_run_had_other_data_or_another_method_of_the_same_name(planned, monkeypatch):
+    from leash_trl.cli.gym_run import run_claim
+
+    rows, method = Path("rows.jsonl"), Path("claimed_method.py")
+    code = (
+        "from dataclasses import dataclass\nfrom leash_trl import LengthControl\n\n\n@dataclass\n"
+        "class Mine(LengthControl):\n    name = 'mine'\n\n    def shape(self, rollouts):\n"
+        "        return self.base_rewards(rollouts)"
+    )
+    rows.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
+    method.write_text(f"{code}\n")
+    monkeypatch.syspath_prepend(".")
+    fields = ["--arms", "leash", "--dataset_name", "rows.jsonl", "--length_control", "claimed_method.Mine"]
+    fields += ["--lambda_lr", "null"]
+    folder = Path("out/leash/seed-0")
+    folder.mkdir(parents=True)
+    (folder / "claim.json").write_text(json.dumps(run_claim(planned(*fields)["leash"], 0)))
+    planned(*fields)
+    method.write_text(f"{code} - rollouts.lengths\n")
+    with pytest.raises(UserError, match="other code of a method"):
+        planned(*fields)
+    method.write_text(f"{code}\n")
+    rows.write_text('{"prompt": "1 + 1 = ?", "solution": "3"}\n')
+    with pytest.raises(UserError, match="other data"):
+        planned(*fields)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,6 +7,7 @@ complete checkpoint has beside it. `leash_trl.trainer.checkpointing` writes it a
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,16 @@ if TYPE_CHECKING:
 
 
 STATE_FILE = "leash_state.json"
+# what must hold of an entry where there is one: older releases did not write them all
+ENTRIES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "counters": (lambda value: isinstance(value, dict), "a mapping"),
+    "settings": (lambda value: isinstance(value, dict), "a mapping"),
+    "batching": (lambda value: isinstance(value, dict), "a mapping"),
+    "files": (lambda value: isinstance(value, list), "a list"),
+    "global_step": (lambda value: type(value) is int and value >= 0, "a whole number, 0 or more"),
+    "micro_step": (lambda value: type(value) is int and value >= 0, "a whole number, 0 or more"),
+    "target_length": (lambda value: value is None or type(value) in (int, float), "a number of tokens"),
+}
 
 
 def write_state(folder: str | Path, state: dict[str, Any]) -> None:
@@ -48,6 +59,12 @@ def read_state(folder: str | Path) -> dict[str, Any]:
         raise ValueError(f"cannot resume from {folder}: {STATE_FILE} is damaged ({error}). {remedy}") from error
     if not isinstance(state, dict) or not isinstance(state.get("controller"), dict):
         raise ValueError(f"cannot resume from {folder}: {STATE_FILE} holds no controller state. {remedy}")
+    for name, (is_valid, needed) in ENTRIES.items():
+        if name in state and not is_valid(state[name]):
+            raise ValueError(
+                f"cannot resume from {folder}: {STATE_FILE} holds {name}={state[name]!r}, which is not {needed}. "
+                + remedy
+            )
     return state
 
 
@@ -73,4 +90,7 @@ def restore_method(method: "LengthControl", record: dict[str, Any], folder: str 
     try:
         method.load_state_dict(record["controller"])
     except ValueError as error:
-        raise ValueError(f"cannot resume from {folder}: {error}") from error
+        raise ValueError(
+            f"cannot resume from {folder}: {error}; mend {STATE_FILE}, or start a run of its own from these weights: "
+            "pass the folder as the model, with another output_dir"
+        ) from error

@@ -29,6 +29,9 @@ def main(argv: list[str]) -> int:
     if arguments.jobs < 1:
         raise UserError(f"--jobs is {arguments.jobs}, but must be 1 or more")
 
+    for seed in arguments.seeds or []:
+        if not 0 <= seed < 2**32:
+            raise UserError(f"--seeds has {seed}, but must have whole numbers from 0 to {2**32 - 1}")
     environment = {**os.environ, **RUN_ENVIRONMENT}
     prepare_environment()
     arms = checked_arms(load_arms(arguments.config, arguments.arms), overrides, arguments.config)

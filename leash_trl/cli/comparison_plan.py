@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.gym_run import gym_arguments
+from leash_trl.cli.gym_run import gym_arguments, run_claim
 from leash_trl.cli.recipe import checked_recipe, read_recipe, with_trl_names
 
 
@@ -66,7 +66,8 @@ def load_arms(config: str, names: list[str] | None = None) -> list[Arm]:
         raise UserError(f"{config}: unknown key {key!r}; a comparison has base (fields of a recipe), arms and grid")
     for key in ("base", "arms"):
         if not isinstance(comparison.get(key), dict) or not comparison[key]:
-            raise UserError(f"{config}: {key} is missing or empty, but must be a mapping of names to values")
+            value = f"is {comparison[key]!r}" if comparison.get(key) else "is missing or empty"
+            raise UserError(f"{config}: {key} {value}, but must be a mapping of names to values")
     arms = {str(name): fields for name, fields in comparison["arms"].items()}
     for name in names or []:
         if name not in arms:
@@ -104,7 +105,9 @@ def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], 
         raise UserError(f"{where} has no fields; write what differs from base, as {{lambda_lr: 0.02}}")
     with user_errors():
         own = with_trl_names(fields, where)
-    label, num_seeds = str(own.pop("label", name)), own.pop("seeds", DEFAULT_SEEDS)
+    label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
+    if not isinstance(label, str) or not label:
+        raise UserError(f"{where}: label is {label!r}, but must be text; leave it out to take the arm's name")
     own_grid = _checked_grid(own.pop("grid", {}), where)
     if isinstance(num_seeds, bool) or not isinstance(num_seeds, int) or num_seeds < 1:
         raise UserError(f"{where}: seeds is {num_seeds!r}, but must be how many there are, 1 or more")
@@ -126,7 +129,10 @@ def _points(name: str, fields: Any, base: dict[str, Any], grid: dict[str, Any], 
 def _checked_grid(grid: Any, where: str) -> dict[str, list[Any] | None]:
     """The values of each field; `None` takes a field out of the arm's recipe and of the grid."""
     if not isinstance(grid, dict):
-        raise UserError(f"{where}: grid is {grid!r}, but must be a mapping, as {{target_length: [12, 18, 28]}}")
+        raise UserError(
+            f"{where}: grid is {grid!r}, but must be a mapping, as {{target_length: [12, 18, 28]}}; to take a field "
+            "of it out of an arm, write {target_length: null}"
+        )
     with user_errors():
         axes = with_trl_names({str(field): values for field, values in grid.items()}, f"{where}: grid")
     for field, values in axes.items():
@@ -200,6 +206,8 @@ def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
         with user_errors():
             recipe = {**checked_recipe(parser, arm.recipe, where, has_env=True), **given}
         gym_arguments(recipe, where)
+        with user_errors():
+            run_claim(recipe, seed=0)
         if recipe.get("efforts"):
             raise UserError(f"{where} has efforts, which leash compare does not score by effort; use leash demo")
         checked.append(replace(arm, recipe=recipe))

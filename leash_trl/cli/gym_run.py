@@ -3,6 +3,8 @@
 As a process of its own: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR
 """
 
+import hashlib
+import inspect
 import json
 import os
 import sys
@@ -73,22 +75,38 @@ def run_seed(config: str, overrides: list[str], run_dir: Path, seed: int) -> dic
 def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """The mark of a folder: the settings that distinguish runs, as JSON returns them.
 
-    The method's defaults and the gym's base are part of it: no recipe names them, and a release may change them.
+    The method's defaults and the gym's base are part of it: no recipe names them, and a release may change them. So
+    are the contents of a local data set, and the code of a method of the user's own.
 
     Raises:
-        `ValueError`: If the recipe names no method that there is.
+        `ValueError`: If the recipe names no method or no data set that there is.
     """
+    from leash_trl.data.references import parse_reference
     from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
 
+    method = find_method(recipe.get("length_control", "leash"))
     defaults = {
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
-        for field in fields(find_method(recipe.get("length_control", "leash")))
+        for field in fields(method)
     }
-    claim: dict[str, Any] = json.loads(
-        json.dumps({"recipe": recipe, "seed": seed, "defaults": defaults, "base": base_digest()})
-    )
-    return claim
+    claim = {"recipe": recipe, "seed": seed, "defaults": defaults, "base": base_digest()}
+    name = recipe.get("dataset_name")
+    if isinstance(name, str) and (path := parse_reference(name).path) is not None:
+        claim["data"] = _digest(path)
+    if not method.__module__.startswith("leash_trl."):
+        claim["code"] = _digest(Path(inspect.getfile(method)))
+    marked: dict[str, Any] = json.loads(json.dumps(claim))
+    return marked
+
+
+def _digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files in a folder."""
+    sha = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            sha.update(file.read_bytes())
+    return sha.hexdigest()
 
 
 def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
@@ -100,8 +118,8 @@ def check_claim(run_dir: Path, claim: dict[str, Any]) -> None:
     held = _read_json(run_dir / CLAIM_FILE) or _read_json(run_dir / RESULT_FILE)
     if held is not None and held != claim:
         raise UserError(
-            f"{run_dir} holds a run of another recipe, other overrides or another release's gym; choose another "
-            "--output_dir or remove the folder"
+            f"{run_dir} holds a run of another recipe, other overrides, other data, other code of a method or another "
+            "release's gym; choose another --output_dir or remove the folder"
         )
 
 

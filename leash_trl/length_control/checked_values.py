@@ -74,14 +74,17 @@ def check_multiplier(method: Any) -> None:
     if not 0 <= method.lambda_min <= method.lambda_init <= method.lambda_max:
         raise ValueError(
             "lambda needs 0 <= lambda_min <= lambda_init <= lambda_max, but they are "
-            f"lambda_min={method.lambda_min}, lambda_init={method.lambda_init}, lambda_max={method.lambda_max}"
+            f"lambda_min={method.lambda_min}, lambda_init={method.lambda_init}, lambda_max={method.lambda_max}; "
+            "change the others along with the one you set"
         )
     check_range(method, "lambda_lr", 0)
 
 
 def saved_value(state: Mapping[str, Any], name: str, is_valid: Callable[[Any], bool], needed: str) -> Any:
     """One value of a saved state; raises `ValueError` if it is missing or damaged."""
-    if not is_valid(value := state.get(name)):
+    if name not in state:
+        raise ValueError(f"the saved state has no {name}, which this release needs: {needed}")
+    if not is_valid(value := state[name]):
         raise ValueError(f"the saved state holds {name}={value!r}, which is not {needed}")
     return value
 

@@ -68,7 +68,9 @@ def recipe_lines(method: type[LengthControl]) -> str:
           warmup_steps: 0
     """
     lines = [f"  {name}: {_yaml(value)}" for name, value in hyper_parameters(method).items()]
-    return "\n".join([f"length_control: {method.name}", *(["length_control_kwargs:", *lines] if lines else [])])
+    is_ours = method.__module__.startswith(f"{__package__}.")
+    name = method.name if is_ours else f"{method.__module__}.{method.__qualname__}"
+    return "\n".join([f"length_control: {name}", *(["length_control_kwargs:", *lines] if lines else [])])
 
 
 def _yaml(value: Any) -> str:

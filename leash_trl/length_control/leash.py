@@ -206,10 +206,13 @@ class Leash(LengthControl):
 
     def step(self) -> None:
         """Moves each multiplier by its completions observed since the last dual step; without any it stays."""
+        has_new = any(multiplier.observed for multiplier in self.multipliers.values())
         for multiplier in self.multipliers.values():
             if multiplier.observed:
                 target_lengths, lengths = zip(*multiplier.observed, strict=True)
                 multiplier.move(self.violation(lengths, target_lengths))
+            else:
+                multiplier.pass_by(is_sampled=not has_new)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         """The multiplier of one budget that the coming batch uses."""

@@ -164,7 +164,7 @@ class PredictiveMultiplier(Multiplier):
         self.observed = []
 
     def pass_by(self, is_sampled: bool) -> None:
-        """An update without new completions: on the last batch once more, or on a batch of other prompts."""
+        """Carries the forecast on by the last lambda once more, or by none if the batch was of other prompts."""
         self.used = self.used if is_sampled else 0.0
         self._advance()
 
@@ -261,21 +261,12 @@ class LeashPredictive(Leash):
     def set_for_run(self, **settings: Any) -> None:
         """Sets what the configuration says for every method, and the momentum of the multipliers."""
         super().set_for_run(**settings)
-        for multiplier in self.multipliers.values():
-            multiplier.momentum = self.momentum
+        self.multipliers = {name: self.new_multiplier() for name in self.multipliers}
 
     def new_multiplier(self) -> Multiplier:
         """A multiplier as it is before its first step."""
         start = float(self.lambda_init)
         return PredictiveMultiplier(start, self.lambda_lr, self.lambda_min, self.lambda_max, [], self.momentum)
-
-    def step(self) -> None:
-        """Moves each multiplier by its observed completions, and by what an update without them means for it."""
-        has_new = any(multiplier.observed for multiplier in self.multipliers.values())
-        for multiplier in self.multipliers.values():
-            if not multiplier.observed:
-                multiplier.pass_by(is_sampled=not has_new)
-        super().step()
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards as they are."""

@@ -34,6 +34,14 @@ class Multiplier:
         self.lam = projected_ascent(self.lam, violation, self.lr, self.minimum, self.maximum)
         self.observed = []
 
+    def pass_by(self, is_sampled: bool) -> None:
+        """Notes a policy update without new completions of this constraint; LEASH's multiplier stays.
+
+        Args:
+            is_sampled (`bool`):
+                Whether the update was on its last completions once more; False if on those of other constraints.
+        """
+
     def statistics(self) -> dict[str, float]:
         """The state as numbers to log."""
         return {"lambda": self.lam}
