@@ -11,7 +11,8 @@ RECIPES = Path(__file__).parent.parent / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 TUNING = RECIPES / "gym" / "tune.yaml"
-FILES = sorted({*RECIPES.rglob("*.yaml")} - {COMPARISON, TUNING, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
+COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
+FILES = sorted({*RECIPES.rglob("*.yaml")} - {*COMPARISONS, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -35,6 +36,16 @@ def test_recipe_parses(path, monkeypatch, tmp_path):
     assert training_args.loss_type == "dapo"
 
 
+@pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
+def test_every_arm_of_a_comparison_parses(path, monkeypatch, tmp_path):
+    from leash_trl.cli.comparison_plan import checked_arms, load_arms
+
+    monkeypatch.chdir(tmp_path)
+    Path("runs").mkdir()
+    Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
+    assert len(checked_arms(load_arms(str(path)), [], str(path))) >= 5
+
+
 def test_every_method_of_the_comparison_parses_at_three_points():
     from leash_trl.cli.comparison_plan import load_arms
     from leash_trl.length_control.methods import METHODS
@@ -52,7 +63,11 @@ def test_tuning_gives_every_compared_method_the_same_number_of_trials():
 
     trials = Counter(arm.label for arm in load_arms(str(TUNING)))
     assert {*trials.values()} == {4}
-    assert {*trials} == {arm.label for arm in load_arms(str(COMPARISON))} - {"no control"}
+    compared = load_arms(str(COMPARISON))
+    shared = compared[0].recipe.keys() | {"target_length"}
+    with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
+    assert {*trials} == with_knobs
+    assert {arm.label for arm in compared} - with_knobs == {"no control", "LEASH-Predictive"}
 
 
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
