@@ -583,6 +583,13 @@ def test_a_failed_run_stops_no_other_and_is_named(comparison, tmp_path, capsys):
     assert "Missing" not in capsys.readouterr().out
 
 
+def test_a_smaller_comparison_says_what_its_table_leaves_out(comparison, tmp_path, capsys):
+    assert comparison() == 0
+    assert "more runs" not in capsys.readouterr().err
+    assert comparison("--arms", "frozen") == 0
+    assert f"{tmp_path / 'out'} holds 2 more runs, of other arms or seeds" in capsys.readouterr().err
+
+
 def test_where_every_run_fails_there_is_no_table_but_every_name(comparison, capsys):
     assert comparison("--arms", "frozen", fails=[("frozen", 0)]) == 1
     assert "frozen seed 0 failed" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import yaml
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.comparison_plan import DEFAULT_SEEDS, Run, checked_arms, load_arms, planned_runs
 from leash_trl.cli.errors import UserError, only_command_in
-from leash_trl.cli.gym_run import check_claim, prepare_environment, read_result, run_claim
+from leash_trl.cli.gym_run import RESULT_FILE, check_claim, prepare_environment, read_result, run_claim
 from leash_trl.cli.process_queue import Job, run_jobs
 from leash_trl.files import write_whole
 
@@ -48,6 +48,13 @@ def main(argv: list[str]) -> int:
         from leash_trl.cli.comparison_report import write_report
 
         write_report(f"leash compare {shlex.join(argv)}", runs, results, arguments.output_dir)
+    finished = {path.parent for path in arguments.output_dir.glob(f"*/seed-*/{RESULT_FILE}")}
+    if others := finished - {run.folder for run in runs}:
+        print(
+            f"leash compare: {arguments.output_dir} holds {len(others)} more runs, of other arms or seeds, which the "
+            "table leaves out; name them, or take another --output_dir",
+            file=sys.stderr,
+        )
     for run, exit_code in failed.items():
         print(_failure(run, exit_code), file=sys.stderr)
     return 1 if failed else 0
