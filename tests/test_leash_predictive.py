@@ -269,6 +269,12 @@ def test_only_a_scale_without_correct_answers_is_a_problem():
     assert "correctness_func" in problem(rollouts([10, 20, 30, 90], [0, 0, -1, -1]))
 
 
+def test_the_log_has_lambda_response_and_drift():
+    method = LeashPredictive(lambda_max=1.0)
+    only(method).forecast = Forecast(level=0.5, push=0.5, response=0.25, drift=0.125)
+    assert method.statistics() == {"lambda": 1.0, "response": 0.25, "drift": 0.125}
+
+
 def test_state_round_trip_goes_on_with_the_same_multipliers():
     one, other = LeashPredictive(), LeashPredictive()
     moved(one, 1.5, 0.9, -0.4)
