@@ -147,12 +147,18 @@ def written(draw, value: Fraction) -> str:
         forms += [draw(grouped(int(size))).lstrip("+"), f"{size}.0", f"{size} apples"]
     elif size > 1:
         rest = size - int(size)
-        forms += [f"{int(size)} {rest}", rf"{int(size)}\frac{{{rest.numerator}}}{{{rest.denominator}}}"]
+        forms += [f"{int(size)} {rest}"] if rest.numerator < 100 else []  # three digits after a blank are thousands
+        forms += [rf"{int(size)}\frac{{{rest.numerator}}}{{{rest.denominator}}}"]
     if 10**6 % size.denominator == 0:
         digits = int(size * 10**6)
         decimal = f"{digits // 10**6}.{digits % 10**6:06d}"
         forms += [decimal, rf"{decimal} \times 10^{{0}}", f"{digits}e-6", rf"{digits} \cdot 10^{{-6}}"]
     return sign + draw(st.sampled_from(forms))
+
+
+def test_three_digits_after_a_blank_are_thousands_also_before_a_fraction_bar():
+    assert quick_verdict(stated_answer("1 101/125"), stated_answer("1101/125")) is True
+    assert quick_verdict(stated_answer("1 99/125"), stated_answer("224/125")) is True
 
 
 rationals = st.builds(Fraction, st.integers(-(10**6), 10**6), st.sampled_from([1, 1, 2, 3, 4, 5, 7, 8, 40, 125]))
