@@ -196,12 +196,12 @@ def test_completions_without_a_target_teach_nothing():
 
 def test_the_momentum_is_the_optimizers():
     method = LeashPredictive(multiplier_per="effort")
-    method.set_for_run(momentum=0.5)
+    method.set_for_run(optimizer_momentum=0.5)
     observed(method, [30, 30], 10.0, "low")
     method.step()
     assert method.multipliers["low"].forecast.push == pytest.approx(0.5)
     plain = LeashPredictive()
-    plain.set_for_run(momentum=0.5)
+    plain.set_for_run(optimizer_momentum=0.5)
     moved(plain, 1.0)
     assert only(plain).forecast.push == pytest.approx(0.5)
 

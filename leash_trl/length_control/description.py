@@ -159,10 +159,18 @@ def _explained(method: type[LengthControl]) -> str:
         if all(f"{name} (`" in explained for name in hyper_parameters(method)):
             break
         if issubclass(base, LengthControl) and base is not LengthControl:
-            arguments = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2]
+            text = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2].partition("\nRaises:\n")[0]
+            entries = re.split(r"\n(?=    \S)", text.rstrip())
+            new = [entry for entry in entries if not _is_in(explained, entry)]
             heading = "" if base is method else f"\nFrom {base.name}:\n\n"
-            explained += heading + arguments.partition("\nRaises:\n")[0].rstrip() + "\n"
+            explained += heading + "\n".join(new) + "\n"
     return explained.rstrip()
+
+
+def _is_in(explained: str, entry: str) -> bool:
+    """Whether all hyper-parameters of an entry, which its first line names, are explained already."""
+    names = re.findall(r"(\w+) \(`", entry.partition("\n")[0])
+    return bool(names) and all(f"{name} (`" in explained for name in names)
 
 
 def _formulas(method: type[LengthControl], text: str) -> dict[str, str]:

@@ -266,7 +266,9 @@ class LeashPredictive(Leash):
     def new_multiplier(self) -> Multiplier:
         """A multiplier as it is before its first step."""
         start = float(self.lambda_init)
-        return PredictiveMultiplier(start, self.lambda_lr, self.lambda_min, self.lambda_max, [], self.momentum)
+        return PredictiveMultiplier(
+            start, self.lambda_lr, self.lambda_min, self.lambda_max, [], self.optimizer_momentum
+        )
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards as they are."""

@@ -60,8 +60,8 @@ class LengthControl:
     reward_baseline = "mean"
     multi_objective_aggregation = "sum_then_normalize"
     length_objective_weight = 1.0
-    # of the optimizer: Adam's first beta
-    momentum = 0.9
+    # Adam's first beta
+    optimizer_momentum = 0.9
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -74,7 +74,7 @@ class LengthControl:
         Args:
             settings (`Any`):
                 `generation_limit`, `reward_baseline`, `multi_objective_aggregation`, `length_objective_weight` and
-                `momentum`.
+                `optimizer_momentum`.
         """
         for name, value in settings.items():
             setattr(self, name, value)

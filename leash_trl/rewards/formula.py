@@ -5,9 +5,9 @@ and different if they disagree within 30, so 0.3333333 is not 1/3. A letter stan
 are compared at several points, positive and negative ones.
 
 Numbers may have thousands in groups of three after a comma, a blank, an apostrophe or `{,}` (also `1.234.567` and
-`1.234,56`), an exponent (`1.5e6`), or a fraction (`1 1/2`; but
-`1 101/125` is 1101/125, by its three digits after the blank). Two numbers in a row are not a number, nor is `1/2x`,
-which has two meanings. A text that cannot be read raises [`Unreadable`].
+`1.234,56`), an exponent (`1.5e6`), or a fraction (`1 1/2`; but `1 101/125` is 1101/125, by its three digits after
+the blank). Two numbers in a row are not a number, nor is `1/2x`, which has two meanings. A text that cannot be read
+raises [`Unreadable`].
 """
 
 import functools

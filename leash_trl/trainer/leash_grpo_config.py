@@ -319,7 +319,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             reward_baseline=self.reward_baseline,
             multi_objective_aggregation=self.multi_objective_aggregation,
             length_objective_weight=self.length_objective_weight,
-            momentum=self.adam_beta1,
+            optimizer_momentum=self.adam_beta1,
         )
         return made
 
