@@ -1,5 +1,6 @@
 """`leash methods`: every method says what it is, when to use it and where it comes from."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,19 @@ def test_the_table_has_a_line_for_every_method(capsys):
 def test_a_name_that_is_no_method_is_one_line(capsys):
     assert main(["methods", "lesh"]) == 2
     assert "must be one of leash, leash_c" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_page_explains_each_hyper_parameter_once(name):
+    explained = description(METHODS[name]).partition("Hyper-parameters:")[2]
+    heads = re.findall(r"^    (\S.*\(`.*)$", explained, re.MULTILINE)
+    for field in hyper_parameters(METHODS[name]):
+        assert sum(re.search(rf"\b{field}\b", head) is not None for head in heads) == 1, field
+
+
+def test_the_recipe_of_a_users_method_has_its_import_path():
+    class Mine(METHODS["kimi"]):
+        __module__ = "my_methods"
+
+    Mine.__qualname__ = "Mine"
+    assert recipe_lines(Mine).startswith("length_control: my_methods.Mine\n")

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from leash_trl import LeashGRPOConfig
+from leash_trl import LengthControl, LeashGRPOConfig
 
 
 @pytest.fixture
@@ -358,3 +358,20 @@ def test_checkpoints_from_before_the_move_unpickle():
     """`training_args.bin` of earlier releases names the module where the class was then."""
     old = importlib.import_module("leash_trl.leash_grpo_config")
     assert old.LeashGRPOConfig is LeashGRPOConfig
+
+
+def test_a_method_knows_adams_momentum_and_a_field_of_that_name_stays_its_own(config):
+    made = config(length_control="leash_predictive", adam_beta1=0.75).make_length_control()
+    assert [multiplier.momentum for multiplier in made.multipliers.values()] == [0.75]
+    kept = config(length_control=f"{__name__}.WithMomentum", adam_beta1=0.75).make_length_control()
+    assert kept.momentum == 0.5
+
+
+@dataclasses.dataclass
+class WithMomentum(LengthControl):
+    name = "with_momentum"
+
+    momentum: float = 0.5
+
+    def shape(self, rollouts):
+        return self.base_rewards(rollouts)
