@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from leash_trl import LengthControl, LeashGRPOConfig
+from leash_trl import LeashGRPOConfig, LengthControl
 
 
 @pytest.fixture
