@@ -39,6 +39,7 @@ OPENERS = (" Wait, recheck from {}.", " Hmm, check again from {}.")
 CONFIRMATION = " Yes, it is {}."
 REPAIR = " No, that was a slip, it is {}."
 CLOSER = " So the answer is {}."
+ENDING = "</think>\\boxed{{{}}}"
 
 Split = Literal["train", "test"]
 
@@ -104,6 +105,31 @@ class TraceStyle:
     closer_rate: float = 0.7
 
 
+@dataclass(frozen=True)
+class Wording:
+    """The words of one problem's traces.
+
+    Args:
+        steps (`tuple[tuple[str, ...], ...]`):
+            For each addition or subtraction its four ways, from full to nothing, with the fields `before` and `total`.
+        rechecks (`tuple[str, ...]`):
+            What opens the first recheck, and what opens the second.
+        confirmation (`str`), repair (`str`), closer (`str`), ending (`str`):
+            What a recheck says when it agrees and when it does not, the sentence that repeats the answer, and what
+            every trace ends with; each with one field for the total.
+        opening (`str`, *optional*, defaults to `""`):
+            What a trace starts with.
+    """
+
+    steps: tuple[tuple[str, ...], ...]
+    rechecks: tuple[str, ...]
+    confirmation: str
+    repair: str
+    closer: str
+    ending: str
+    opening: str = ""
+
+
 STEP_BY_STEP = TraceStyle(brevity=1.5, skip_share=0.0, recheck_weights=(1.0,), slip_rate=0.0, closer_rate=0.3)
 SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=1.5, slip_rate=0.0, closer_rate=0.3)
 
@@ -140,14 +166,34 @@ def problems(seed: int, levels: tuple[int, ...], split: Split) -> Iterator[Probl
             yield problem
 
 
+def labelled(problem: Problem) -> Wording:
+    """The gym's own wording, in which a step names the label of its term."""
+    signed = list(zip(LABELS, problem.terms[1:], strict=False))
+    return Wording(
+        steps=tuple(tuple(step.format(label=x, term=term, total="{total}") for step in STEPS) for x, term in signed),
+        rechecks=tuple(opener.format(problem.terms[0]) for opener in OPENERS),
+        confirmation=CONFIRMATION,
+        repair=REPAIR,
+        closer=CLOSER,
+        ending=ENDING,
+    )
+
+
 def _one_pass(
-    problem: Problem, u: float, skip_share: float, rng: random.Random, slip_step: int | None = None, slip: int = 0
+    problem: Problem,
+    wording: Wording,
+    u: float,
+    skip_share: float,
+    rng: random.Random,
+    slip_step: int | None = None,
+    slip: int = 0,
 ) -> tuple[str, int]:
     total, text = problem.terms[0], ""
     weights = (1, u, u**2, skip_share * u**3)
-    for step, (label, term) in enumerate(zip(LABELS, problem.terms[1:], strict=False), 1):
+    for step, (ways, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), 1):
+        before = total
         total += term + (slip if step == slip_step else 0)
-        text += rng.choices(STEPS, weights)[0].format(label=label, term=term, total=total)
+        text += rng.choices(ways, weights)[0].format(before=before, total=total)
     return text, total
 
 
@@ -157,21 +203,32 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
     return step, rng.choice([slip for slip in (-10, -2, -1, 1, 2, 10) if min(later) + slip >= 0])
 
 
-def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random) -> str:
-    r"""A worked solution, from the first word after `<think>` to the closing brace of `\boxed{}`.
+def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, wording: Wording | None = None) -> str:
+    r"""A worked solution, up to the closing brace of `\boxed{}`.
 
     The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong.
+
+    Args:
+        problem (`Problem`):
+            The sum.
+        style (`TraceStyle`):
+            How much the trace over-thinks and errs.
+        rng (`random.Random`):
+            Source of randomness.
+        wording (`Wording`, *optional*):
+            Defaults to [`labelled`], whose traces start after `<think>`.
 
     Returns:
         `str`: The trace. The LEASH paper counts its rethink and summary words.
     """
+    wording = wording or labelled(problem)
     factor = math.exp(rng.gauss(0.0, style.spread))
     slip_step, slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (None, 0)
-    text, total = _one_pass(problem, factor * style.brevity, style.skip_share, rng, slip_step, slip)
+    text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip_step, slip)
     rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
-    for opener in OPENERS[:rechecks]:
-        working, found = _one_pass(problem, factor * style.recheck_brevity, 0.0, rng)
-        text += opener.format(problem.terms[0]) + working + (CONFIRMATION if found == total else REPAIR).format(found)
+    for opener in wording.rechecks[:rechecks]:
+        working, found = _one_pass(problem, wording, factor * style.recheck_brevity, 0.0, rng)
+        text += opener + working + (wording.confirmation if found == total else wording.repair).format(found)
         total = found
-    closer = CLOSER.format(total) if rng.random() < style.closer_rate else ""
-    return f"{text}{closer}</think>\\boxed{{{total}}}"
+    closer = wording.closer.format(total) if rng.random() < style.closer_rate else ""
+    return f"{wording.opening}{text}{closer}{wording.ending.format(total)}"

@@ -1,0 +1,95 @@
+"""The gym's sums told as short stories in plain English, for language models that somebody else pretrained.
+
+    Nora has 14 shells. She finds 5 more. Then she gives 3 to Sam. How many shells does Nora have now?
+
+The four ways of a step are those of the gym:
+
+    full:  " Then she gives 3 to Sam, so that makes 19 - 3 = 16."
+    short: " 19 - 3 = 16."
+    terse: " Now 16."
+    skip:  nothing, so the next total takes two changes at once
+"""
+
+import random
+import zlib
+from collections.abc import Iterator
+
+from leash_trl.gym.task import Problem, Split, TraceStyle, Wording, problems, solution_trace
+
+
+LEVELS = (1, 2, 3)
+PEOPLE = {
+    "Nora": "she", "Sam": "he", "Lily": "she", "Ben": "he", "Maria": "she", "Omar": "he", "Emma": "she", "David": "he",
+    "Anna": "she", "Tom": "he", "Sara": "she", "Leo": "he", "Alice": "she", "Jack": "he", "Mia": "she", "Paul": "he",
+}  # fmt: skip
+THINGS = (
+    "shells", "coins", "books", "apples", "cards", "stamps", "pens", "balls", "stones", "eggs", "buttons", "stickers",
+    "tickets", "flowers", "keys", "candles",
+)  # fmt: skip
+GAINS = ("finds {} more", "buys {} more", "gets {} from {}", "wins {} more", "takes {} from {}")
+LOSSES = ("loses {}", "sells {}", "gives {} to {}", "breaks {}", "throws {} away")
+OPENINGS = ("", "Let me think step by step.", "Let me work this out step by step.")
+RECHECKS = (" Wait, let me check that. Start with {}.", " Let me check it once more. Start with {}.")
+CONFIRMATION = " Yes, that makes {}."
+REPAIR = " No, I made a mistake before. That makes {}."
+ENDING = " The answer is \\boxed{{{}}}."
+
+OVER_THINKING = TraceStyle(recheck_weights=(0.45, 0.4, 0.15), slip_rate=0.04)
+
+
+class Story:
+    """A sum as a story; who, what and how follow from a hash of the sum, so the same sum is always the same story.
+
+    Args:
+        problem (`Problem`):
+            The sum.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        rng = random.Random(zlib.crc32(problem.question.encode()))
+        self.problem = problem
+        self._person, friend = rng.sample(sorted(PEOPLE), 2)
+        self._things = rng.choice(THINGS)
+        self._changes = [
+            rng.choice(GAINS if term > 0 else LOSSES).format(abs(term), friend) for term in problem.terms[1:]
+        ]
+
+    @property
+    def question(self) -> str:
+        """The story and its question."""
+        changes = "".join(f"{sentence}." for sentence in self._sentences)
+        start = f"{self._person} has {self._counted(self.problem.terms[0])}."
+        return f"{start}{changes} How many {self._things} does {self._person} have now?"
+
+    def _counted(self, number: int) -> str:
+        return f"{number} {self._things[:-1] if number == 1 else self._things}"
+
+    @property
+    def _sentences(self) -> list[str]:
+        """What happens, a sentence without its full stop for each change."""
+        pronoun = PEOPLE[self._person]
+        first, *others = self._changes
+        return [f" {pronoun.capitalize()} {first}", *(f" Then {pronoun} {change}" for change in others)]
+
+    def _ways(self, sentence: str, term: int) -> tuple[str, ...]:
+        equation = f"{{before}} {'+' if term > 0 else '-'} {abs(term)} = {{total}}"
+        return f"{sentence}, so that makes {equation}.", f" {equation}.", " Now {total}.", ""
+
+    def trace(self, style: TraceStyle, rng: random.Random) -> str:
+        """One worked solution, as [`~leash_trl.gym.task.solution_trace`]."""
+        start = self.problem.terms[0]
+        wording = Wording(
+            steps=tuple(map(self._ways, self._sentences, self.problem.terms[1:])),
+            rechecks=tuple(opener.format(start) for opener in RECHECKS),
+            confirmation=CONFIRMATION,
+            repair=REPAIR,
+            closer=f" So {self._person} has {{}} {self._things} now.",
+            ending=ENDING,
+            opening=rng.choice(OPENINGS),
+        )
+        return solution_trace(self.problem, style, rng, wording).strip()
+
+
+def stories(seed: int, split: Split) -> Iterator[Story]:
+    """An endless stream of stories of one split, levels drawn uniformly from 1 to 3."""
+    return map(Story, problems(seed, LEVELS, split))
