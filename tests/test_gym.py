@@ -217,7 +217,7 @@ def mean_over_levels(styles, style, field):
 def test_no_problem_is_in_both_splits():
     from leash_trl.gym.dataset import load_gym
 
-    data = load_gym()
+    data = load_gym("gym")
     questions = {split: {row[0]["content"] for row in data[split]["prompt"]} for split in data}
     assert len(questions["train"]) == 3072
     assert len(questions["test"]) == 512

@@ -202,8 +202,19 @@ def test_a_base_model_that_is_gone_is_one_line(run, tmp_path, capsys):
     line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
     assert "moved' of" in line
     assert "no such folder" in line
-    assert f"put another name or folder into base_model_name_or_path of {run / 'adapter_config.json'}" in line
+    assert "--model_name_or_path" in line
     assert not (tmp_path / "merged").exists()
+
+
+def test_the_base_model_may_be_named(run, merged, tiny_model_path, tmp_path):
+    from safetensors.torch import load_file
+
+    change(run, base_model_name_or_path="owner/not-there", revision="main")
+    options = ["--output_dir", str(tmp_path / "merged"), "--model_name_or_path", str(tiny_model_path)]
+    assert main(["merge", str(run), *options]) == 0
+    expected, found = (load_file(folder / "model.safetensors") for folder in (merged, tmp_path / "merged"))
+    assert expected.keys() == found.keys()
+    assert all((expected[name] == found[name]).all() for name in expected)
 
 
 def test_a_base_model_that_is_stored_quantised_is_one_line(run, tiny_model_path, tmp_path, capsys):

@@ -217,7 +217,7 @@ def test_a_stream_gets_the_same_prompts(tmp_path):
 def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
     from leash_trl.gym.dataset import load_gym
 
-    gym = load_gym()["train"]
+    gym = load_gym("gym")["train"]
     script_args, _, _, dataset_args = training_arguments("--dataset_name", "gym", "--prompt_suffix", " Be brief.")
     assert load_training_data(script_args, dataset_args)["train"]["prompt"][:9] == gym["prompt"][:9]
     small = ["--model", "gym", "--limit", "6", "--num_samples", "1", "--temperature", "1", "--max_new_tokens", "4"]

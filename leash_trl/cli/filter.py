@@ -23,7 +23,7 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--dataset_name",
         required=True,
-        help="dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, any with a local copy as NAME=PATH; or a "
+        help="dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, gym_stories, any with a local copy as NAME=PATH; or a "
         "file, folder or Hub id",
     )
     parser.add_argument("--min_passes", type=int, default=1, help="fewest right completions to keep (default: 1)")

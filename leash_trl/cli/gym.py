@@ -1,6 +1,8 @@
-"""`leash gym`: rebuild the gym's base model, or measure it."""
+"""`leash gym`: rebuild the gym's base model, or measure it; write stories for models from elsewhere."""
 
 import argparse
+import json
+from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
 
@@ -22,8 +24,15 @@ def main(argv: list[str]) -> None:
     show = commands.add_parser("show", help="print problems with traces such as the base model was taught last")
     show.add_argument("--count", type=int, default=2, help="problems to print (default: 2)")
     show.add_argument("--seed", type=int, default=0, help="of the problems (default: 0)")
+    stories = commands.add_parser(
+        "stories",
+        help="write sums told as stories, with traces that over-think: prompts and completions for `trl sft`",
+    )
+    stories.add_argument("--output", required=True, help="file to write, JSON Lines")
+    stories.add_argument("--count", type=int, default=3072, help="stories to write (default: 3072)")
+    stories.add_argument("--seed", type=int, default=1000, help="of stories and traces (default: 1000)")
     arguments = parser.parse_args(argv)
-    {"build": _build, "record": _record, "show": _show}[arguments.command](arguments)
+    {"build": _build, "record": _record, "show": _show, "stories": _stories}[arguments.command](arguments)
 
 
 def _build(arguments: argparse.Namespace) -> None:
@@ -65,3 +74,16 @@ def _show(arguments: argparse.Namespace) -> None:
     rng = random.Random(arguments.seed)
     for _, problem in zip(range(arguments.count), problems(arguments.seed, LEVELS, "train"), strict=False):
         print(f"{problem.question}\n<think>{solution_trace(problem, style, rng)}\n")
+
+
+def _stories(arguments: argparse.Namespace) -> None:
+    from leash_trl.cli.errors import check_writable, user_errors
+    from leash_trl.files import write_whole
+    from leash_trl.gym.stories import traced_stories
+
+    with user_errors():
+        check_writable(Path(arguments.output).parent)
+        rows = traced_stories(arguments.count, arguments.seed)
+    Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
+    write_whole(arguments.output, "".join(f"{json.dumps(row)}\n" for row in rows))
+    print(f"wrote {arguments.output}, {len(rows)} stories")

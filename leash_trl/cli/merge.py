@@ -22,6 +22,9 @@ def main(argv: list[str]) -> None:
     parser.add_argument("run", help="folder with adapter_config.json: a run trained with use_peft, or a checkpoint")
     parser.add_argument("--output_dir", required=True, help="folder for the merged model, new or empty")
     parser.add_argument(
+        "--model_name_or_path", help="folder or Hub id of the base model (default: the one that the adapter names)"
+    )
+    parser.add_argument(
         "--dtype",
         choices=("auto", "float32", "bfloat16", "float16"),
         default="auto",
@@ -35,7 +38,7 @@ def main(argv: list[str]) -> None:
 
     with user_errors():
         check_output(output_dir)
-        model = merged_model(folder, arguments.dtype)
+        model = merged_model(folder, arguments.dtype, arguments.model_name_or_path)
     write_model(model, folder, output_dir)
     print(
         f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {model.num_parameters():,} "

@@ -50,7 +50,7 @@ MOST_USED = frozenset(
 
 OWN_HELP = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
-    "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym, the embedded task.",
+    "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym or gym_stories, the embedded task.",
     "output_dir": "Folder for checkpoints, logs and the trained model.",
     "resume_from_checkpoint": "`true` for the last complete checkpoint in `output_dir`, or a folder, or hf://owner/name.",
 }

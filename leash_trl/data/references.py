@@ -21,6 +21,8 @@ class Source:
             Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
         hub_id (`str`, *optional*):
             Id on the Hub; `None` for embedded data.
+        embedded (`str`, *optional*):
+            Name of the embedded data whose split it is.
         config (`str`, *optional*):
             Configuration on the Hub.
         split (`str`, *optional*, defaults to `"train"`):
@@ -36,6 +38,7 @@ class Source:
     name: str
     kind: Kind
     hub_id: str | None = None
+    embedded: str | None = None
     config: str | None = None
     split: str = "train"
     num_rows: int | None = None
@@ -70,9 +73,11 @@ SOURCES = {
         ),
         Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
         Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
-        # running sums, embedded
-        Source("gym", "train", num_rows=3072),
-        Source("gym_test", "benchmark", split="test", num_rows=512),
+        # running sums, bare and as stories
+        Source("gym", "train", embedded="gym", num_rows=3072),
+        Source("gym_test", "benchmark", embedded="gym", split="test", num_rows=512),
+        Source("gym_stories", "train", embedded="gym_stories", num_rows=3072),
+        Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test", num_rows=512),
     )
 }
 
@@ -97,6 +102,11 @@ class Reference:
     path: Path | None = None
     hub_id: str | None = None
     config: str | None = None
+
+    @property
+    def embedded(self) -> str | None:
+        """Name of the embedded data that holds its rows, if they are not elsewhere."""
+        return self.source.embedded if self.source is not None and self.path is None else None
 
     @property
     def is_benchmark(self) -> bool:

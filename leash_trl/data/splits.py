@@ -78,4 +78,6 @@ def load_splits(reference: Reference, **options: Any) -> Mapping[str, Rows]:
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             return _local_splits(reference.path, **options)
-        return _hub_splits(reference, **options) if reference.hub_id is not None else load_gym()
+        if reference.embedded is not None:
+            return load_gym(reference.embedded)
+        return _hub_splits(reference, **options)

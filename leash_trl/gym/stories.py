@@ -10,6 +10,7 @@ The four ways of a step are those of the gym:
     skip:  nothing, so the next total takes two changes at once
 """
 
+import itertools
 import random
 import zlib
 from collections.abc import Iterator
@@ -93,3 +94,30 @@ class Story:
 def stories(seed: int, split: Split) -> Iterator[Story]:
     """An endless stream of stories of one split, levels drawn uniformly from 1 to 3."""
     return map(Story, problems(seed, LEVELS, split))
+
+
+def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]]]:
+    """Training stories with traces that over-think, for supervised training.
+
+    Args:
+        count (`int`):
+            Number of stories; one may come twice, with another trace.
+        seed (`int`):
+            Seed of stories and traces.
+
+    Returns:
+        `list[dict]`: Rows of TRL's conversational prompt-completion type.
+
+    Raises:
+        `ValueError`: If `count` is not positive.
+    """
+    if count < 1:
+        raise ValueError(f"count is {count}, but must be at least 1")
+    rng = random.Random(seed)
+    return [
+        {
+            "prompt": [{"role": "user", "content": story.question}],
+            "completion": [{"role": "assistant", "content": story.trace(OVER_THINKING, rng)}],
+        }
+        for story in itertools.islice(stories(seed, "train"), count)
+    ]

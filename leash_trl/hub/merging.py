@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
 from leash_trl.checkpoints.state_file import STATE_FILE
-from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.hub.recipe import RECIPE_FILE
 from leash_trl.hub.run_record import ADAPTER_FILE
 
@@ -44,7 +44,7 @@ def check_output(output_dir: Path) -> None:
         raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
 
 
-def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
+def merged_model(folder: Path, dtype: str = "auto", model_name_or_path: str | None = None) -> PreTrainedModel:
     r"""Base model of an adapter with the adapter merged into its weights, on the CPU.
 
     Every adapted matrix becomes `W + scaling * B A`, added in the type of the weights. The base model is loaded as it
@@ -55,12 +55,16 @@ def merged_model(folder: Path, dtype: str = "auto") -> PreTrainedModel:
             Folder with `adapter_config.json` and the adapter's weights.
         dtype (`str`, *optional*, defaults to `"auto"`):
             Type of the weights, such as `"bfloat16"`; `"auto"` is the base model's own.
+        model_name_or_path (`str`, *optional*):
+            The base model, where it is not what the adapter names; `gym` is embedded.
 
     Raises:
         `ValueError`: If there is no adapter, or its base model cannot be loaded or is stored quantised.
     """
     path, revision = _base(folder)
-    remedy = f"put another name or folder into base_model_name_or_path of {folder / ADAPTER_FILE}"
+    if model_name_or_path is not None:
+        path, revision = checkpoint_path(model_name_or_path), None
+    remedy = "name the base model with --model_name_or_path"
     try:
         if "quantization_config" in AutoConfig.from_pretrained(path, revision=revision).to_dict():
             raise ValueError(

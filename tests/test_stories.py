@@ -1,0 +1,108 @@
+"""Sums told as stories: what they ask, what their traces say, and the rows that `leash gym stories` writes."""
+
+import json
+import random
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leash_trl.cli.main import main
+from leash_trl.data.sources import load_problems
+from leash_trl.gym.stories import GAINS, LEVELS, LOSSES, OVER_THINKING, PEOPLE, THINGS, Story, stories
+from leash_trl.gym.task import SHORTCUTS, Problem, TraceStyle, sample_problem
+from leash_trl.rewards import math_reward
+
+
+STORIES = st.builds(
+    lambda seed, level: Story(sample_problem(random.Random(seed), level)), st.integers(), st.sampled_from(LEVELS)
+)
+FULL = TraceStyle(brevity=0.0, recheck_brevity=0.0, recheck_weights=(0.0, 0.0, 1.0), slip_rate=0.0, closer_rate=1.0)
+GAIN_WORDS, LOSS_WORDS = ({change.split()[0] for change in changes} for changes in (GAINS, LOSSES))
+
+
+def reader_says(question):
+    """The answer of somebody who reads the story word by word."""
+    start, *changes = question.split(". ")[:-1]
+    total = int(re.search(r"has (\d+) ", start)[1])
+    for change in changes:
+        number = int(re.search(r"\d+", change)[0])
+        words = set(change.split())
+        assert bool(words & GAIN_WORDS) != bool(words & LOSS_WORDS)
+        total += number if words & GAIN_WORDS else -number
+    return total
+
+
+@given(STORIES)
+def test_a_story_asks_for_its_sum(story):
+    assert reader_says(story.question) == story.problem.answer
+
+
+@given(STORIES)
+def test_a_sum_is_always_the_same_story(story):
+    assert Story(story.problem).question == story.question
+
+
+@given(STORIES, st.integers(), st.sampled_from([FULL, SHORTCUTS]))
+def test_a_trace_without_slips_is_right_in_all_it_says(story, seed, style):
+    trace = story.trace(style, random.Random(seed))
+    equations = re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", trace)
+    assert all(int(a) + int(sign + b) == int(total) for a, sign, b, total in equations)
+    assert trace.endswith(f"The answer is \\boxed{{{story.problem.answer}}}.")
+    assert "mistake" not in trace
+    assert math_reward([trace], [str(story.problem.answer)]) == [1.0]
+
+
+@given(STORIES, st.integers())
+def test_a_full_trace_takes_every_step_in_every_pass(story, seed):
+    trace = story.trace(FULL, random.Random(seed))
+    assert len(re.findall("so that makes", trace)) == 3 * story.problem.level
+    assert len(re.findall(f"Start with {story.problem.terms[0]}", trace)) == 2
+
+
+def test_stories_differ_in_people_things_and_changes():
+    questions = " ".join(story.question for story, _ in zip(stories(0, "train"), range(500), strict=False))
+    assert all(word in questions for word in (*PEOPLE, *THINGS, *GAIN_WORDS, *LOSS_WORDS))
+
+
+def test_one_thing_is_singular():
+    start = Story(Problem((1, 5))).question.partition(".")[0]
+    assert re.search(r"has 1 \w+$", start)
+    assert not start.endswith("s")
+
+
+def test_traces_over_think():
+    rng = random.Random(0)
+    pairs = [(s, s.trace(OVER_THINKING, rng)) for s, _ in zip(stories(1, "train"), range(1000), strict=False)]
+    right = sum(trace.endswith(f"{{{story.problem.answer}}}.") for story, trace in pairs)
+    assert 0.95 < right / len(pairs) < 1  # slips that no recheck repairs
+    assert 0.5 < sum("check" in trace for _, trace in pairs) / len(pairs) < 0.6
+
+
+def test_the_held_out_stories_are_a_benchmark():
+    train, test = (load_problems(name) for name in ("gym_stories", "gym_stories_test"))
+    questions = [{row[0]["content"] for row in data["prompt"]} for data in (train, test)]
+    assert [len(asked) for asked in questions] == [len(train), len(test)] == [3072, 512]
+    assert not questions[0] & questions[1]
+    assert set(test["level"]) == set(LEVELS)
+    assert [str(reader_says(row["prompt"][0]["content"])) for row in test] == test["solution"]
+
+
+def test_written_stories_are_prompts_and_completions(tmp_path, capsys):
+    path = tmp_path / "traces.jsonl"
+    assert main(["gym", "stories", "--output", str(path), "--count", "5", "--seed", "3"]) == 0
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(rows) == 5
+    held_out = {row[0]["content"] for row in load_problems("gym_stories_test")["prompt"]}
+    for row in rows:
+        (prompt,), (completion,) = row["prompt"], row["completion"]
+        assert (prompt["role"], completion["role"]) == ("user", "assistant")
+        assert prompt["content"] not in held_out
+        assert "\\boxed{" in completion["content"]
+
+
+@pytest.mark.parametrize("count", ["0", "-3"])
+def test_stories_need_a_positive_count(count, tmp_path, capsys):
+    assert main(["gym", "stories", "--output", str(tmp_path / "x.jsonl"), "--count", count]) == 2
+    assert f"count is {count}" in capsys.readouterr().err
