@@ -32,25 +32,63 @@ BATCHES = {
 } | {"update_batch_size": PAPER.get("update_batch_size")}
 
 
-@pytest.mark.filterwarnings("error:a policy update has")
+@pytest.mark.filterwarnings("error:.*update_batch_size")
 def test_the_paper_recipe_on_its_gpus_has_the_papers_batches():
     line = config_for(32, **BATCHES).batches()
     assert "512 completions (64 prompts x 8)" in line
     assert "256 completions (processes 32 x per_device_train_batch_size 1 x gradient_accumulation_steps 8)" in line
 
 
-def test_on_fewer_gpus_the_warning_says_what_to_set_and_that_holds():
-    with pytest.warns(UserWarning, match="64 completions.*update_batch_size=256") as warned:
+def remedy_in(text: str) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r"(\w+) to (\d+)", text)}
+
+
+def test_on_fewer_gpus_the_warning_says_what_is_meant_and_what_to_set_and_that_holds():
+    with pytest.warns(UserWarning, match="update_batch_size") as warned:
         config = config_for(8, **BATCHES)
     assert "64 completions (processes 8" in config.batches()
     text = str(next(w.message for w in warned if "update_batch_size" in str(w.message)))
-    remedy = {name: int(value) for name, value in re.findall(r"(\w+) to (\d+)", text)}
+    # 8 processes x 16 and 8 steps; 256 an update keep two updates a generation batch
+    assert text.startswith("128 completions a generation batch, 64 an update; ")
+    assert "the recipe means 512 and 256: set " in text
+    remedy = remedy_in(text)
     assert remedy.keys() == {"gradient_accumulation_steps", "steps_per_generation"}
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "a policy update has")
+        warnings.filterwarnings("error", ".*update_batch_size")
         line = config_for(8, **{**BATCHES, **remedy}).batches()
     assert "512 completions" in line
     assert "256 completions (processes 8" in line
+
+
+def test_what_is_meant_comes_from_the_recipes_own_fields():
+    fields = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "steps_per_generation": 12}
+    with pytest.warns(UserWarning, match="update_batch_size") as warned:
+        config_for(4, **fields, update_batch_size=96)
+    text = str(next(w.message for w in warned if "update_batch_size" in str(w.message)))
+    # 4 processes x 2 rows; three updates a generation batch stay three
+    assert text.startswith("96 completions a generation batch, 32 an update; ")
+    assert "means 288 and 96: set gradient_accumulation_steps to 12 and steps_per_generation to 36" in text
+
+
+def test_a_generation_batch_that_no_whole_steps_make_up_is_not_named():
+    fields = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "steps_per_generation": 3}
+    # 3 of 2 steps, and 1 is meant: 1.5 steps a generation batch
+    with pytest.warns(UserWarning, match=r"24 completions .* 16 an update; .* means 8 an update: set \S+ to 1$"):
+        config_for(1, **fields, update_batch_size=8)
+
+
+def test_the_plan_prints_what_is_meant_as_a_line_of_its_own(capsys, recwarn):
+    argv = ["plan", "--config", str(RECIPES / "leash_1.5b_4k.yaml"), "--num_gpus", "8", "--gpu_memory", "96"]
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    (line,) = [line for line in out.splitlines() if "update_batch_size" in line]
+    assert line.startswith("warning: 128 completions a generation batch, 64 an update; ")
+    assert "; by its update_batch_size the recipe means 512 and 256: set " in line
+    assert not [warning for warning in recwarn if "update_batch_size" in str(warning.message)]
+    assert main([*argv, *(f"--{name}={value}" for name, value in remedy_in(line).items())]) == 0
+    out = capsys.readouterr().out
+    assert "512 completions, 2 policy updates of 256" in out
+    assert "warning" not in out
 
 
 def test_a_generation_batch_that_was_given_is_left_out_of_the_remedy():

@@ -275,8 +275,9 @@ def test_sharded_weights_are_computed_in_bfloat16_without_autocast(capsys):
 
 
 def test_a_deprecated_name_inside_trl_is_no_warning_of_the_plan(recwarn, capsys):
-    plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96")
+    _, out, _ = plan(capsys, "--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96")
     assert not [warning for warning in recwarn if "gradient_checkpointing" in str(warning.message)]
+    assert "warning" not in out
 
 
 @pytest.mark.parametrize("spare", [0.049, 0.051])

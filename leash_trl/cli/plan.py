@@ -55,10 +55,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
 
     # planning happens where there are no GPUs, of which bf16 would ask
     given = given_fields(["--config", arguments.config, "--use_cpu", "true", *rest], prog="leash plan")
-    with warnings.catch_warnings():
-        # Trainer's new name for gradient_checkpointing, which TRL itself still sets
-        warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
-        _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
+    _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
     if model_args.model_name_or_path is None:
         raise ValueError(f"--model_name_or_path is missing: neither {arguments.config} nor the command line names it")
     return arguments, training_args, model_args
@@ -142,7 +139,10 @@ def _check_known(training_args: Any, model_args: Any) -> None:
 def main(argv: list[str]) -> int:
     """Runs `leash plan`: 0 if the run fits, 1 if not."""
     with user_errors():
-        arguments, training_args, model_args = parse(argv)
+        with warnings.catch_warnings(record=True) as caught:
+            # Trainer's new name for gradient_checkpointing, which TRL itself still sets
+            warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
+            arguments, training_args, model_args = parse(argv)
         settings = make_settings(arguments, training_args, model_args)
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
     print(
@@ -150,5 +150,6 @@ def main(argv: list[str]) -> int:
         f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {precision(settings, model_args.dtype)}\n"
     )
     steps = step_lines(settings, training_args.num_iterations)
+    steps += [f"warning: {warning.message}" for warning in caught]
     print("\n".join([*memory_lines(settings), "", *steps, "", *verdict_lines(settings)]))
     return 0 if fits(settings) else 1

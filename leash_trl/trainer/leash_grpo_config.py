@@ -544,22 +544,25 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             return
         if isinstance(meant, bool) or not isinstance(meant, int) or meant < 1:
             raise ValueError(f"update_batch_size is {meant!r}, but must be a positive number of completions")
-        if meant == at_once * self.gradient_accumulation_steps or self.process_index != 0:
+        update, generation = at_once * self.gradient_accumulation_steps, self.generation_batch_size
+        if meant == update or self.process_index != 0:
             return
         accumulation, rest = divmod(meant, at_once)
         # the generation batch grows with the update, unless it was given itself
         steps, split = divmod(self.steps_per_generation * accumulation, self.gradient_accumulation_steps)
+        sizes, remedy = f"{meant} an update", f"set gradient_accumulation_steps to {accumulation}"
         if rest:
             remedy = (
                 f"no whole gradient_accumulation_steps gives that with {self.world_size} processes and "
                 f"per_device_train_batch_size {self.per_device_train_batch_size}, change these"
             )
-        else:
-            remedy = f"set gradient_accumulation_steps to {accumulation}"
-            remedy += "" if is_generation_batch_given or split else f" and steps_per_generation to {steps}"
+        elif is_generation_batch_given:
+            sizes = f"{generation} and {meant}"
+        elif not split:
+            sizes, remedy = f"{at_once * steps} and {meant}", f"{remedy} and steps_per_generation to {steps}"
         warnings.warn(
-            f"a policy update has {at_once * self.gradient_accumulation_steps} completions, but is meant to have "
-            f"update_batch_size={meant}: {remedy}",
+            f"{generation} completions a generation batch, {update} an update; by its update_batch_size the recipe "
+            f"means {sizes}: {remedy}",
             UserWarning,
             stacklevel=4,
         )
