@@ -31,7 +31,7 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
             f"at once, {memory.vllm_sequence_bytes(settings) / GIB:.2f} GiB each"
         )
     elif settings.use_vllm:
-        lines.append("the server's GPUs are not planned here; it takes vllm_gpu_memory_utilization of each")
+        lines.append("the server's GPUs are not planned here; it takes its own --gpu_memory_utilization of each")
     updates = num_iterations * completions / at_once
     return [
         *lines,

@@ -1,0 +1,200 @@
+"""The page for one machine with 8 GPUs: installed parsers know its options, and `leash plan` prints its figures."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import yaml
+
+from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.errors import UserError
+from leash_trl.cli.main import main
+
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "recipes" / "one_machine_8_gpus.md").read_text()
+SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero3", "fsdp2": "fsdp"}
+
+
+class Command(NamedTuple):
+    """One command of the page: its variables, its name, the words after it, and the output that the page shows."""
+
+    environment: dict[str, str]
+    name: str
+    words: list[str]
+    output: list[str]
+
+
+NAMES = ("leash plan", "trl vllm-serve", "accelerate launch", "pip install")
+
+
+def read_command(block: str, output: str = "") -> Command:
+    words = shlex.split(block.replace("\\\n", " "), comments=True)
+    first = next(index for index, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
+    environment = dict(word.split("=", 1) for word in words[:first])
+    return Command(environment, " ".join(words[first : first + 2]), words[first + 2 :], output.splitlines())
+
+
+COMMANDS = [
+    read_command(block, output)
+    for block, output in re.findall(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE, re.DOTALL)
+]
+
+
+def named(name: str) -> list[Command]:
+    return [command for command in COMMANDS if command.name == name]
+
+
+def launch_parser():
+    from accelerate.commands.launch import launch_command_parser
+
+    return launch_command_parser()
+
+
+def serve_parser():
+    from trl import TrlParser
+    from trl.scripts.vllm_serve import ScriptArguments
+
+    return TrlParser(ScriptArguments)
+
+
+def parse(command: Command):
+    """What the command's own parsers make of it; they exit or raise over an option that they do not know."""
+    from leash_trl.cli import plan
+    from leash_trl.cli.training_arguments import given_fields
+
+    if command.name == "leash plan":
+        arguments, rest = plan.build_parser().parse_known_args(command.words)
+        return arguments, given_fields(["--config", arguments.config, *rest], prog="leash plan")
+    if command.name == "trl vllm-serve":
+        return serve_parser().parse_args_and_config(command.words)[0]
+    arguments = launch_parser().parse_args(command.words)
+    assert (arguments.training_script, arguments.module) == ("leash_trl", True)
+    assert arguments.training_script_args[0] == "train"
+    return arguments, given_fields(arguments.training_script_args[1:])
+
+
+def processes(launch, monkeypatch) -> int:
+    """Processes that `accelerate launch` would start, with what its configuration file says."""
+    from accelerate.commands import launch as launcher
+
+    called = []
+    for name in ("multi_gpu_launcher", "deepspeed_launcher"):
+        monkeypatch.setattr(launcher, name, called.append)
+    launcher.launch_command(launch)
+    return called[0].num_processes
+
+
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_every_command_is_of_a_kind_that_is_checked():
+    assert {command.name for command in COMMANDS} == {*NAMES}
+    assert len(named("trl vllm-serve")) == 2
+    assert len(named("accelerate launch")) == 5
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.name != "pip install"], ids=lambda c: c.name)
+def test_the_installed_parsers_know_every_option(command):
+    parse(command)
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_a_misspelt_option_would_be_found(name):
+    command = named(name)[-1]
+    for index, word in enumerate(command.words):
+        if word.startswith("--"):
+            misspelt = [*command.words[:index], word + "s", *command.words[index + 1 :]]
+            with pytest.raises((SystemExit, ValueError, UserError)):
+                parse(command._replace(words=misspelt))
+
+
+def test_options_in_the_text_exist():
+    from leash_trl.cli import plan
+    from leash_trl.cli.training_arguments import TrainingParser
+
+    known = {option for parser in (launch_parser(), serve_parser()) for option in parser._option_string_actions}
+    for parser in (plan.build_parser(), TrainingParser()):
+        assert isinstance(parser, CommandParser)
+        known.update(parser.options())
+    assert {*re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)} <= known
+
+
+@pytest.mark.parametrize("command", named("leash plan"), ids=lambda command: " ".join(command.words[1:6]))
+def test_the_plan_prints_what_the_page_shows(command, capsys):
+    assert main(["plan", *command.words]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    following = iter(printed)
+    # the page leaves lines out, but keeps their order, the batches and the verdict
+    assert [line for line in command.output if line not in following] == []
+    assert any(line.startswith("generation batch: ") for line in command.output)
+    assert command.output[-1] == printed[-1]
+
+
+@pytest.mark.parametrize("index", range(5))
+def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(index, monkeypatch):
+    from leash_trl.cli.plan import parse as planned
+
+    launches = [position for position, command in enumerate(COMMANDS) if command.name == "accelerate launch"]
+    before = COMMANDS[: launches[index]]
+    plan_arguments, plan_fields = parse([command for command in before if command.name == "leash plan"][-1])
+    launch, fields = parse(COMMANDS[launches[index]])
+    num_processes = processes(launch, monkeypatch)
+    assert num_processes == plan_arguments.num_gpus
+    assert SHARDINGS[Path(launch.config_file).stem] == plan_arguments.sharding
+    only_of_training = {name for name in fields if name.startswith(("vllm_server", "vllm_group"))} | {"ddp_timeout"}
+    assert {name: fields[name] for name in fields.keys() - only_of_training} == plan_fields  # the recipe's included
+
+    words = launch.training_script_args[1:]
+    _, training_args, _ = planned([*words, "--num_gpus", str(num_processes), "--gpu_memory", "80"])
+    recipe = yaml.safe_load((ROOT / plan_arguments.config).read_text())
+    rows = num_processes * training_args.per_device_train_batch_size
+    updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
+    assert rows * training_args.gradient_accumulation_steps == recipe["update_batch_size"]
+    assert training_args.generation_batch_size == updates * recipe["update_batch_size"]
+
+
+def test_the_table_of_batches_adds_up():
+    rows = [[int(cell) for cell in row.split("|")] for row in re.findall(r"^\| (\d.*) \|$", PAGE, re.MULTILINE)]
+    assert [row[0] for row in rows] == [32, 8, 4]
+    for count, accumulation, steps, generation, update in rows:
+        assert (count * steps, count * accumulation) == (generation, update) == (512, 256)
+
+
+@pytest.mark.parametrize("server", named("trl vllm-serve"), ids=lambda command: command.words[1])
+def test_the_server_serves_what_the_trainer_after_it_asks_for(server, monkeypatch):
+    trainer = COMMANDS[COMMANDS.index(server) + 1]
+    served, (launch, fields) = parse(server), parse(trainer)
+    assert (served.model, served.max_model_len) == (fields["model_name_or_path"], fields["vllm_max_model_length"])
+    assert (served.host, served.port) == (fields["vllm_server_host"], fields["vllm_server_port"])
+    gpus, others = (command.environment["CUDA_VISIBLE_DEVICES"].split(",") for command in (server, trainer))
+    assert sorted([*gpus, *others]) == [str(gpu) for gpu in range(8)]
+    assert len(gpus) == served.tensor_parallel_size * served.data_parallel_size
+    assert len(others) == processes(launch, monkeypatch)
+    # two listen on one machine, and a third port takes the weights
+    assert len({served.port, launch.main_process_port, fields["vllm_group_port"]}) == 3
+    assert f"http://{served.host}:{served.port}/health" in PAGE
+
+
+@pytest.mark.parametrize("server", named("trl vllm-serve"), ids=lambda command: command.words[1])
+def test_the_servers_gpus_divide_the_models_heads(server):
+    from leash_trl.planning.activations import PAPER_MODELS
+
+    served = parse(server)
+    sizes, shares = PAPER_MODELS[served.model], served.tensor_parallel_size
+    heads = sizes["num_key_value_heads"]
+    assert sizes["num_attention_heads"] % shares == 0
+    assert max(heads, shares) % min(heads, shares) == 0
+
+
+def test_the_guide_links_the_page():
+    assert "](one_machine_8_gpus.md)" in (ROOT / "recipes" / "README.md").read_text()
+
+
+def test_the_page_names_the_trl_that_the_tests_run_on():
+    tested = re.search(r"^TRL \?= trl==(\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    assert f"trl {tested}" in PAGE
