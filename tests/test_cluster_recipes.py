@@ -246,10 +246,24 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(as_it_st
     (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv[1:])
     assert served.model == recipe["model_name_or_path"], errors
     assert served.max_model_len == recipe["vllm_max_model_length"]
-    assert served.data_parallel_size == GPUS_PER_NODE
+    # engines beside each other would share each prompt's completions and the seed
+    assert (served.tensor_parallel_size, served.data_parallel_size) == (GPUS_PER_NODE, 1)
     train = ranks(started)[0]
     assert train[train.index("--vllm_server_host") + 1] == "node4"
     assert int(train[train.index("--vllm_server_port") + 1]) == served.port
+
+
+@pytest.mark.parametrize(("recipe", "gpus"), [("leash_4b_12k", {}), ("leash_1.5b_4k", {"SERVER_GPUS": "4"})])
+def test_the_server_scripts_gpus_divide_the_models_heads(recipe, gpus, run_script):
+    from leash_trl.planning.activations import PAPER_MODELS
+
+    _, _, started = run_script("leash_server", RECIPE=f"recipes/{recipe}.yaml", **gpus)
+    argv = started["trl-0"]
+    shares = int(argv[argv.index("--tensor_parallel_size") + 1])
+    sizes = PAPER_MODELS[argv[argv.index("--model") + 1]]
+    assert sizes["num_attention_heads"] % shares == 0
+    text = SCRIPTS["leash_server"].read_text()
+    assert all(f"{name}={count}" in text for name, count in gpus.items())
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
