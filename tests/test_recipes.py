@@ -12,7 +12,9 @@ COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 TUNING = RECIPES / "gym" / "tune.yaml"
 COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
-FILES = sorted({*RECIPES.rglob("*.yaml")} - {*COMPARISONS, *SAMPLING, *(RECIPES / "accelerate").glob("*.yaml")})
+WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
+OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, *(RECIPES / "accelerate").glob("*.yaml")}
+FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS)
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -34,6 +36,18 @@ def test_recipe_parses(path, monkeypatch, tmp_path):
     _, training_args, _, _ = parse(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
     assert training_args.report_to == ["tensorboard"]
     assert training_args.loss_type == "dapo"
+
+
+def test_the_warm_start_parses_as_trl_sft(monkeypatch, tmp_path):
+    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
+
+    monkeypatch.chdir(tmp_path)
+    parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
+    _, training, model, data = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])
+    recipe = yaml.safe_load((RECIPES / "smollm2_135m.yaml").read_text())
+    assert recipe["model_name_or_path"] == str(Path(training.output_dir).parent / "warm_start")
+    assert model.model_name_or_path == "HuggingFaceTB/SmolLM2-135M-Instruct"
+    assert len(data.datasets) == 1
 
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
@@ -83,14 +97,14 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     argv = ["--config", str(path), "--model", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
     arguments = parse_with_recipe(command.build_parser(), argv)
     plan = make_plan(arguments)
-    if "gym" not in path.parts:
+    if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
     names = [arguments.dataset_name] if command is filter_command else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
 
 
-@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON, TUNING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*FILES, *SAMPLING, COMPARISON, TUNING, WARM_START], ids=lambda path: path.stem)
 def test_recipe_says_command_hardware_and_expected_numbers(path):
     head = path.read_text().split("\n\n")[0]
     for word in ("# Command:", "# Hardware:", "# Expected:", str(path.relative_to(RECIPES.parent))):

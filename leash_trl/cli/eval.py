@@ -20,8 +20,8 @@ def build_parser() -> CommandParser:
         "--benchmarks",
         nargs="+",
         required=True,
-        help="aime24 aime25 hmmt_feb25 amc23 amc math500 gpqa_diamond mmlu_pro gsm8k gym_test gym_stories_test, any with a local copy "
-        "as NAME=PATH; or a file, folder or Hub id",
+        help="aime24 aime25 hmmt_feb25 amc23 amc math500 gpqa_diamond mmlu_pro gsm8k gym_test "
+        "gym_stories_test, any with a local copy as NAME=PATH; or a file, folder or Hub id",
     )
     parser.add_argument("--baseline", help="folder of another run, to compare with problem by problem")
     add_sampling_arguments(parser, num_samples=32)

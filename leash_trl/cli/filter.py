@@ -23,8 +23,8 @@ def build_parser() -> CommandParser:
     parser.add_argument(
         "--dataset_name",
         required=True,
-        help="dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, gym_stories, any with a local copy as NAME=PATH; or a "
-        "file, folder or Hub id",
+        help="dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, gym_stories, any with a local "
+        "copy as NAME=PATH; or a file, folder or Hub id",
     )
     parser.add_argument("--min_passes", type=int, default=1, help="fewest right completions to keep (default: 1)")
     parser.add_argument("--max_passes", type=int, help="most right completions to keep (default: k - 1)")

@@ -104,7 +104,7 @@ def load_training_data(
     evaluates: bool = False,
     has_template: bool = True,
 ):
-    """Splits of a recipe's data: a mixture, `gym`, `gym_stories`, a source of `leash_trl.data`, a file, a folder, a Hub id.
+    """Splits of a recipe's data: a mixture, the gym, another source of `leash_trl.data`, a file, a folder, a Hub id.
 
     Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
     [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not. Other splits are as they come.
@@ -128,7 +128,9 @@ def load_training_data(
         with named_files("a part of the mixture"):
             return as_read(get_dataset(dataset_args), "datasets")
     if name is None:
-        raise ValueError("a recipe needs dataset_name (a Hub id, a file, a folder, gym or gym_stories) or datasets (a mixture)")
+        raise ValueError(
+            "a recipe needs dataset_name (a Hub id, a file, a folder, gym or gym_stories) or datasets (a mixture)"
+        )
     reference = parse_reference(name)
     if reference.source is not None and name != reference.embedded:
         return {train_split: load_problems(name, suffix=suffix, has_chat_template=has_template)}

@@ -133,6 +133,18 @@ def sample_tokens(
     is_live = torch.ones_like(rows, dtype=torch.bool)
     num_live = num_rows
     cache = Cache(layer_class_to_replicate=GrowingLayer)
+    if ids.shape[1] > 1:
+        # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and on a CPU torch then
+        # copies the head's matrix for each row.
+        model(
+            input_ids=ids[:, :-1],
+            attention_mask=mask[:, :-1],
+            position_ids=positions[:, :-1],
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=torch.empty(0, dtype=torch.long, device=device),
+        )
+        ids, positions = ids[:, -1:], positions[:, -1:]
     for position in range(completions.shape[1]):
         output = model(
             input_ids=ids,
