@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV ?= .venv
 OLDEST_VENV ?= .venv-oldest
 VLLM_VENV ?= .venv-vllm
+# The Python of a GPU machine, whose torch is not touched: see test-gpu.
+GPU_PYTHON ?= python3
 # Tested with this release; `make install TORCH=torch` takes the newest.
 TORCH ?= torch==2.13.0
 TRL ?= trl==1.16.0
@@ -15,7 +17,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real-model test test-slow test-oldest test-vllm bench smoke figures notebooks lint types format check clean
+.PHONY: help install demo real-model test test-slow test-oldest test-vllm test-gpu bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -76,6 +78,12 @@ test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the ol
 # Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
 	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm_colocate.py tests/test_vllm_engine.py
+
+# Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
+# pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
+# `pip install --no-deps -e .`. Parts for flash-attn, vLLM, bitsandbytes and a second GPU run where there are such.
+test-gpu: ## check and measure on a GPU, ten minutes; the table is in runs/gpu/table.md
+	$(GPU_PYTHON) -m pytest -m gpu -s tests/test_gpu.py
 
 bench: install ## measure the trainer's overhead over GRPOTrainer
 	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/test_benchmarks.py

@@ -10,6 +10,9 @@ import signal
 import tempfile
 
 
+# What test_gpu.py may use; two, where nothing says which, for CUDA ignores a number that it does not have.
+VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
+
 # Before any import of torch or the Hub client.
 os.environ.update(
     HF_DATASETS_CACHE=tempfile.mkdtemp(prefix="leash-tests-"),
@@ -17,7 +20,7 @@ os.environ.update(
     HF_HUB_DISABLE_TELEMETRY="1",
     TOKENIZERS_PARALLELISM="false",
     OMP_NUM_THREADS="1",
-    CUDA_VISIBLE_DEVICES="",
+    CUDA_VISIBLE_DEVICES=os.environ.get("LEASH_TEST_GPUS", ""),  # set in the processes that test_gpu.py starts
 )
 
 from pathlib import Path

@@ -86,7 +86,7 @@ class GradientRecorder(TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         trained = [p.grad for p in model.parameters() if p.requires_grad]
-        self.gradients.append(torch.cat([gradient.flatten().clone() for gradient in trained]))
+        self.gradients.append(torch.cat([gradient.flatten().to("cpu", copy=True) for gradient in trained]))
 
     def count(self, module, positional, named):
         if module.training:

@@ -1,6 +1,6 @@
 """Gradients of TRL's trainer or of ours for the same completions, for one and for several processes.
 
-Used by two_process_run.
+Used by two_process_run, in float64 on CPUs, and by gpu_run.
 """
 
 from types import SimpleNamespace
@@ -38,37 +38,42 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
 
 def gathered_ratios(trainer: LeashGRPOTrainer) -> torch.Tensor:
     """One row of importance ratios of each process, of 2 columns and of 3."""
-    ratios = torch.full((1, 2 + trainer.accelerator.process_index), 0.5)
+    ratios = torch.full((1, 2 + trainer.accelerator.process_index), 0.5, device=trainer.accelerator.device)
     (batch,) = trainer._picked({"importance_sampling_ratio": ratios}, [[0, 1]], ([1, 1], [2, 3]))
-    return batch["importance_sampling_ratio"]
+    return batch["importance_sampling_ratio"].cpu()
 
 
-def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dict:
-    """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw."""
-    args = LeashGRPOConfig(
-        output_dir=output_dir,
-        target_length=12,
-        lambda_init=0.0,
-        lambda_lr=0.0,
-        scale_rewards="none",
-        max_completion_length=48,
-        per_device_train_batch_size=4,
-        gradient_accumulation_steps=4,
-        num_generations=4,
-        num_iterations=2,
-        **settings,
-        max_steps=2,
-        max_grad_norm=0.0,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-    )
+def run(
+    model_path: str, output_dir: str, is_stock: bool, settings: dict, dtype: torch.dtype = torch.float64, **model_fields
+) -> dict:
+    """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw.
+
+    `settings` are changes to the configuration, `model_fields` are for `from_pretrained`.
+    """
+    fields = {
+        "output_dir": output_dir,
+        "target_length": 12,
+        "lambda_init": 0.0,
+        "lambda_lr": 0.0,
+        "scale_rewards": "none",
+        "max_completion_length": 48,
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 4,
+        "num_generations": 4,
+        "num_iterations": 2,
+        "max_steps": 2,
+        "max_grad_norm": 0.0,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+    }
+    args = LeashGRPOConfig(**{**fields, **settings})
     recorder = GradientRecorder()
     tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
     trainer = (GRPOTrainer if is_stock else LeashGRPOTrainer)(
-        AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float64),
+        AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype, **model_fields),
         reward,
         stock_arguments(args) if is_stock else args,
         processing_class=tokenizer,
@@ -86,7 +91,7 @@ def run(model_path: str, output_dir: str, is_stock: bool, settings: dict) -> dic
         "gradients": recorder.gradients,
         "positions": recorder.positions_by_pass,
         "leaves_images": not is_stock and leaves_batches_with_images_on_one_process(trainer),
-        "ratios": None if is_stock or not trainer._regroups else gathered_ratios(trainer),
+        "ratios": gathered_ratios(trainer) if not is_stock and trainer._num_sharing == 2 else None,
         "shares": {
             key: value
             for key, value in trainer.state.log_history[0].items()

@@ -1,6 +1,7 @@
 """A small training run that can kill itself in a step or while saving, or push to a Hub; used by tests of resuming."""
 
 import argparse
+import json
 import os
 import signal
 
@@ -65,4 +66,8 @@ if __name__ == "__main__":
     parser.add_argument("model_path")
     parser.add_argument("output_dir")
     parser.add_argument("--kill_in_step", type=int)
-    make_trainer(**vars(parser.parse_args())).train()
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--changes", type=json.loads, default={}, help="to the configuration, as JSON")
+    options = vars(parser.parse_args())
+    resume, changes = options.pop("resume"), options.pop("changes")
+    make_trainer(**options, **changes).train(resume_from_checkpoint=resume or None)

@@ -1,0 +1,178 @@
+"""The parts of test_gpu that train in a process of their own, on a GPU or, with `--on_cpu`, on the CPU.
+
+python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER [--on_cpu] [--model_path PATH]
+    [--attention NAME] [--four_bit]
+"""
+
+import argparse
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT
+
+
+PACKAGES = (
+    *("leash-trl", "torch", "transformers", "trl", "accelerate", "peft"),
+    *("triton", "vllm", "flash-attn", "bitsandbytes"),
+)
+
+
+def machine(folder: Path) -> None:
+    """Writes the fields of `gpu_table.Machine`."""
+    from leash_trl.benchmark.device import benchmark_device, device_name
+
+    device = benchmark_device()
+    has_cuda = device.type == "cuda"
+    versions = {"CUDA": torch.version.cuda} if has_cuda else {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    fields = {
+        "device": device.type,
+        "name": device_name(device),
+        "memory_gib": torch.cuda.get_device_properties(device).total_memory / 2**30 if has_cuda else 0.0,
+        "num_devices": torch.cuda.device_count(),
+        "has_bfloat16": has_cuda and torch.cuda.is_bf16_supported(including_emulation=False),
+        "versions": versions,
+    }
+    (folder / "machine.json").write_text(json.dumps(fields), encoding="utf-8")
+
+
+def gradients(folder: Path, on_cpu: bool, attention: str, model_path: str) -> None:
+    """Writes the gradients of both trainers, in float32 and with bfloat16 autocast, one file per process.
+
+    One iteration: with two, rounding decides which tokens' ratios are clipped, and so drop out.
+    """
+    import gradient_run
+
+    seen = {}
+    for precision in ("float32", "bfloat16"):
+        settings = {"loss_type": "dapo", "num_iterations": 1, "use_cpu": on_cpu, "bf16": precision == "bfloat16"}
+        # flash attention does not compute in float32
+        kind = attention if precision == "bfloat16" else "sdpa"
+        for name in ("stock", "ours"):
+            seen[precision, name] = gradient_run.run(
+                model_path,
+                str(folder / "runs"),
+                name == "stock",
+                settings,
+                dtype=torch.float32,
+                attn_implementation=kind,
+            )
+    torch.save(seen, folder / f"rank{os.environ.get('RANK', 0)}.pt")
+    if torch.distributed.is_initialized():
+        # as two_process_run ends, and for its reasons
+        torch.distributed.barrier()
+        os._exit(0)
+
+
+def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> None:
+    """Two steps of the gym's LoRA recipe as `leash train` builds it, and what has become of model and lambda."""
+    from leash_trl.cli.train import build_trainer
+    from leash_trl.cli.training_arguments import arguments_of, given_fields
+
+    options = {
+        "config": ROOT / "recipes" / "gym" / "leash_lora.yaml",
+        "output_dir": folder / "run",
+        "max_steps": 2,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "max_completion_length": 64,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": on_cpu,
+        "bf16": True,
+        "dtype": "bfloat16",
+        "load_in_4bit": four_bit,
+        "bnb_4bit_quant_type": "nf4",
+    }
+    words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+    trainer = build_trainer(*arguments_of(given_fields(words)))
+    lam = trainer.length_control.lam
+    trainer.train()
+    weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
+    facts = {
+        "device": trainer.accelerator.device.type,
+        "num_four_bit": sum(type(part).__name__ == "Linear4bit" for part in trainer.model.modules()),
+        "trained": sorted(weights),
+        # they start at 0
+        "lora_B": sum(weight.abs().sum().item() for name, weight in weights.items() if "lora_B" in name),
+        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+        "lambdas": [lam, trainer.length_control.lam],
+        "peak_gib": 0.0 if on_cpu else torch.cuda.max_memory_allocated() / 2**30,
+    }
+    (folder / "adapter.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+def used_gib() -> float:
+    """Memory of the first card in use by anybody, in GiB; what vLLM holds is no tensor of this process's allocator."""
+    free, total = torch.cuda.mem_get_info()
+    return (total - free) / 2**30
+
+
+def colocated(folder: Path, on_cpu: bool) -> None:
+    """A run on colocated vLLM: what was logged, the lengths that it gave, and on a GPU memory awake and asleep."""
+    import colocate_run
+
+    colocate_run.set_up(pytest.MonkeyPatch(), on_cpu)
+    trainer = colocate_run.make_trainer(
+        str(folder / "run"),
+        use_cpu=on_cpu,
+        bf16=not on_cpu,
+        vllm_enable_sleep_mode=not on_cpu,
+        # the ratios tell how far vLLM's weights are from the trainer's
+        vllm_importance_sampling_correction=True,
+        vllm_importance_sampling_mode="token_truncate",
+        log_completions=False,
+        save_strategy="no",
+    )
+    llm, lengths, used = trainer.vllm_generation.llm, [], {"awake": [], "asleep": []}
+    generate, compute_loss = llm.generate, trainer.compute_loss
+
+    def recording(*args, **kwargs):
+        outputs = generate(*args, **kwargs)
+        lengths.append([len(output.outputs[0].token_ids) for output in outputs])
+        if not on_cpu:
+            used["awake"].append(used_gib())
+        return outputs
+
+    def measuring(*args, **kwargs):
+        if not on_cpu:
+            used["asleep"].append(used_gib())
+        return compute_loss(*args, **kwargs)
+
+    llm.generate, trainer.compute_loss = recording, measuring
+    trainer.train()
+    facts = {
+        "rows": [row for row in trainer.state.log_history if "loss" in row],
+        "lengths": lengths,
+        "lambda": trainer.length_control.lam,
+        "share": trainer.args.vllm_gpu_memory_utilization,
+        "used": used,
+    }
+    (folder / "colocated.json").write_text(json.dumps(facts), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("part", choices=("machine", "gradients", "adapter", "colocated"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--on_cpu", action="store_true")
+    parser.add_argument("--model_path")
+    parser.add_argument("--attention", default="sdpa")
+    parser.add_argument("--four_bit", action="store_true")
+    options = parser.parse_args()
+    if options.part == "machine":
+        machine(options.folder)
+    elif options.part == "gradients":
+        gradients(options.folder, options.on_cpu, options.attention, options.model_path)
+    elif options.part == "adapter":
+        adapter(options.folder, options.on_cpu, options.four_bit)
+    else:
+        colocated(options.folder, options.on_cpu)

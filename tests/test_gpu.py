@@ -1,0 +1,409 @@
+"""What only a GPU can show, in about ten minutes on one of 40 to 80 GB: `make test-gpu`.
+
+Each part trains in processes of its own, one after the other, so none meets the memory of another; this process sees no
+GPU. The parts of the 1.5B model need 7 GiB of disk for two sets of gradients. `LEASH_GPU_CHECK_ON_CPU=1` runs the same
+parts on a CPU, with small models in place of large ones and gloo in place of NCCL.
+"""
+
+import ctypes
+import functools
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from conftest import ROOT, VISIBLE_GPUS
+from gpu_table import Machine, Report
+
+from leash_trl.checkpoints.state_file import read_state
+from leash_trl.planning import memory
+
+
+pytestmark = pytest.mark.gpu
+NO_GPU = "no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins"
+
+RUN, KILLABLE_RUN = (Path(__file__).with_name(name) for name in ("gpu_run.py", "killable_run.py"))
+ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
+FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
+TIMEOUT = 420  # seconds; the longest part takes about 150 on an H100
+SMALL_GIB = 40  # a card with less may run out of memory where a larger one may not
+
+BENCH_MODEL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
+# shares of the longest completion; with this seed both steps draw one whole, two halves, and the rest shorter
+LENGTH_SHARES, LENGTH_SEED, NUM_ROWS = (1, 1 / 2, 1 / 4, 1 / 8), 100, 8
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large the parts are that measure.
+
+    Args:
+        max_lengths (`tuple[int, int]`):
+            Longest completion of the training steps, in tokens.
+        dtype (`str`):
+            Of their weights and activations.
+        gradient_bound (`float`):
+            What their gradients may differ by, relative: on a model of as many layers in bfloat16, a CPU gave 0.009,
+            and gradients of other completions differ by more than 1.
+        planned (`tuple[float, float]`):
+            Least and most that `leash plan` may give, relative to what was measured.
+    """
+
+    max_lengths: tuple[int, int]
+    dtype: str
+    gradient_bound: float
+    planned: tuple[float, float]
+
+
+
+
+def has_driver() -> bool:
+    """Whether there is a CUDA driver; whether it has a card, torch is asked in another process."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+if not ON_CPU and not has_driver():
+    pytest.skip(NO_GPU, allow_module_level=True)
+
+# a process's memory holds more and less than tensors
+SIZES = Sizes((128, 256), "float32", 1e-5, (0.6, 1.5)) if ON_CPU else Sizes((8192, 16384), "bfloat16", 0.1, (1, 1.35))
+
+
+@functools.cache
+def environment(num_gpus: int = 1) -> dict[str, str]:
+    """The environment of a process that may use the first GPUs; with several, one process would spread its model."""
+    gpus = "" if ON_CPU else ",".join(VISIBLE_GPUS[:num_gpus])
+    paths = (str(ROOT), str(RUN.parent), os.environ.get("PYTHONPATH", ""))
+    # TensorFloat-32, which NVIDIA's images turn on, is no float32; and one thread is for the tiny models of the CPU
+    dropped = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} | (set() if ON_CPU else {"OMP_NUM_THREADS"})
+    return {
+        **{name: value for name, value in os.environ.items() if name not in dropped},
+        "LEASH_TEST_GPUS": gpus,
+        "CUDA_VISIBLE_DEVICES": gpus,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "TRL_EXPERIMENTAL_SILENCE": "1",
+    }
+
+
+def exit_code(log: Path, *command: str, num_gpus: int = 1) -> int:
+    """The exit code of a Python command, whose output goes to a file; past the time limit it and all that it started are
+    killed."""
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment(num_gpus),
+            start_new_session=True,
+        )
+    try:
+        return process.wait(TIMEOUT)
+    except BaseException:  # Ctrl-C does not reach another session
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+
+
+def last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"{lines[-1] if lines else 'ended without a word'} ({log})"
+
+
+def run(log: Path, *command: str, num_gpus: int = 1) -> None:
+    """Runs a Python command that must succeed."""
+    code = exit_code(log, *command, num_gpus=num_gpus)
+    assert code == 0, f"exit code {code}: {last_line(log)}"
+
+
+def run_part(folder: Path, *words: str) -> dict[str, Any]:
+    """What one part of gpu_run writes as JSON."""
+    run(folder / f"{words[0]}.log", str(RUN), words[0], str(folder), *words[1:], *(["--on_cpu"] if ON_CPU else []))
+    return json.loads((folder / f"{words[0]}.json").read_text(encoding="utf-8"))
+
+
+def need(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory) -> Machine:
+    """The machine, or the one line that says why nothing runs."""
+    folder = tmp_path_factory.mktemp("machine")
+    run(folder / "machine.log", str(RUN), "machine", str(folder))
+    found = Machine(**json.loads((folder / "machine.json").read_text(encoding="utf-8")))
+    if not ON_CPU and found.device == "cpu":
+        pytest.skip(NO_GPU)
+    if not ON_CPU and not found.has_bfloat16:
+        pytest.skip(f"{found.name} does not compute in bfloat16")
+    return found
+
+
+@pytest.fixture(scope="module")
+def report(machine):
+    """The table, printed at the end."""
+    report = Report(machine, FOLDER / "table.md")
+    yield report
+    print(f"\n\n{report.text}\nThis table is in {report.path}.")
+
+
+def distance(mine: torch.Tensor, theirs: torch.Tensor) -> float:
+    """Length of the difference relative to `theirs`."""
+    return ((mine - theirs).norm() / theirs.norm()).item()
+
+
+def check_gradients(seen: dict, measured: list[str]) -> None:
+    """In float32 our gradients are TRL's. In bfloat16 they are as near to TRL's as TRL's are to its own in float32: both
+    trainers round the same sums in another order, so they differ by at most two such distances."""
+    exact, noise, apart, ours = [], [], [], []
+    for update in range(2):
+        gradients = {key: one["gradients"][update] for key, one in seen.items()}
+        reference = gradients["float32", "stock"]
+        exact.append(distance(gradients["float32", "ours"], reference))
+        noise.append(distance(gradients["bfloat16", "stock"], reference))
+        ours.append(distance(gradients["bfloat16", "ours"], reference))
+        apart.append(distance(gradients["bfloat16", "ours"], gradients["bfloat16", "stock"]))
+    measured.append(
+        f"ours - TRL: float32 {max(exact):.1g}, bfloat16 {max(apart):.2g}; bfloat16 - float32: TRL {max(noise):.2g}, "
+        f"ours {max(ours):.2g}"
+    )
+    assert max(exact) < 1e-5
+    assert all(1e-4 < each < 0.05 for each in noise), f"{noise}: this is not the rounding of bfloat16"
+    assert all(one < 2 * each for one, each in zip(apart, noise, strict=True))
+    assert all(one < 2 * each for one, each in zip(ours, noise, strict=True))
+    positions = [sum(seen["bfloat16", name]["positions"]) for name in ("ours", "stock")]
+    assert positions[0] < 0.7 * positions[1]
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])
+def test_the_gradient_of_a_regrouped_step_is_trls_at_the_tolerance_of_bfloat16(
+    attention, report, tmp_path, tiny_model_path
+):
+    with report.part(f"gradient of a regrouped step, bf16, {attention}") as measured:
+        if attention != "sdpa":
+            need("flash_attn")
+        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, "--attention", attention)
+        run(tmp_path / "log", str(RUN), *words, *(["--on_cpu"] if ON_CPU else []))
+        check_gradients(torch.load(tmp_path / "rank0.pt"), measured)
+
+
+def test_two_processes_keep_the_gradient_of_trl(machine, report, tmp_path, tiny_model_path):
+    with report.part(f"gradient in two processes over {'gloo' if ON_CPU else 'NCCL'}") as measured:
+        if not ON_CPU and machine.num_devices < 2:
+            pytest.skip("needs two GPUs")
+        torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, *(["--on_cpu"] if ON_CPU else []))
+        run(tmp_path / "log", *torchrun, str(RUN), *words, num_gpus=2)
+        ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
+        for seen in ranks:
+            assert {one["world_size"] for one in seen.values()} == {2}
+            check_gradients(seen, measured)
+
+
+@pytest.fixture(scope="module")
+def bench(machine, tmp_path_factory):
+    """The report of `leash bench step` by longest completion, made once."""
+
+    @functools.cache
+    def result(max_length: int) -> dict[str, Any]:
+        folder = tmp_path_factory.mktemp(f"bench-{max_length}")
+        lengths = folder / "lengths.csv"
+        lengths.write_text("\n".join(["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]) + "\n")
+        options = {
+            "model_name_or_path": stand_in_config(folder) if ON_CPU else "r1-distill-1.5b",
+            "dtype": SIZES.dtype,
+            "lengths": lengths,
+            "max_length": max_length,
+            "per_device_train_batch_size": 1,
+            "gradient_accumulation_steps": NUM_ROWS,
+            "num_generations": NUM_ROWS,
+            "steps": 1,
+            "seed": LENGTH_SEED,
+            "output_dir": FOLDER / f"bench-{max_length}",
+        }
+        words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
+        log = folder / "bench.log"
+        exit_code(log, "-m", "leash_trl", "bench", "step", "--gradient_checkpointing", *words)
+        written = FOLDER / f"bench-{max_length}" / "step.json"
+        assert written.exists(), last_line(log)
+        return json.loads(written.read_text(encoding="utf-8"))
+
+    def finished(max_length: int) -> dict[str, Any]:
+        made = result(max_length)
+        failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
+        if failures and machine.memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
+            pytest.skip(f"{' and '.join(failures)} did not fit in {machine.memory_gib:.0f} GiB")
+        assert not failures
+        return made
+
+    return finished
+
+
+def stand_in_config(folder: Path) -> Path:
+    """A small model of the same type, whose tensors still outweigh what else a process holds."""
+    from transformers import Qwen2Config
+
+    sizes = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "vocab_size": 8192}
+    config = Qwen2Config(**sizes, num_attention_heads=8, num_key_value_heads=2, tie_word_embeddings=False)
+    config.to_json_file(folder / "config.json")
+    return folder / "config.json"
+
+
+@pytest.mark.parametrize("max_length", SIZES.max_lengths)
+def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_no_more_memory(max_length, report, bench):
+    with report.part(f"leash bench step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
+        made = bench(max_length)
+        stock, ours = made["results"]["stock"], made["results"]["ours"]
+        times = stock["forward_backward_seconds"] / ours["forward_backward_seconds"]
+        apart = made["gradient_difference"]["relative_l2"]
+        measured += [
+            f"TRL {stock['forward_backward_seconds']:.2f} s, ours {ours['forward_backward_seconds']:.2f} s, {times:.2f} "
+            "times",
+            f"padding {stock['padding_share']:.0%}, {ours['padding_share']:.0%}",
+            f"peak memory {stock['peak_memory_gib']:.2f}, {ours['peak_memory_gib']:.2f} GiB",
+            f"model FLOP utilisation {stock['model_flop_utilisation']:.1%}, {ours['model_flop_utilisation']:.1%} of the "
+            f"{ours['matrix_flops_per_second'] / 1e12:.3g} TFLOP/s of a matrix product",
+            f"gradients {apart:.1g} apart",
+        ]
+        assert (stock["longest"], ours["longest"]) == (max_length, max_length)
+        assert times > 1
+        assert ours["padding_share"] < 0.01 < 0.5 < stock["padding_share"]
+        assert ours["peak_memory_gib"] <= 1.02 * stock["peak_memory_gib"]
+        assert 0 < stock["model_flop_utilisation"] < ours["model_flop_utilisation"] < 1
+        assert apart < SIZES.gradient_bound
+
+
+def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
+    """What `leash plan` reads from a recipe with the settings of the benchmark."""
+    from leash_trl.cli.plan import make_settings, parse
+    from leash_trl.gym.dataset import gym_problems
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    recipe = {
+        "model_name_or_path": BENCH_MODEL,
+        "dtype": SIZES.dtype,
+        "bf16": False,
+        "gradient_checkpointing": True,
+        "per_device_train_batch_size": 1,
+        "gradient_accumulation_steps": NUM_ROWS,
+        "num_generations": NUM_ROWS,
+        "target_length": 1,
+        "max_completion_length": max_length,
+        "output_dir": str(folder / "run"),
+    }
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    tokenizer, problems = build_tokenizer(), gym_problems("train", 64)
+    longest = max(len(tokenizer.encode(prompt[0]["content"])) for prompt in problems["prompt"])
+    words = ["--config", str(folder / "recipe.yaml"), "--num_gpus", "1", "--gpu_memory", str(gpu_memory)]
+    words += ["--prompt_length", str(longest)]
+    if ON_CPU:
+        words += ["--model_config", str(stand_in_config(folder))]
+    return make_settings(*parse(words))
+
+
+@pytest.mark.parametrize("max_length", SIZES.max_lengths)
+def test_the_plan_covers_the_measured_peak_and_not_much_more(max_length, machine, report, bench, tmp_path):
+    with report.part(f"leash plan, up to {max_length:,} tokens") as measured:
+        ours = bench(max_length)["results"]["ours"]
+        settings = planned_settings(max_length, machine.memory_gib or 16.0, tmp_path)
+        planned, _ = memory.peak_bytes(settings)
+        peak = ours["peak_memory_gib"] * memory.GIB
+        if ON_CPU:  # there, the benchmark measures what is added to the weights
+            peak += memory.weights(settings)
+        measured.append(
+            f"planned {planned / memory.GIB:.2f}, measured {peak / memory.GIB:.2f} GiB ({ours['peak_memory_kind']}), "
+            f"{planned / peak:.2f} times"
+        )
+        least, most = SIZES.planned
+        assert least <= planned / peak <= most
+
+
+def rows_of(output_dir: Path) -> list[tuple]:
+    """What each step of a run of eight logged."""
+    state = json.loads((output_dir / "checkpoint-8" / "trainer_state.json").read_text(encoding="utf-8"))
+    keys = ("step", "loss", "grad_norm", "leash/lambda", "leash/mean_length", "num_tokens")
+    return [tuple(row[key] for key in keys) for row in state["log_history"] if "loss" in row]
+
+
+def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_path, tiny_model_path):
+    """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4.
+
+    Many kernels add in no fixed order, and one other bit can change a sampled token and everything after it. With
+    `full_determinism` torch takes those that do, or refuses, so that bits are equal on the same card; the four steps
+    before the kill, computed twice without resuming, say whether that holds there.
+    """
+    with report.part("kill and resume, bf16") as measured:
+        changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
+
+        def command(name: str, *words: str) -> tuple[str, ...]:
+            return (str(KILLABLE_RUN), tiny_model_path, str(tmp_path / name), "--changes", changes, *words)
+
+        code = exit_code(tmp_path / "killed.log", *command("killed", "--kill_in_step", "6"))
+        assert code == -signal.SIGKILL, last_line(tmp_path / "killed.log")
+        left = sorted(path.name for path in (tmp_path / "killed").glob("checkpoint-*"))
+        assert left == ["checkpoint-2", "checkpoint-4"]
+        run(tmp_path / "whole.log", *command("whole"))
+        run(tmp_path / "resumed.log", *command("killed", "--resume"))
+        whole, resumed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
+        lambdas = [read_state(tmp_path / name / "checkpoint-8")["controller"]["lambda"] for name in ("whole", "killed")]
+        measured.append(f"lambda {lambdas[0]!r} and {lambdas[1]!r} after {len(whole)} and {len(resumed)} steps")
+        assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
+        assert resumed == whole
+        assert lambdas[0] == lambdas[1] != 0.1
+        assert [row[0] for row in whole] == list(range(1, 9))
+
+
+def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, report, tmp_path):
+    with report.part("vLLM colocated" + ("" if ON_CPU else ", sleep mode")) as measured:
+        need("vllm")
+        from colocate_run import LAMBDA_INIT, LAMBDA_LR, NUM_STEPS, TARGET_LENGTH
+
+        seen = run_part(tmp_path, "colocated")
+        differences = [row["sampling/sampling_logp_difference/mean"] for row in seen["rows"]]
+        measured.append(f"log-probabilities of vLLM and trainer {max(differences):.2g} apart in the mean")
+        lam = LAMBDA_INIT
+        for row, lengths in zip(seen["rows"], seen["lengths"], strict=True):
+            assert row["leash/lambda"] == pytest.approx(lam, rel=1e-9)
+            assert row["leash/mean_length"] == pytest.approx(sum(lengths) / len(lengths))
+            lam += LAMBDA_LR * (sum(lengths) / len(lengths) / TARGET_LENGTH - 1)
+        assert len(seen["rows"]) == NUM_STEPS
+        assert seen["lambda"] == pytest.approx(lam, rel=1e-9)
+        # 0 would mean that nothing was compared; weights of before a step, or none, are far off
+        assert all(0 < each < 0.05 for each in differences)
+        if not ON_CPU:
+            awake, asleep = min(seen["used"]["awake"]), max(seen["used"]["asleep"])
+            measured.append(f"memory in use {awake:.1f} GiB awake, {asleep:.1f} GiB asleep")
+            assert awake - asleep > 0.5 * seen["share"] * machine.memory_gib
+
+
+def test_qlora_trains_an_adapter_on_four_bits(report, tmp_path):
+    with report.part("QLoRA" if not ON_CPU else "LoRA in place of QLoRA") as measured:
+        if not ON_CPU:
+            need("bitsandbytes")
+        seen = run_part(tmp_path, "adapter", *([] if ON_CPU else ["--four_bit"]))
+        measured.append(
+            f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas'][0]:g} to {seen['lambdas'][1]:.4g}, "
+            f"peak {seen['peak_gib']:.2f} GiB"
+        )
+        # seven matrices in each of the gym model's three layers
+        assert seen["num_four_bit"] == (0 if ON_CPU else 21)
+        assert len(seen["trained"]) == 2 * 21
+        assert all("lora_" in name for name in seen["trained"])
+        assert seen["lora_B"] > 0
+        assert seen["lambdas"][1] != seen["lambdas"][0]
+        assert len(seen["losses"]) == 2
+        assert all(math.isfinite(loss) for loss in seen["losses"])
