@@ -1,5 +1,5 @@
-"""A small run in TRL's colocate mode, on vLLM's CPU build unless told otherwise, which can kill itself in the middle of
-a step, and the `leash` command in the same set-up. Used by test_vllm_colocate and gpu_run."""
+"""A small run in TRL's colocate mode, on vLLM's CPU build unless told otherwise, which can kill itself in the middle
+of a step, and the `leash` command in the same set-up. Used by test_vllm_colocate and gpu_run."""
 
 import functools
 import os

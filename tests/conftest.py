@@ -10,11 +10,10 @@ import signal
 import tempfile
 
 
-# What test_gpu.py may use; two, where nothing says which, for CUDA ignores a number that it does not have.
-VISIBLE_GPUS = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
-
 # Before any import of torch or the Hub client.
 os.environ.update(
+    # what test_gpu.py may use; two, where nothing says which, for CUDA ignores a number that it does not have
+    LEASH_ALL_GPUS=os.environ.get("LEASH_ALL_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "0,1")),
     HF_DATASETS_CACHE=tempfile.mkdtemp(prefix="leash-tests-"),
     HF_HUB_OFFLINE=os.environ.get("HF_HUB_OFFLINE", "1"),
     HF_HUB_DISABLE_TELEMETRY="1",

@@ -1,5 +1,5 @@
-"""Writes what test_gpu finds as one Markdown table, anew after every part, so that a check that is cut off leaves what it
-has found."""
+"""Writes what test_gpu finds as one Markdown table, anew after every part, so that a check that is cut off leaves what
+it has found."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -54,7 +54,7 @@ class Row:
 
 
 def markdown(machine: Machine, rows: list[Row], date: str) -> str:
-    """The table, under date, card and versions. That a run used stand-ins is in the line above it and in its heading."""
+    """The table, under date, card and versions. That a run used stand-ins is said above it and in its heading."""
     stand_in = ["**Stand-ins on a CPU: this says nothing about a GPU.**", ""] if machine.on_cpu else []
     heading = ("part", "measured", "result on a CPU, no GPU" if machine.on_cpu else "result")
     lines = [heading, ("---",) * 3, *((row.part, row.measured, row.result) for row in rows)]

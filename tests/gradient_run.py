@@ -44,7 +44,12 @@ def gathered_ratios(trainer: LeashGRPOTrainer) -> torch.Tensor:
 
 
 def run(
-    model_path: str, output_dir: str, is_stock: bool, settings: dict, dtype: torch.dtype = torch.float64, **model_fields
+    model_path: str,
+    output_dir: str,
+    is_stock: bool,
+    settings: dict,
+    dtype: torch.dtype = torch.float64,
+    **model_fields,
 ) -> dict:
     """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw.
 

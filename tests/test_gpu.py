@@ -1,13 +1,15 @@
 """What only a GPU can show, in about ten minutes on one of 40 to 80 GB: `make test-gpu`.
 
-Each part trains in processes of its own, one after the other, so none meets the memory of another; this process sees no
-GPU. The parts of the 1.5B model need 7 GiB of disk for two sets of gradients. `LEASH_GPU_CHECK_ON_CPU=1` runs the same
-parts on a CPU, with small models in place of large ones and gloo in place of NCCL.
+Each part trains in processes of its own, one after the other, so none meets the memory of another; this process sees
+no GPU. The training steps of the 1.5B model need 7 GiB in the temporary folder, for gradients of both trainers.
+`LEASH_GPU_CHECK_ON_CPU=1` runs the same parts on a CPU, with small models in place of large ones and gloo in place of
+NCCL.
 """
 
 import ctypes
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -21,7 +23,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from conftest import ROOT, VISIBLE_GPUS
+from conftest import ROOT
 from gpu_table import Machine, Report
 
 from leash_trl.checkpoints.state_file import read_state
@@ -64,8 +66,6 @@ class Sizes:
     planned: tuple[float, float]
 
 
-
-
 def has_driver() -> bool:
     """Whether there is a CUDA driver; whether it has a card, torch is asked in another process."""
     try:
@@ -85,7 +85,7 @@ SIZES = Sizes((128, 256), "float32", 1e-5, (0.6, 1.5)) if ON_CPU else Sizes((819
 @functools.cache
 def environment(num_gpus: int = 1) -> dict[str, str]:
     """The environment of a process that may use the first GPUs; with several, one process would spread its model."""
-    gpus = "" if ON_CPU else ",".join(VISIBLE_GPUS[:num_gpus])
+    gpus = "" if ON_CPU else ",".join(os.environ["LEASH_ALL_GPUS"].split(",")[:num_gpus])
     paths = (str(ROOT), str(RUN.parent), os.environ.get("PYTHONPATH", ""))
     # TensorFloat-32, which NVIDIA's images turn on, is no float32; and one thread is for the tiny models of the CPU
     dropped = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} | (set() if ON_CPU else {"OMP_NUM_THREADS"})
@@ -99,8 +99,8 @@ def environment(num_gpus: int = 1) -> dict[str, str]:
 
 
 def exit_code(log: Path, *command: str, num_gpus: int = 1) -> int:
-    """The exit code of a Python command, whose output goes to a file; past the time limit it and all that it started are
-    killed."""
+    """The exit code of a Python command, whose output goes to a file; past the time limit it and all that it started
+    are killed."""
     with open(log, "wb") as file:
         process = subprocess.Popen(
             [sys.executable, *command],
@@ -112,10 +112,14 @@ def exit_code(log: Path, *command: str, num_gpus: int = 1) -> int:
         )
     try:
         return process.wait(TIMEOUT)
-    except BaseException:  # Ctrl-C does not reach another session
+    except BaseException as error:  # Ctrl-C does not reach another session
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise
+        code = process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"\nkilled after {TIMEOUT} s\n")
+    return code
 
 
 def last_line(log: Path) -> str:
@@ -167,11 +171,11 @@ def distance(mine: torch.Tensor, theirs: torch.Tensor) -> float:
 
 
 def check_gradients(seen: dict, measured: list[str]) -> None:
-    """In float32 our gradients are TRL's. In bfloat16 they are as near to TRL's as TRL's are to its own in float32: both
-    trainers round the same sums in another order, so they differ by at most two such distances."""
+    """In float32 our gradients are TRL's. In bfloat16 they are as near to TRL's as TRL's are to its own in float32:
+    both trainers round the same sums in another order, so they differ by at most two such distances."""
     exact, noise, apart, ours = [], [], [], []
-    for update in range(2):
-        gradients = {key: one["gradients"][update] for key, one in seen.items()}
+    for loss_type, update in itertools.product(("dapo", "grpo"), range(2)):
+        gradients = {key[1:]: one["gradients"][update] for key, one in seen.items() if key[0] == loss_type}
         reference = gradients["float32", "stock"]
         exact.append(distance(gradients["float32", "ours"], reference))
         noise.append(distance(gradients["bfloat16", "stock"], reference))
@@ -185,7 +189,7 @@ def check_gradients(seen: dict, measured: list[str]) -> None:
     assert all(1e-4 < each < 0.05 for each in noise), f"{noise}: this is not the rounding of bfloat16"
     assert all(one < 2 * each for one, each in zip(apart, noise, strict=True))
     assert all(one < 2 * each for one, each in zip(ours, noise, strict=True))
-    positions = [sum(seen["bfloat16", name]["positions"]) for name in ("ours", "stock")]
+    positions = [sum(seen["dapo", "bfloat16", name]["positions"]) for name in ("ours", "stock")]
     assert positions[0] < 0.7 * positions[1]
 
 
@@ -208,10 +212,10 @@ def test_two_processes_keep_the_gradient_of_trl(machine, report, tmp_path, tiny_
         torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
         words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, *(["--on_cpu"] if ON_CPU else []))
         run(tmp_path / "log", *torchrun, str(RUN), *words, num_gpus=2)
-        ranks = [torch.load(tmp_path / f"rank{rank}.pt") for rank in range(2)]
-        for seen in ranks:
+        for rank in range(2):
+            seen = torch.load(tmp_path / f"rank{rank}.pt")
             assert {one["world_size"] for one in seen.values()} == {2}
-            check_gradients(seen, measured)
+            check_gradients(seen, measured if rank == 0 else [])
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +223,8 @@ def bench(machine, tmp_path_factory):
     """The report of `leash bench step` by longest completion, made once."""
 
     @functools.cache
-    def result(max_length: int) -> dict[str, Any]:
+    def attempt(max_length: int) -> tuple[Path, Path]:
+        """The report, if it came to that, and the log; a failure too is seen once."""
         folder = tmp_path_factory.mktemp(f"bench-{max_length}")
         lengths = folder / "lengths.csv"
         lengths.write_text("\n".join(["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]) + "\n")
@@ -236,14 +241,15 @@ def bench(machine, tmp_path_factory):
             "output_dir": FOLDER / f"bench-{max_length}",
         }
         words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        log = folder / "bench.log"
+        log, written = folder / "bench.log", FOLDER / f"bench-{max_length}" / "step.json"
+        written.unlink(missing_ok=True)
         exit_code(log, "-m", "leash_trl", "bench", "step", "--gradient_checkpointing", *words)
-        written = FOLDER / f"bench-{max_length}" / "step.json"
-        assert written.exists(), last_line(log)
-        return json.loads(written.read_text(encoding="utf-8"))
+        return written, log
 
     def finished(max_length: int) -> dict[str, Any]:
-        made = result(max_length)
+        written, log = attempt(max_length)
+        assert written.exists(), last_line(log)
+        made = json.loads(written.read_text(encoding="utf-8"))
         failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
         if failures and machine.memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
             pytest.skip(f"{' and '.join(failures)} did not fit in {machine.memory_gib:.0f} GiB")
@@ -271,12 +277,12 @@ def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_no_more_memory(m
         times = stock["forward_backward_seconds"] / ours["forward_backward_seconds"]
         apart = made["gradient_difference"]["relative_l2"]
         measured += [
-            f"TRL {stock['forward_backward_seconds']:.2f} s, ours {ours['forward_backward_seconds']:.2f} s, {times:.2f} "
-            "times",
+            f"TRL {stock['forward_backward_seconds']:.2f} s, ours {ours['forward_backward_seconds']:.2f} s: "
+            f"{times:.2f} times",
             f"padding {stock['padding_share']:.0%}, {ours['padding_share']:.0%}",
             f"peak memory {stock['peak_memory_gib']:.2f}, {ours['peak_memory_gib']:.2f} GiB",
-            f"model FLOP utilisation {stock['model_flop_utilisation']:.1%}, {ours['model_flop_utilisation']:.1%} of the "
-            f"{ours['matrix_flops_per_second'] / 1e12:.3g} TFLOP/s of a matrix product",
+            f"model FLOP utilisation {stock['model_flop_utilisation']:.1%}, {ours['model_flop_utilisation']:.1%} of a "
+            f"matrix product's {ours['matrix_flops_per_second'] / 1e12:.3g} TFLOP/s",
             f"gradients {apart:.1g} apart",
         ]
         assert (stock["longest"], ours["longest"]) == (max_length, max_length)
@@ -359,7 +365,9 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_
         run(tmp_path / "whole.log", *command("whole"))
         run(tmp_path / "resumed.log", *command("killed", "--resume"))
         whole, resumed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
-        lambdas = [read_state(tmp_path / name / "checkpoint-8")["controller"]["lambda"] for name in ("whole", "killed")]
+        lambdas = [
+            read_state(tmp_path / name / "checkpoint-8")["controller"]["lambda"] for name in ("whole", "killed")
+        ]
         measured.append(f"lambda {lambdas[0]!r} and {lambdas[1]!r} after {len(whole)} and {len(resumed)} steps")
         assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
         assert resumed == whole
@@ -382,8 +390,9 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, repo
             lam += LAMBDA_LR * (sum(lengths) / len(lengths) / TARGET_LENGTH - 1)
         assert len(seen["rows"]) == NUM_STEPS
         assert seen["lambda"] == pytest.approx(lam, rel=1e-9)
-        # 0 would mean that nothing was compared; weights of before a step, or none, are far off
-        assert all(0 < each < 0.05 for each in differences)
+        # 0 would mean that nothing was compared. On a CPU, bfloat16 weights beside autocast differ by 0.003, and the
+        # weights of one step before by 0.04 and more
+        assert all(0 < each < 0.02 for each in differences)
         if not ON_CPU:
             awake, asleep = min(seen["used"]["awake"]), max(seen["used"]["asleep"])
             measured.append(f"memory in use {awake:.1f} GiB awake, {asleep:.1f} GiB asleep")
@@ -391,16 +400,17 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, repo
 
 
 def test_qlora_trains_an_adapter_on_four_bits(report, tmp_path):
-    with report.part("QLoRA" if not ON_CPU else "LoRA in place of QLoRA") as measured:
+    has_four_bit = importlib.util.find_spec("bitsandbytes") is not None
+    with report.part("LoRA in place of QLoRA" if ON_CPU and not has_four_bit else "QLoRA") as measured:
         if not ON_CPU:
             need("bitsandbytes")
-        seen = run_part(tmp_path, "adapter", *([] if ON_CPU else ["--four_bit"]))
+        seen = run_part(tmp_path, "adapter", *(["--four_bit"] if has_four_bit else []))
         measured.append(
             f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas'][0]:g} to {seen['lambdas'][1]:.4g}, "
             f"peak {seen['peak_gib']:.2f} GiB"
         )
         # seven matrices in each of the gym model's three layers
-        assert seen["num_four_bit"] == (0 if ON_CPU else 21)
+        assert seen["num_four_bit"] == (21 if has_four_bit else 0)
         assert len(seen["trained"]) == 2 * 21
         assert all("lora_" in name for name in seen["trained"])
         assert seen["lora_B"] > 0
