@@ -40,8 +40,8 @@ def test_the_likeliest_tokens_are_those_of_generate(model, tokenizer, prompts):
 
 @pytest.mark.parametrize("width", [1, None])
 def test_the_head_is_multiplied_once_for_all_rows(width, model, tokenizer, prompts):
-    """States cut from a longer pass are not contiguous, and on a CPU torch then copies the head's matrix for each row: two
-    gigabytes for 32 rows of a model of 135 million parameters."""
+    """States cut from a longer pass are not contiguous, and on a CPU torch then copies the head's matrix for each row:
+    two gigabytes for 32 rows of a model of 135 million parameters."""
     seen = []
     hook = model.lm_head.register_forward_pre_hook(lambda head, given: seen.append(given[0]))
     try:
