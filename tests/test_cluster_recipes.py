@@ -251,6 +251,8 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(as_it_st
     train = ranks(started)[0]
     assert train[train.index("--vllm_server_host") + 1] == "node4"
     assert int(train[train.index("--vllm_server_port") + 1]) == served.port
+    # the other processes wait in NCCL while one waits for all completions
+    assert int(train[train.index("--ddp_timeout") + 1]) > 1800
 
 
 @pytest.mark.parametrize(("recipe", "gpus"), [("leash_4b_12k", {}), ("leash_1.5b_4k", {"SERVER_GPUS": "4"})])
