@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def main(file: Path, folder: Path) -> None:
-    """Writes the model of a GGUF file into a folder."""
+    """Writes the model of a GGUF file into a new folder, which is complete or not there."""
     source = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     config = loaded.config
@@ -23,8 +23,10 @@ def main(file: Path, folder: Path) -> None:
     model = type(loaded)(config)
     model.load_state_dict(loaded.state_dict())
     model.generation_config = loaded.generation_config
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(**source).save_pretrained(folder)
+    partial = folder.with_name(f"{folder.name}.partial")
+    model.save_pretrained(partial)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(partial)
+    partial.rename(folder)
     print(f"wrote {folder}: {model.num_parameters():,} parameters")
 
 
