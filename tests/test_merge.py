@@ -217,6 +217,28 @@ def test_the_base_model_may_be_named(run, merged, tiny_model_path, tmp_path):
     assert all((expected[name] == found[name]).all() for name in expected)
 
 
+def test_the_recipe_of_the_merged_model_names_the_base_that_was_named(run, tiny_model_path, tmp_path):
+    (run / RECIPE_FILE).write_text("target_length: 12\nmodel_name_or_path: owner/not-there\nlora_r: 4\n")
+    options = ["--output_dir", str(tmp_path / "merged"), "--model_name_or_path", str(tiny_model_path)]
+    assert main(["merge", str(run), *options]) == 0
+    recipe = yaml.safe_load((tmp_path / "merged" / RECIPE_FILE).read_text())
+    assert recipe == {"target_length": 12, "model_name_or_path": str(tiny_model_path)}
+
+
+def test_a_named_base_that_is_none_or_does_not_fit_is_one_line(run, tiny_model_path, tmp_path, capsys):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    output = ["--output_dir", tmp_path / "merged"]
+    line = error_line([run, *output, "--model_name_or_path", tmp_path / "away"], capsys)
+    assert f"--model_name_or_path {tmp_path / 'away'} cannot be loaded: no such folder" in line
+    config = LlamaConfig.from_pretrained(tiny_model_path)
+    config.hidden_size *= 2
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "wider")
+    line = error_line([run, *output, "--model_name_or_path", tmp_path / "wider"], capsys)
+    assert f"--model_name_or_path {tmp_path / 'wider'} does not fit the adapter" in line
+    assert not (tmp_path / "merged").exists()
+
+
 def test_a_base_model_that_is_stored_quantised_is_one_line(run, tiny_model_path, tmp_path, capsys):
     base = shutil.copytree(tiny_model_path, tmp_path / "base")
     config = json.loads((base / "config.json").read_text())
@@ -244,7 +266,7 @@ def test_a_model_that_was_being_written_is_not_there(adapter, tmp_path, monkeypa
     (tmp_path / "merged.partial" / "left.bin").write_text("of a run that was killed")
     seen = []
 
-    def disk_full(folder, target):
+    def disk_full(folder, target, model_name_or_path):
         seen.extend(path.name for path in target.iterdir())
         assert not (tmp_path / "merged").exists()
         raise OSError("no space left on device")

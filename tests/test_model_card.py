@@ -158,6 +158,12 @@ def test_a_local_model_and_data_are_not_linked(tmp_path):
     assert "16 (a) +9 (b) -8 = ?" in card.text
 
 
+def test_a_run_on_stories_is_asked_a_story(tmp_path):
+    text = card_of(tmp_path, recipe={**RECIPE, "dataset_name": "gym_stories"}).text
+    assert "How many shells does Nora have now?" in text
+    assert "boxed" not in text.split("How many shells")[1].split("\n")[0]
+
+
 def test_a_method_of_the_users_own_needs_no_import(tmp_path):
     state = {**STATE, "method": "mine", "controller": {"price": 2.0, "window": [1]}}
     text = card_of(tmp_path, state=state, recipe={"length_control": "nowhere.Mine"}).text

@@ -344,6 +344,13 @@ def test_mistakes_are_one_line_with_a_remedy(capsys, argv, message):
     assert re.search(message, err)
 
 
+def test_a_mistake_does_not_hide_what_was_warned_of(capsys):
+    options = ["--config", RECIPE, "--gpu_memory", "96", "--num_gpus", "8", "--use_peft", "true"]
+    code, _, err = plan(capsys, *options)
+    assert code == 2
+    assert "warning: 128 completions a generation batch, 64 an update" in err
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [("{", "not a valid JSON"), ("[]", "Unrecognized model"), ('{"model_type": "llama", "hidden_size": "x"}', "int")],

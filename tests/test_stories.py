@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 
 from leash_trl.cli.main import main
 from leash_trl.data.sources import load_problems
-from leash_trl.gym.stories import GAINS, LEVELS, LOSSES, OVER_THINKING, PEOPLE, THINGS, Story, stories
+from leash_trl.gym.stories import OVER_THINKING, PEOPLE, STORY_LEVELS, THINGS, Story, stories
 from leash_trl.gym.task import SHORTCUTS, Problem, TraceStyle, sample_problem
 from leash_trl.rewards import math_reward
 
 
 STORIES = st.builds(
-    lambda seed, level: Story(sample_problem(random.Random(seed), level)), st.integers(), st.sampled_from(LEVELS)
+    lambda seed, level: Story(sample_problem(random.Random(seed), level)), st.integers(), st.sampled_from(STORY_LEVELS)
 )
 FULL = TraceStyle(brevity=0.0, recheck_brevity=0.0, recheck_weights=(0.0, 0.0, 1.0), slip_rate=0.0, closer_rate=1.0)
-GAIN_WORDS, LOSS_WORDS = ({change.split()[0] for change in changes} for changes in (GAINS, LOSSES))
+GAIN_WORDS = {"finds", "buys", "gets", "wins", "takes"}
+LOSS_WORDS = {"loses", "sells", "gives", "breaks", "throws"}
 
 
 def reader_says(question):
@@ -85,7 +86,7 @@ def test_the_held_out_stories_are_a_benchmark():
     questions = [{row[0]["content"] for row in data["prompt"]} for data in (train, test)]
     assert [len(asked) for asked in questions] == [len(train), len(test)] == [3072, 512]
     assert not questions[0] & questions[1]
-    assert set(test["level"]) == set(LEVELS)
+    assert set(test["level"]) == set(STORY_LEVELS)
     assert [str(reader_says(row["prompt"][0]["content"])) for row in test] == test["solution"]
 
 

@@ -77,13 +77,11 @@ def _show(arguments: argparse.Namespace) -> None:
 
 
 def _stories(arguments: argparse.Namespace) -> None:
-    from leash_trl.cli.errors import check_writable, user_errors
+    from leash_trl.cli.errors import user_errors
     from leash_trl.files import write_whole
     from leash_trl.gym.stories import traced_stories
 
-    with user_errors():
-        check_writable(Path(arguments.output).parent)
+    with user_errors(output=arguments.output):
         rows = traced_stories(arguments.count, arguments.seed)
-    Path(arguments.output).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(arguments.output, "".join(f"{json.dumps(row)}\n" for row in rows))
+        write_whole(Path(arguments.output), "".join(f"{json.dumps(row)}\n" for row in rows))
     print(f"wrote {arguments.output}, {len(rows)} stories")

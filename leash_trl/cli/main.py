@@ -24,7 +24,7 @@ COMMANDS = {
     "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
     "push": "put a run on the Hub, with model card, evaluation and checkpoints",
     "bench": "measure the training step against TRL's, and rollout engines: time, memory, gradient difference",
-    "gym": "rebuild or measure the gym's base model",
+    "gym": "rebuild or measure the gym's base model; write its sums as stories",
 }
 
 

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     with user_errors():
         check_output(output_dir)
         model = merged_model(folder, arguments.dtype, arguments.model_name_or_path)
-    write_model(model, folder, output_dir)
+    write_model(model, folder, output_dir, arguments.model_name_or_path)
     print(
         f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {model.num_parameters():,} "
         f"parameters in {str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"

@@ -1,6 +1,7 @@
 """`leash plan`: memory per GPU and tokens per step of a recipe, without any GPU."""
 
 import argparse
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -138,12 +139,15 @@ def _check_known(training_args: Any, model_args: Any) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs `leash plan`: 0 if the run fits, 1 if not."""
-    with user_errors():
-        with warnings.catch_warnings(record=True) as caught:
-            # Trainer's new name for gradient_checkpointing, which TRL itself still sets
-            warnings.filterwarnings("ignore", "`gradient_checkpointing` is deprecated", FutureWarning)
+    with user_errors(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore", FutureWarning)  # of names that TRL itself sets
+        try:
             arguments, training_args, model_args = parse(argv)
-        settings = make_settings(arguments, training_args, model_args)
+            settings = make_settings(arguments, training_args, model_args)
+        except Exception:
+            for warning in caught:
+                print(f"warning: {warning.message}", file=sys.stderr)
+            raise
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters on {gpus} of "

@@ -133,9 +133,9 @@ def sample_tokens(
     is_live = torch.ones_like(rows, dtype=torch.bool)
     num_live = num_rows
     cache = Cache(layer_class_to_replicate=GrowingLayer)
-    if ids.shape[1] > 1:
-        # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and on a CPU torch then
-        # copies the head's matrix for each row.
+    if device.type == "cpu" and ids.shape[1] > 1:
+        # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and torch then copies the
+        # head's matrix for each row.
         model(
             input_ids=ids[:, :-1],
             attention_mask=mask[:, :-1],

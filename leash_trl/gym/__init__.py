@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 
-NAME = "gym"  # as a model, and as `dataset_name` in a recipe
+NAME = "gym"  # as a model
 CHECKPOINT = Path(__file__).parent / "checkpoint"
 RECORD = CHECKPOINT / "record.json"
 

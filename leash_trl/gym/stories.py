@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from leash_trl.gym.task import Problem, Split, TraceStyle, Wording, problems, solution_trace
 
 
-LEVELS = (1, 2, 3)
+STORY_LEVELS = (1, 2, 3)  # a pretrained model of 135 M parameters learns these in an hour of two cores
 PEOPLE = {
     "Nora": "she", "Sam": "he", "Lily": "she", "Ben": "he", "Maria": "she", "Omar": "he", "Emma": "she", "David": "he",
     "Anna": "she", "Tom": "he", "Sara": "she", "Leo": "he", "Alice": "she", "Jack": "he", "Mia": "she", "Paul": "he",
@@ -43,7 +43,7 @@ class Story:
 
     Args:
         problem (`Problem`):
-            The sum.
+            The sum, which is kept as `problem`.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -77,7 +77,17 @@ class Story:
         return f"{sentence}, so that makes {equation}.", f" {equation}.", " Now {total}.", ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:
-        """One worked solution, as [`~leash_trl.gym.task.solution_trace`]."""
+        """One worked solution.
+
+        Args:
+            style (`TraceStyle`):
+                How much it over-thinks and errs.
+            rng (`random.Random`):
+                Source of randomness.
+
+        Returns:
+            `str`: As of [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence.
+        """
         start = self.problem.terms[0]
         wording = Wording(
             steps=tuple(map(self._ways, self._sentences, self.problem.terms[1:])),
@@ -92,8 +102,15 @@ class Story:
 
 
 def stories(seed: int, split: Split) -> Iterator[Story]:
-    """An endless stream of stories of one split, levels drawn uniformly from 1 to 3."""
-    return map(Story, problems(seed, LEVELS, split))
+    """An endless stream of stories, levels drawn uniformly from 1 to 3.
+
+    Args:
+        seed (`int`):
+            Seed of the stories.
+        split (`str`):
+            `"train"` or `"test"`; a sum is always in the same one.
+    """
+    return map(Story, problems(seed, STORY_LEVELS, split))
 
 
 def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]]]:

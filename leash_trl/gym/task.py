@@ -204,7 +204,7 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
 
 
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, wording: Wording | None = None) -> str:
-    r"""A worked solution, up to the closing brace of `\boxed{}`.
+    r"""A worked solution, with its answer in `\boxed{}` at the end.
 
     The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong.
 

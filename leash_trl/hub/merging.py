@@ -1,5 +1,6 @@
 """Merges an adapter (LoRA, QLoRA, DoRA) into its base model, and writes a model folder that loads without PEFT."""
 
+import json
 import os
 import re
 import shutil
@@ -62,19 +63,26 @@ def merged_model(folder: Path, dtype: str = "auto", model_name_or_path: str | No
         `ValueError`: If there is no adapter, or its base model cannot be loaded or is stored quantised.
     """
     path, revision = _base(folder)
-    if model_name_or_path is not None:
+    if model_name_or_path is None:
+        base_model, remedy = f"the base model {path!r} of {folder}", "name another one with --model_name_or_path"
+    else:
         path, revision = checkpoint_path(model_name_or_path), None
-    remedy = "name the base model with --model_name_or_path"
+        base_model, remedy = (
+            f"--model_name_or_path {model_name_or_path}",
+            "name the model that the adapter was trained on",
+        )
     try:
         if "quantization_config" in AutoConfig.from_pretrained(path, revision=revision).to_dict():
-            raise ValueError(
-                f"the base model {path!r} is stored quantised, so nothing can be merged into it; {remedy}"
-            )
+            raise ValueError(f"{base_model} is stored quantised, so nothing can be merged into it; {remedy}")
         base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
     except OSError as error:
         reason = missing_folder(path) or str(error)
-        raise ValueError(f"the base model {path!r} of {folder} cannot be loaded: {reason}; {remedy}") from error
-    return PeftModel.from_pretrained(base, str(folder)).merge_and_unload(safe_merge=True)
+        raise ValueError(f"{base_model} cannot be loaded: {reason}; {remedy}") from error
+    try:
+        adapted = PeftModel.from_pretrained(base, str(folder))
+    except RuntimeError as error:  # torch's, for matrices of other sizes
+        raise ValueError(f"{base_model} does not fit the adapter: {error}; {remedy}") from error
+    return adapted.merge_and_unload(safe_merge=True)
 
 
 def _base(folder: Path) -> tuple[str, str | None]:
@@ -93,7 +101,7 @@ def _base(folder: Path) -> tuple[str, str | None]:
     return str(config.base_model_name_or_path), config.revision
 
 
-def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
+def write_model(model: PreTrainedModel, folder: Path, output_dir: Path, model_name_or_path: str | None = None) -> None:
     """Writes a merged model with the other files of its run's folder.
 
     It copies tokenizer, chat template, generation configuration, `leash_state.json` and `trainer_state.json`; if there
@@ -109,6 +117,8 @@ def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
             Folder of the adapter.
         output_dir (`Path`):
             New or empty folder.
+        model_name_or_path (`str`, *optional*):
+            The base model, where it is not what the adapter names: `leash_recipe.yaml` then names this one.
 
     Raises:
         `ValueError`: If `output_dir` is neither new nor empty.
@@ -120,7 +130,7 @@ def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
     partial.mkdir(parents=True)
     try:
         model.save_pretrained(partial)
-        _copy_companions(folder, partial)
+        _copy_companions(folder, partial, model_name_or_path)
         if not any(path for pattern in TOKENIZER_FILES for path in partial.glob(pattern)):
             AutoTokenizer.from_pretrained(model.name_or_path).save_pretrained(partial)
         if output_dir.is_dir():
@@ -130,7 +140,7 @@ def write_model(model: PreTrainedModel, folder: Path, output_dir: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _copy_companions(folder: Path, target: Path) -> None:
+def _copy_companions(folder: Path, target: Path, model_name_or_path: str | None) -> None:
     for path in {path for pattern in COMPANIONS for path in folder.glob(pattern)}:
         if path.is_dir():
             shutil.copytree(path, target / path.name)
@@ -138,4 +148,8 @@ def _copy_companions(folder: Path, target: Path) -> None:
             shutil.copyfile(path, target / path.name)
     if (recipe := folder / RECIPE_FILE).is_file():
         fields = FIELD_START.split(recipe.read_text(encoding="utf-8"))  # comments and their order are kept
-        (target / RECIPE_FILE).write_text("".join(x for x in fields if not ADAPTER_FIELD.match(x)), encoding="utf-8")
+        kept = [field for field in fields if not ADAPTER_FIELD.match(field)]
+        if model_name_or_path is not None:
+            named = f"model_name_or_path: {json.dumps(model_name_or_path)}\n"
+            kept = [named if field.startswith("model_name_or_path:") else field for field in kept]
+        (target / RECIPE_FILE).write_text("".join(kept), encoding="utf-8")

@@ -143,6 +143,8 @@ def _question(recipe: Mapping[str, Any]) -> str:
     own = BOXED_SUFFIX if recipe.get("prompt_suffix") is None else recipe["prompt_suffix"]
     if recipe.get("dataset_name") == "gym":
         return "16 (a) +9 (b) -8 = ?" + suffix
+    if recipe.get("dataset_name") == "gym_stories":
+        return "Nora has 14 shells. She finds 5 more. How many shells does Nora have now?" + suffix
     return "What is the sum of the first 20 odd numbers?" + own + suffix
 
 

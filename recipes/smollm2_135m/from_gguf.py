@@ -1,4 +1,4 @@
-"""Makes a model folder of a GGUF file: weights in float32, tokenizer and chat template.
+"""Makes a model folder of a GGUF file: its weights, dequantised to float32, tokenizer and chat template.
 
     python recipes/smollm2_135m/from_gguf.py MODEL.gguf FOLDER
 
