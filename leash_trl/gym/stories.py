@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from leash_trl.gym.task import Problem, Split, TraceStyle, Wording, problems, solution_trace
 
 
-STORY_LEVELS = (1, 2, 3)  # a pretrained model of 135 M parameters learns these in an hour of two cores
+STORY_LEVELS = (1, 2, 3)
 PEOPLE = {
     "Nora": "she", "Sam": "he", "Lily": "she", "Ben": "he", "Maria": "she", "Omar": "he", "Emma": "she", "David": "he",
     "Anna": "she", "Tom": "he", "Sara": "she", "Leo": "he", "Alice": "she", "Jack": "he", "Mia": "she", "Paul": "he",
