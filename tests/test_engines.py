@@ -1,6 +1,8 @@
 """The transformers engine: each completion from its own seed, whoever else is in the batch."""
 
 import importlib.util
+import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import merged_eos_token_ids
 from leash_trl.engines.token_choice import BLOCK_SIZE, SeededDraw, inverse_cdf
@@ -219,6 +221,24 @@ def test_a_path_that_looks_local_is_no_such_folder(path, engine_class, tmp_path,
     (tmp_path / "runs").mkdir()
     with pytest.raises(ValueError, match=f"no such folder: '{path}'"):
         engine_class(path)
+
+
+@pytest.mark.parametrize("engine_class", [TransformersEngine.from_pretrained, VllmEngine])
+def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(engine_class, tmp_path):
+    run = tmp_path / "run"
+    for step in (2, 10):
+        checkpoint = run / f"checkpoint-{step}"
+        shutil.copytree(CHECKPOINT, checkpoint)
+        (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step}), encoding="utf-8")
+    (run / "checkpoint-12").mkdir()  # the run was stopped here
+    message = f"the folder '{run}' holds no model .*: name a checkpoint, such as {run}/checkpoint-10$"
+    with pytest.raises(ValueError, match=message):
+        engine_class(str(run))
+
+
+def test_a_folder_without_a_model_is_an_error_with_a_remedy(tmp_path):
+    with pytest.raises(ValueError, match=r"holds no model \(config.json or adapter_config.json\); name one that does"):
+        checkpoint_path(str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["owner/nothere", "nothere", "runs"])

@@ -3,16 +3,30 @@
 from pathlib import Path
 
 from leash_trl import gym
+from leash_trl.checkpoints.completeness import whole_checkpoints
+
+
+MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 def checkpoint_path(name: str) -> str:
     """Folder or Hub id for the name of a model: `gym` is embedded, other names stay as they are.
 
+    Raises:
+        `ValueError`: If it is a folder that holds no model, such as that of a run that has not ended.
+
     Example:
         >>> checkpoint_path("owner/name")
         'owner/name'
     """
-    return str(gym.CHECKPOINT) if name == gym.NAME else name
+    if name == gym.NAME:
+        return str(gym.CHECKPOINT)
+    folder = Path(name)
+    if folder.is_dir() and not any((folder / file).is_file() for file in MODEL_FILES):
+        last = next(whole_checkpoints(folder), None)
+        remedy = "name one that does" if last is None else f"its run has not ended: name a checkpoint, such as {last}"
+        raise ValueError(f"the folder {name!r} holds no model ({' or '.join(MODEL_FILES)}); {remedy}")
+    return name
 
 
 def missing_folder(path: str) -> str | None:
