@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import transformers
 from conftest import parity_reward
 
 from leash_trl.engines.eos import eos_token_ids
@@ -38,6 +39,52 @@ def test_the_likeliest_tokens_are_those_of_generate(model, tokenizer, prompts):
     for mine, other in zip(ours, theirs.tolist(), strict=True):
         assert mine == other[: len(mine)]
     assert all(mine[-1] == tokenizer.eos_token_id for mine in ours[1:])
+
+
+def random_model(kind, **fields):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    ends = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
+    torch.manual_seed(1)
+    config = transformers.AutoConfig.for_model(kind, vocab_size=64, num_hidden_layers=4, **sizes, **ends, **fields)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            if weights.dim() > 1:
+                weights.normal_(0, 0.25)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("llama", {"tie_word_embeddings": True}),
+        ("mistral", {"sliding_window": 8}),
+        ("gemma3_text", {"sliding_window": 8, "head_dim": 8}),
+        ("gpt2", {"n_embd": 32, "n_layer": 4, "n_head": 4}),
+    ],
+)
+def test_windows_and_tied_weights_change_nothing(kind, fields):
+    model = random_model(kind, **fields)
+    prompts = [torch.randint(3, 64, (length,)).tolist() for length in (1, 3, 30, 9, 17, 2)]
+    ends = [*range(1, 9)]
+    ours = sample_tokens(model, prompts, ends, 0, 40, get_warpers(temperature=1e-6))
+    for prompt, mine in zip(prompts, ours, strict=True):
+        alone = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=40, eos_token_id=ends)
+        assert mine == alone[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("mamba", {}),
+        ("qwen3_next", {"num_experts": 2, "moe_intermediate_size": 16}),
+        ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),
+    ],
+)
+def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
+    model = random_model(kind, **fields)
+    with pytest.raises(ValueError, match=r"has recurrent or convolutional layers, .* rollout_func to null"):
+        sample_tokens(model, [[5, 6]], [1], 0, 4, get_warpers())
 
 
 @pytest.mark.parametrize("width", [1, None])

@@ -24,6 +24,7 @@ from leash_trl.engines.token_choice import TokenChoice, global_draw
 
 SHRINK_SHARE = 0.125  # dropping rows copies the cache, so several rows are dropped at once
 FIRST_CAPACITY = 64
+CACHED_LAYERS = {"full_attention", "sliding_attention", "chunked_attention"}  # transformers' layer_types
 
 
 class GrowingLayer(DynamicLayer):
@@ -83,6 +84,20 @@ def _left_padded(
     return ids, mask
 
 
+def check_cache(model: PreTrainedModel) -> None:
+    """Checks that a model keeps nothing but keys and values of its tokens, which is all that [`GrowingLayer`] holds.
+
+    Raises:
+        `ValueError`: If it has recurrent or convolutional layers, as Mamba, LFM2 and Qwen3-Next have.
+    """
+    layer_types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
+    if getattr(model, "_is_stateful", False) or not CACHED_LAYERS.issuperset(layer_types):
+        raise ValueError(
+            f"{type(model).__name__} has recurrent or convolutional layers, which the shrinking batch cannot sample "
+            "from: in training, set rollout_func to null; in evaluation, use the engine vllm"
+        )
+
+
 @torch.no_grad()
 def sample_tokens(
     model: PreTrainedModel,
@@ -119,7 +134,11 @@ def sample_tokens(
 
     Returns:
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
+
+    Raises:
+        `ValueError`: As [`check_cache`].
     """
+    check_cache(model)
     device = model.device
     num_rows = len(prompt_ids)
     limits = torch.as_tensor(max_new_tokens, device=device).expand(num_rows)

@@ -17,7 +17,7 @@ from transformers import (
 from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
+from leash_trl.engines.shrinking_batch import check_cache, get_warpers, sample_tokens
 from leash_trl.engines.token_choice import RecordedChoice, SeededDraw, TokenChoice, likeliest
 
 
@@ -50,7 +50,7 @@ class TransformersEngine:
             Completions generated at once.
 
     Raises:
-        `ValueError`: If `batch_size` is not positive.
+        `ValueError`: If `batch_size` is not positive, or the model keeps more than keys and values.
     """
 
     name = "transformers"
@@ -58,6 +58,7 @@ class TransformersEngine:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size is {batch_size}, but must be at least 1")
+        check_cache(model)
         self.model = model.eval()
         self.tokenizer = tokenizer
         self.batch_size = batch_size
