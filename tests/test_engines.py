@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
@@ -246,6 +247,21 @@ def test_what_may_be_on_the_hub_is_not_called_a_folder(path, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert missing_folder(path) is None
+
+
+def test_an_adapter_whose_base_is_elsewhere_names_the_base(tmp_path, monkeypatch):
+    base = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
+    get_peft_model(base, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "run")
+    config = tmp_path / "run" / "adapter_config.json"
+    fields = json.loads(config.read_text(encoding="utf-8"))
+    config.write_text(json.dumps({**fields, "base_model_name_or_path": "runs/x/base"}), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    message = (
+        "the base model 'runs/x/base' of the adapter 'run' cannot be loaded: no such folder: 'runs/x/base'; .* leash "
+        "merge run --model_name_or_path BASE --output_dir DIR$"
+    )
+    with pytest.raises(ValueError, match=message):
+        TransformersEngine.from_pretrained("run")
 
 
 def test_a_model_that_the_hub_does_not_give_is_an_error():

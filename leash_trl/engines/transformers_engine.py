@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from peft import PeftConfig
 from tqdm.auto import tqdm
 from transformers import (
     AutoModelForCausalLM,
@@ -94,7 +96,7 @@ class TransformersEngine:
             tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         except OSError as error:
             # checked only after the failure: a folder may have the name of an owner on the Hub
-            raise ValueError(missing_folder(path) or f"the model {path!r} cannot be loaded: {error}") from error
+            raise ValueError(missing_folder(path) or _loading_failure(path, error)) from error
         return cls(model.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer, batch_size)
 
     def generate(
@@ -214,3 +216,14 @@ def sample(
             text = tokenizer.decode(ids, skip_special_tokens=True)
             completions.append(Completion(text, len(ids), ids[-1] not in eos_ids))
     return [completions[start : start + num_samples] for start in range(0, len(completions), num_samples)]
+
+
+def _loading_failure(path: str, error: OSError) -> str:
+    if not (Path(path) / "adapter_config.json").is_file():
+        return f"the model {path!r} cannot be loaded: {error}"
+    base = str(PeftConfig.from_pretrained(path).base_model_name_or_path)
+    return (
+        f"the base model {base!r} of the adapter {path!r} cannot be loaded: {missing_folder(base) or error}; run this "
+        f"in the folder where it was trained, or make a complete model with leash merge {path} --model_name_or_path "
+        "BASE --output_dir DIR"
+    )
