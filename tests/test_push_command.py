@@ -109,6 +109,8 @@ def test_a_dry_run_touches_no_hub(run_folder, capsys):
     ("arguments", "problem"),
     [
         ([], "--repo owner/name is needed"),
+        (["--repo", "x", "--dry_run"], "--repo is 'x', but must be owner/name"),
+        (["--repo", "a/b/c", "--dry_run"], "--repo is 'a/b/c', but must be owner/name"),
         (["--repo", "me/x", "--baseline", "b"], "give both"),
         (["--repo", "me/x", "--evaluation", "nowhere"], "nowhere"),
     ],

@@ -353,6 +353,11 @@ def test_settings_come_from_events_then_recipe_then_state(trained):
         "learning_rate": 0.1,
         "seed": 3,
     }
+    (run / "leash_recipe.yaml").write_text(
+        "model_name_or_path: other\nuse_peft: true\nlora_r: 4\nlearning_rate: 0.3\n"
+    )
+    settings = run_settings(run)
+    assert [settings[name] for name in ("model_name_or_path", "use_peft", "lora_r")] == ["other", True, 4]
     arguments = {"learning_rate": 0.2, "beta": 0.0, "output_dir": "x", "top_p": None}
     write_events(run / "runs" / "now" / "events.out.tfevents.1", 5.0, {}, arguments)
     settings = run_settings(run)

@@ -14,6 +14,7 @@ from leash_trl.evaluation.comparison import first_step_at_target
 from leash_trl.evaluation.numbers import percent, plain, tokens
 from leash_trl.figures import dynamics_figure, training_figure
 from leash_trl.figures.curves import Curves
+from leash_trl.hub.recipe import read_recipe
 
 
 LAST_BATCHES = 10
@@ -23,6 +24,9 @@ NOT_EVALUATED = (
 )
 SETTINGS = (
     "model_name_or_path",
+    "use_peft",
+    "lora_r",
+    "lora_alpha",
     "dataset_name",
     "length_control",
     "length_control_kwargs",
@@ -36,6 +40,7 @@ SETTINGS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "steps_per_generation",
+    "update_batch_size",
     "max_completion_length",
     "temperature",
     "top_p",
@@ -75,6 +80,7 @@ def run_settings(path: Path) -> dict[str, Any]:
         "length_control": state.get("method"),
         "target_length": state.get("target_length"),
         **claim.get("recipe", {}),
+        **read_recipe(path),
         "seed": claim.get("seed"),
         **log.arguments,
     }

@@ -120,18 +120,19 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
 
 
 def _check_known(training_args: Any, model_args: Any) -> None:
+    frozen = " (an upper bound)"
     unknown = {
-        "use_peft": model_args.use_peft,
-        "load_in_4bit": model_args.load_in_4bit,
-        "load_in_8bit": model_args.load_in_8bit,
-        "cast_lm_head_to_fp32": training_args.cast_lm_head_to_fp32,
-        "fp16": training_args.fp16,
-        "dtype=auto": model_args.dtype == "auto",
-        "attn_implementation=eager": model_args.attn_implementation == "eager",
+        "use_peft": (model_args.use_peft, f"--use_peft false{frozen}"),
+        "load_in_4bit": (model_args.load_in_4bit, f"--load_in_4bit false{frozen}"),
+        "load_in_8bit": (model_args.load_in_8bit, f"--load_in_8bit false{frozen}"),
+        "cast_lm_head_to_fp32": (training_args.cast_lm_head_to_fp32, "--cast_lm_head_to_fp32 false"),
+        "fp16": (training_args.fp16, "--fp16 false"),
+        "dtype=auto": (model_args.dtype == "auto", "--dtype bfloat16 or float32"),
+        "attn_implementation=eager": (model_args.attn_implementation == "eager", "--attn_implementation sdpa"),
     }
-    for name, is_set in unknown.items():
+    for name, (is_set, remedy) in unknown.items():
         if is_set:
-            raise ValueError(f"{name} is set, but its memory is not modelled; plan without it: that is an upper bound")
+            raise ValueError(f"{name} is set, but its memory is not modelled; plan with {remedy}")
     optimizer = str(getattr(training_args.optim, "value", training_args.optim))
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"optim is {optimizer!r}, but memory is modelled for {' and '.join(OPTIMIZERS)} only")

@@ -40,6 +40,8 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.run)
     if arguments.repo is None and not arguments.dry_run:
         raise UserError("--repo owner/name is needed, or --dry_run")
+    if arguments.repo is not None and arguments.repo.count("/") != 1:
+        raise UserError(f"--repo is {arguments.repo!r}, but must be owner/name")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise UserError("--baseline is what --evaluation is compared with; give both")
 
@@ -60,7 +62,7 @@ def main(argv: list[str]) -> None:
     if base is not None:
         print(
             f"Others cannot load this adapter: its base model is the folder {base} of this machine. "
-            f"leash merge {folder} makes a complete model.",
+            f"leash merge {folder} --output_dir DIR makes a complete model.",
             file=sys.stderr,
         )
     if evaluation is not None and evaluation.results_file is not None:

@@ -135,3 +135,10 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     missing = f"# Not here, for YAML cannot hold it: {', '.join(sorted(unwritten))}\n" if unwritten else ""
     head = f"# Written by leash_trl: what this model was trained with.\n# {_packages()}\n{missing}\n"
     write_whole(Path(folder) / RECIPE_FILE, head + _yaml(kept))
+
+
+def read_recipe(folder: str | Path) -> dict[str, Any]:
+    """The fields of a folder's `leash_recipe.yaml`; empty if there is none."""
+    file = Path(folder) / RECIPE_FILE
+    recipe: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
+    return recipe

@@ -10,7 +10,7 @@ import yaml
 
 from leash_trl.checkpoints.completeness import read_trainer_state, whole_checkpoints
 from leash_trl.checkpoints.state_file import STATE_FILE, read_state
-from leash_trl.hub.recipe import RECIPE_FILE
+from leash_trl.hub.recipe import read_recipe
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 
@@ -81,13 +81,12 @@ def load_run_record(folder: str | Path) -> RunRecord:
         `ValueError`: If its `leash_state.json` is missing or damaged.
     """
     folder = Path(folder)
-    recipe_file = folder / RECIPE_FILE
     # an unfinished run has its log in its newest checkpoint
     log_folder = folder if read_trainer_state(folder) else next(whole_checkpoints(folder), folder)
     return RunRecord(
         state=read_state(folder),
         log_history=(read_trainer_state(log_folder) or {}).get("log_history", []),
-        recipe=yaml.safe_load(recipe_file.read_text(encoding="utf-8")) or {} if recipe_file.is_file() else {},
+        recipe=read_recipe(folder),
         is_adapter=(folder / ADAPTER_FILE).is_file(),
     )
 
