@@ -107,6 +107,13 @@ def test_train_takes_the_short_names_on_the_command_line_and_in_recipes(in_tmp):
     assert model_args.model_name_or_path == "other"
 
 
+@pytest.mark.parametrize("name", ["rollout_func", "lambda_init", "target_length", "length_control_kwargs"])
+def test_null_takes_out_what_the_recipe_sets(name):
+    from leash_trl.cli.training_arguments import given_fields
+
+    assert given_fields(["--config", "smollm2_135m.yaml", f"--{name}", "null"])[name] is None
+
+
 @pytest.mark.parametrize("command", ["eval", "filter"])
 def test_sampling_commands_take_both_names_on_the_command_line_and_in_recipes(command, in_tmp):
     import importlib

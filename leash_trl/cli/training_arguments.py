@@ -137,7 +137,9 @@ def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, An
         action.default = argparse.SUPPRESS
     path, words = split_config(argv)
     recipe = {} if path is None else checked_recipe(parser, read_recipe(path), path, has_env=True)
-    return {**recipe, **vars(parser.parse_args(words))}
+    given = vars(parser.parse_args(words))
+    # TRL's parser reads null for numbers only
+    return {**recipe, **{name: None if value == "null" else value for name, value in given.items()}}
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
