@@ -14,6 +14,7 @@ from leash_trl.cli.main import main
 from leash_trl.hub.recipe import RECIPE_FILE
 
 
+WEIGHTS = "adapter_model.safetensors"
 PROBLEM = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
 
 
@@ -139,9 +140,11 @@ def test_resuming_with_a_merged_models_recipe_trains_the_merged_weights(tmp_path
 def test_a_tokenizer_that_is_not_there_is_the_base_models(run, tmp_path, tokenizer):
     from transformers import AutoTokenizer
 
-    for path in [*run.glob("tokenizer*"), *run.glob("*.jinja")]:
+    for path in run.glob("tokenizer*"):
         path.unlink()
+    (run / "chat_template.jinja").write_text("the run's")
     assert main(["merge", str(run), "--output_dir", str(tmp_path / "merged")]) == 0
+    assert (tmp_path / "merged" / "chat_template.jinja").read_text() == "the run's"
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").encode("16 (a) +9") == tokenizer.encode("16 (a) +9")
 
 
@@ -248,6 +251,210 @@ def test_a_base_model_that_is_stored_quantised_is_one_line(run, tiny_model_path,
     assert "is stored quantised" in error_line([run, "--output_dir", tmp_path / "merged"], capsys)
 
 
+def test_a_base_model_whose_quantisation_is_null_is_merged(run, tiny_model_path, tmp_path):
+    base = shutil.copytree(tiny_model_path, tmp_path / "base")
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
+    change(run, base_model_name_or_path=str(base))
+    assert main(["merge", str(run), "--output_dir", str(tmp_path / "merged")]) == 0
+
+
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"target_modules": ["lm_head", "q_proj"]},
+        {"target_modules": ["embed_tokens"]},
+        {"target_modules": ["embed_tokens", "lm_head"], "use_dora": True},
+        {"target_modules": ["q_proj"], "bias": "all", "use_rslora": True},
+        {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+        {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"], "ensure_weight_tying": True},
+        {"target_modules": ["q_proj"], "trainable_token_indices": [3, 4]},
+    ],
+    ids=["head", "embedding", "DoRA", "bias", "saved_head", "saved_embedding", "tokens"],
+)
+def test_every_kind_of_adapter_keeps_its_logits(fields, is_tied, tmp_path, tokenizer):
+    """Also where the base uses one matrix as embedding and head, and the adapter changes one of the two."""
+    import torch
+    from peft import LoraConfig, PeftModel, get_peft_model
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+    config = LlamaConfig(vocab_size=64, attention_bias=True, tie_word_embeddings=is_tied, **sizes, **ends)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=4, init_lora_weights=False, task_type="CAUSAL_LM", **fields)
+    trained = get_peft_model(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), lora)
+    with torch.no_grad():
+        for name, parameter in trained.named_parameters():
+            if parameter.requires_grad and "lora" not in name:
+                parameter.add_(torch.randn_like(parameter) / 10)
+    trained.save_pretrained(tmp_path / "run")
+    assert main(["merge", str(tmp_path / "run"), "--output_dir", str(tmp_path / "merged")]) == 0
+    base, merged = (AutoModelForCausalLM.from_pretrained(tmp_path / name) for name in ("base", "merged"))
+    adapted = logits(PeftModel.from_pretrained(base, tmp_path / "run"))
+    torch.testing.assert_close(logits(merged), adapted, rtol=0, atol=1e-5)
+
+
+def test_a_base_stays_tied_where_the_adapter_leaves_it_so(tiny_model_path, tmp_path, tokenizer):
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig.from_pretrained(tiny_model_path, tie_word_embeddings=True)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
+    get_peft_model(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), lora).save_pretrained(tmp_path / "run")
+    assert main(["merge", str(tmp_path / "run"), "--output_dir", str(tmp_path / "merged")]) == 0
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert merged.config.tie_word_embeddings
+    assert merged.get_output_embeddings().weight is merged.get_input_embeddings().weight
+    assert torch.isfinite(logits(merged)).all()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda weights: {}, "the adapter lacks 14 tensors, such as base_model.model.model.layers.0."),
+        (
+            lambda weights: {name.replace("layers", "blocks"): weight for name, weight in weights.items()},
+            "and the base has no place for 14 tensors",
+        ),
+        (
+            lambda weights: {**weights, **{n.replace("s.0", "s.1"): w.clone() for n, w in weights.items()}},
+            ": the base has no place for 14 tensors",
+        ),
+        (
+            lambda weights: {name: weight for name, weight in weights.items() if "up_proj" not in name},
+            ": the adapter lacks 2 tensors, such as ",
+        ),
+    ],
+    ids=["empty", "renamed", "deeper", "a_part_lacks"],
+)
+def test_weights_that_do_not_all_fit_are_one_line(spoil, said, run, tmp_path, capsys, recwarn):
+    from safetensors.torch import load_file, save_file
+
+    save_file(spoil(load_file(run / WEIGHTS)), run / WEIGHTS, metadata={"format": "pt"})
+    line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+    assert "does not fit the adapter: " in line
+    assert said in line
+    assert line.endswith("; name another one with --model_name_or_path")
+    assert not [warning for warning in recwarn if "adapter keys" in str(warning.message)]
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_base_that_lacks_what_the_adapter_changes_is_one_line(run, tiny_model_path, tmp_path, capsys):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    output = ["--output_dir", tmp_path / "merged"]
+    change(run, modules_to_save=["lm_head"])
+    assert "does not fit the adapter: the adapter lacks base_model.model.lm_head.weight; " in error_line(
+        [run, *output], capsys
+    )
+    change(run, modules_to_save=None, target_modules=["nowhere"])
+    line = error_line([run, *output], capsys)
+    assert "does not fit the adapter: Target modules {'nowhere'} not found in the base model" in line
+    config = LlamaConfig.from_pretrained(tiny_model_path, num_hidden_layers=2)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "deeper")
+    change(run, target_modules="all-linear")
+    line = error_line([run, *output, "--model_name_or_path", tmp_path / "deeper"], capsys)
+    assert "deeper does not fit the adapter: the adapter lacks 14 tensors" in line
+
+
+def test_a_base_of_a_smaller_vocabulary_is_one_line(run, tmp_path, tiny_model_path, tokenizer, capsys):
+    from transformers import AutoTokenizer
+
+    larger = AutoTokenizer.from_pretrained(tiny_model_path)
+    larger.add_tokens(["<new>"])
+    larger.save_pretrained(run)
+    line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+    rows = len(tokenizer)
+    assert f"does not fit the adapter: it has {rows} token embeddings, the run's tokenizer {rows + 1} tokens" in line
+    larger.save_pretrained(base := shutil.copytree(tiny_model_path, tmp_path / "base"))
+    options = ["--output_dir", str(tmp_path / "merged"), "--model_name_or_path", str(base)]
+    assert main(["merge", str(run), *options]) == 0, "some models have tokens that they never embed"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"r": 4', "Expecting ',' delimiter"),
+        ("[]", "it must be an object with a peft_type"),
+        ("null", "it must be an object with a peft_type"),
+        ('{"r": 4}', "it must be an object with a peft_type"),
+        ('{"peft_type": "NEW"}', "'NEW'"),
+        ('{"peft_type": "LORA", "r": "4"}', "'<=' not supported"),
+        ('{"peft_type": "LORA", "lora_alpha": null}', "unsupported operand"),
+    ],
+)
+def test_a_damaged_description_is_one_line_that_names_it(content, said, run, tiny_model_path, tmp_path, capsys):
+    path = run / "adapter_config.json"
+    if '"LORA"' in content:
+        content = json.dumps({**json.loads(path.read_text()), **json.loads(content)})
+    path.write_text(content)
+    line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+    assert f"{path} cannot be used: " in line
+    assert said in line
+    assert line.endswith(("; copy the folder again, or give another checkpoint", "; update peft"))
+
+
+@pytest.mark.parametrize("size", [None, 5, 300, -1])
+def test_damaged_weights_are_one_line_that_names_the_folder(size, run, tiny_model_path, tmp_path, capsys):
+    def cut(path):
+        content = path.read_bytes()
+        path.unlink() if size is None else path.write_bytes(content[:size])
+
+    output = ["--output_dir", tmp_path / "merged"]
+    base = shutil.copytree(tiny_model_path, tmp_path / "base")
+    cut(base / "model.safetensors")
+    line = error_line([run, *output, "--model_name_or_path", base], capsys)
+    assert f"--model_name_or_path {base} cannot be loaded: " in line
+    cut(run / WEIGHTS)
+    line = error_line([run, *output], capsys)
+    assert f"the weights of {run} cannot be read: " in line
+    assert line.endswith("; copy the folder again, or give another checkpoint")
+
+
+@pytest.mark.parametrize("name", [None, ""])
+def test_an_adapter_that_names_no_base_asks_for_one(name, run, tiny_model_path, tmp_path, capsys):
+    change(run, base_model_name_or_path=name)
+    output = ["--output_dir", str(tmp_path / "merged")]
+    assert error_line([run, *output], capsys).endswith("names no base model; name it with --model_name_or_path")
+    assert main(["merge", str(run), *output, "--model_name_or_path", str(tiny_model_path)]) == 0
+
+
+def test_a_base_that_cannot_be_fetched_is_one_sentence(run, tmp_path, capsys):
+    change(run, base_model_name_or_path="owner/not-there")
+    line = error_line([run, "--output_dir", tmp_path / "merged"], capsys)
+    assert len(line) < 400
+    assert ".;" not in line
+    assert "cached files; name another one with --model_name_or_path" in line
+
+
+def test_where_neither_run_nor_base_has_a_tokenizer_is_one_line(run, tiny_model_path, tmp_path, capsys):
+    base = shutil.copytree(tiny_model_path, tmp_path / "base")
+    for path in [path for folder in (run, base) for path in [*folder.glob("tokenizer*"), *folder.glob("*.jinja")]]:
+        path.unlink()
+    options = ["--output_dir", tmp_path / "merged", "--model_name_or_path", base]
+    assert f"neither {run} nor its base model {base} has a tokenizer; put its files into {run}" in error_line(
+        [run, *options], capsys
+    )
+    (run / "tokenizer.json").write_text("{")
+    assert f"the tokenizer of {run} cannot be read: " in error_line([run, *options], capsys)
+    assert not [path for path in tmp_path.iterdir() if "merged" in path.name]
+
+
+def test_an_output_that_cannot_be_made_is_one_line(run, tmp_path, capsys):
+    (tmp_path / "file").write_text("mine")
+    for output in (tmp_path / "file" / "merged", "/proc/merged/x"):
+        assert f"output_dir is '{output}', where nothing can be written" in error_line(
+            [run, "--output_dir", output], capsys
+        )
+
+
 def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
@@ -259,22 +466,35 @@ def test_what_is_there_is_not_written_over(adapter, tmp_path, capsys):
     assert (tmp_path / "empty" / "model.safetensors").is_file()
 
 
-def test_a_model_that_was_being_written_is_not_there(adapter, tmp_path, monkeypatch):
+def test_a_model_that_was_being_written_is_not_there(adapter, tmp_path, monkeypatch, capsys):
     from leash_trl.hub import merging
 
-    (tmp_path / "merged.partial").mkdir()
-    (tmp_path / "merged.partial" / "left.bin").write_text("of a run that was killed")
+    (tmp_path / "merged.partial").write_text("mine")
     seen = []
 
     def disk_full(folder, target, model_name_or_path):
         seen.extend(path.name for path in target.iterdir())
         assert not (tmp_path / "merged").exists()
-        raise OSError("no space left on device")
+        raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(merging, "_copy_companions", disk_full)
-    model = merging.merged_model(adapter)
-    with pytest.raises(OSError, match="no space left"):
-        merging.write_model(model, adapter, tmp_path / "merged")
+    line = error_line([adapter, "--output_dir", tmp_path / "merged"], capsys)
+    assert f"--output_dir {tmp_path / 'merged'} cannot be written: [Errno 28] No space left on device" in line
     assert "model.safetensors" in seen
-    assert "left.bin" not in seen
-    assert not [*tmp_path.iterdir()]
+    assert [path.name for path in tmp_path.iterdir()] == ["merged.partial"]
+
+
+def test_of_two_merges_into_one_folder_the_first_to_end_stays(adapter, tmp_path, monkeypatch, capsys):
+    from leash_trl.hub import merging
+
+    copy_companions = merging._copy_companions
+
+    def while_another_merges(*arguments):
+        monkeypatch.setattr(merging, "_copy_companions", copy_companions)
+        assert main(["merge", str(adapter), "--output_dir", str(tmp_path / "merged"), "--dtype", "bfloat16"]) == 0
+        copy_companions(*arguments)
+
+    monkeypatch.setattr(merging, "_copy_companions", while_another_merges)
+    assert "merged is not empty" in error_line([adapter, "--output_dir", tmp_path / "merged"], capsys)
+    assert json.loads((tmp_path / "merged" / "config.json").read_text())["dtype"] == "bfloat16"
+    assert [path.name for path in tmp_path.iterdir()] == ["merged"]

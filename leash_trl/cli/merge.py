@@ -4,7 +4,7 @@ import warnings
 from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.errors import user_errors
+from leash_trl.cli.errors import check_writable, user_errors
 
 
 def main(argv: list[str]) -> None:
@@ -38,8 +38,9 @@ def main(argv: list[str]) -> None:
 
     with user_errors():
         check_output(output_dir)
+        check_writable(output_dir)
         model = merged_model(folder, arguments.dtype, arguments.model_name_or_path)
-    write_model(model, folder, output_dir, arguments.model_name_or_path)
+        write_model(model, folder, output_dir, arguments.model_name_or_path)
     print(
         f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {model.num_parameters():,} "
         f"parameters in {str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"
