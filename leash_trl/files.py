@@ -7,17 +7,32 @@ from pathlib import Path
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically, over an existing one; makes missing parent folders.
 
+    A link stays, and the file that it names is written. What is no regular file, such as a pipe, is written into.
+
     Args:
         path (`str` or `Path`):
             The file.
         content (`str` or `bytes`):
             Its content; text is written as UTF-8.
+
+    Raises:
+        `ValueError`: If it is a folder.
     """
     path = Path(path)
+    data = content if isinstance(content, bytes) else content.encode("utf-8")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(content if isinstance(content, bytes) else content.encode("utf-8"))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -107,3 +107,11 @@ def test_written_stories_are_prompts_and_completions(tmp_path, capsys):
 def test_stories_need_a_positive_count(count, tmp_path, capsys):
     assert main(["gym", "stories", "--output", str(tmp_path / "x.jsonl"), "--count", count]) == 2
     assert f"count is {count}" in capsys.readouterr().err
+
+
+def test_stories_for_a_folder_ask_for_a_file(tmp_path, capsys):
+    (tmp_path / "folder").mkdir()
+    assert main(["gym", "stories", "--output", f"{tmp_path}/folder/", "--count", "5"]) == 2
+    line = f"output is '{tmp_path}/folder/', a folder; name a file, such as {tmp_path}/folder/traces.jsonl"
+    assert capsys.readouterr().err == f"leash gym: {line}\n"
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]

@@ -81,7 +81,11 @@ def _stories(arguments: argparse.Namespace) -> None:
     from leash_trl.files import write_whole
     from leash_trl.gym.stories import traced_stories
 
+    output = Path(arguments.output)
     with user_errors(output=arguments.output):
+        if output.is_dir():
+            file = output / "traces.jsonl"
+            raise ValueError(f"output is {arguments.output!r}, a folder; name a file, such as {file}")
         rows = traced_stories(arguments.count, arguments.seed)
-        write_whole(Path(arguments.output), "".join(f"{json.dumps(row)}\n" for row in rows))
+        write_whole(output, "".join(f"{json.dumps(row)}\n" for row in rows))
     print(f"wrote {arguments.output}, {len(rows)} stories")

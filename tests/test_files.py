@@ -1,0 +1,56 @@
+"""Files that are written whole: through links and into pipes too, and nothing is left of one that cannot be."""
+
+import os
+import threading
+
+import pytest
+
+from leash_trl.files import write_whole
+
+
+def test_a_file_is_made_with_its_folders_and_written_over(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+    for content in ("first", b"second"):
+        write_whole(path, content)
+    assert path.read_text() == "second"
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("there", "not_there"):
+        (tmp_path / name).symlink_to(tmp_path / "folder" / name)
+    (tmp_path / "folder" / "there").write_text("old")
+    for name in ("there", "not_there"):
+        write_whole(tmp_path / name, "new")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "folder" / name).read_text() == "new"
+    assert len([*tmp_path.rglob("*")]) == 5
+
+
+def test_a_pipe_is_written_into(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    read = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_bytes()), daemon=True)
+    reader.start()
+    write_whole(tmp_path / "pipe", "text")
+    reader.join(timeout=10)
+    assert read == [b"text"]
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ValueError, match=r"folder is a folder; name a file in it"):
+        write_whole(tmp_path / "folder", "text")
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
+
+
+def test_nothing_is_left_of_a_file_that_cannot_be_written(tmp_path, monkeypatch):
+    def disk_full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(tmp_path / "file.txt", "text")
+    assert not [*tmp_path.iterdir()]
