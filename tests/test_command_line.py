@@ -55,7 +55,14 @@ def test_a_misspelt_command_or_method_gets_a_suggestion(argv, meant, capsys):
         (["eval", "--benchmarks", "gym_test", "--output_dir", "x", "--model_nam_or_path=gym"], "mean --model_name_or"),
         (["plot", "x", "--figure", "paretto"], "'pareto'"),
         (["plot", "x", "--output_dir", "y"], "mean --output?"),
-        (["bench", "step", "--zzz"], "leash bench --help"),
+        (["bench", "step", "--zzz"], "leash bench step --help"),
+        (["bench", "step", "--engines", "vllm"], "unknown option --engines, "),
+        (
+            ["gym", "stories", "--num_stories", "12"],
+            "unknown option --num_stories, leash gym stories --help lists all",
+        ),
+        (["gym", "stories"], "arguments are required: --output; leash gym stories --help lists all"),
+        (["gym", "stories", "--output", "x", "--count", "y"], "'y'; leash gym stories --help lists all"),
         (["push"], "run"),
     ],
 )

@@ -20,15 +20,21 @@ class CommandParser(argparse.ArgumentParser):
     help_option = "--help"  # that shows every option
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As `ArgumentParser`'s, but it reports an unknown option before missing ones."""
+        """As `ArgumentParser`'s, but it reports an unknown option before missing ones and names the part in use."""
         words = sys.argv[1:] if args is None else list(args)
-        known = self.options()
+        part = self._parts().get(words[0], self) if words else self
+        known = part.options()
         for name in (word.partition("=")[0] for word in words if word.startswith("--") and " " not in word):
             if name not in known and not (self.allow_abbrev and any(option.startswith(name) for option in known)):
                 self.error(
-                    f"unknown option {name}{did_you_mean(name, known, f'{self.prog} {self.help_option} lists all')}"
+                    f"unknown option {name}{did_you_mean(name, known, f'{part.prog} {self.help_option} lists all')}"
                 )
-        arguments, unread = self.parse_known_args(words, namespace)
+        try:
+            arguments, unread = self.parse_known_args(words, namespace)
+        except UserError as error:
+            if part is self:
+                raise
+            raise UserError(f"{error}; {part.prog} {self.help_option} lists all") from error
         if unread:
             self.error(f"{unread[0]!r} belongs to no option; options are written --name value")
         return arguments
@@ -36,9 +42,12 @@ class CommandParser(argparse.ArgumentParser):
     def options(self) -> list[str]:
         """Every option of this parser, and those of its parts."""
         self._add_short_names()
-        subparsers = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
-        parts = [parser for action in subparsers for parser in action.choices.values()]
-        return [*self._option_string_actions, *(option for parser in parts for option in parser.options())]
+        parts = self._parts().values()
+        return [*self._option_string_actions, *(option for part in parts for option in part.options())]
+
+    def _parts(self) -> dict[str, "CommandParser"]:
+        actions = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return {name: part for action in actions for name, part in action.choices.items()}
 
     def _add_short_names(self) -> None:
         actions = self._option_string_actions
