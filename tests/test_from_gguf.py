@@ -55,10 +55,23 @@ def gguf_file(tmp_path):
     return tmp_path / "tiny.gguf"
 
 
-def test_the_folder_holds_a_model_that_trains_and_its_tokenizer(gguf_file, tmp_path, monkeypatch):
+@pytest.fixture
+def convert(monkeypatch):
+    """The script with the arguments given to it."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+
+    return run
+
+
+def test_the_folder_holds_a_model_that_trains_and_its_tokenizer(gguf_file, tmp_path, convert):
     folder = tmp_path / "base"
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(gguf_file), str(folder)])
-    runpy.run_path(str(SCRIPT), run_name="__main__")
+    (tmp_path / "base.partial").mkdir()
+    (tmp_path / "base.partial" / "junk").write_text("of a run that was killed")
+    convert(gguf_file, folder)
+    assert not (folder / "junk").exists()
     source = {"pretrained_model_name_or_path": str(gguf_file.parent), "gguf_file": gguf_file.name}
     model, original = AutoModelForCausalLM.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(**source)
     ids = torch.arange(3, 20)[None]
@@ -74,3 +87,27 @@ def test_the_folder_holds_a_model_that_trains_and_its_tokenizer(gguf_file, tmp_p
         "<|im_start|>he<|im_end|>"
     )
     assert "A Title" not in (folder / "config.json").read_text()
+
+
+def test_a_target_that_is_taken_is_refused_first(tmp_path, convert):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    for target in (tmp_path / "full", tmp_path / "full" / "notes.txt"):
+        with pytest.raises(SystemExit, match=f"^{target} is there already; name a new folder, or remove it$"):
+            convert(tmp_path / "unread.gguf", target)
+    assert (tmp_path / "full" / "notes.txt").read_text() == "mine"
+
+
+def test_without_a_model_and_a_folder_it_says_how_it_is_used(tmp_path, convert):
+    for arguments in ((), (tmp_path / "x.gguf",)):
+        with pytest.raises(SystemExit, match=r"^usage: python recipes/smollm2_135m/from_gguf.py MODEL.gguf FOLDER$"):
+            convert(*arguments)
+
+
+@pytest.mark.parametrize("size", [None, 0, 3, 30, 300, 3000, -9])
+def test_a_file_that_is_cut_off_is_one_line(size, gguf_file, tmp_path, convert):
+    content = gguf_file.read_bytes()
+    gguf_file.unlink() if size is None else gguf_file.write_bytes(content[:size])
+    with pytest.raises(SystemExit, match=r"^.*tiny.gguf cannot be read: .*; make real-model fetches it again$"):
+        convert(gguf_file, tmp_path / "base")
+    assert {path.name for path in tmp_path.iterdir()} <= {"tiny.gguf"}
