@@ -88,8 +88,8 @@ class Report:
         except pytest.skip.Exception as why:
             result = f"skipped: {why}"
             raise
-        except Exception as error:
-            result = f"failed: {(str(error) or repr(error)).strip().splitlines()[0]}"
+        except (Exception, pytest.fail.Exception) as error:
+            result = f"failed: {(str(error).strip() or repr(error)).splitlines()[0]}"
             raise
         finally:
             self.rows.append(Row(name, "; ".join(measured), result))

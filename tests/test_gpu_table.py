@@ -36,12 +36,18 @@ def test_every_part_leaves_a_row_and_its_outcome(tmp_path):
         pytest.skip("x is not installed")
     with pytest.raises(ValueError, match="too slow"), report.part("wrong"):
         raise ValueError("too slow\nassert 3 < 2")
+    with pytest.raises(pytest.fail.Exception), report.part("refused"):
+        pytest.fail("no good")
+    with pytest.raises(AssertionError), report.part("wordless"):
+        raise AssertionError(" ")
     with pytest.raises(KeyboardInterrupt), report.part("stopped"):
         raise KeyboardInterrupt
     assert [(row.part, row.measured, row.result) for row in report.rows] == [
         ("fine", "1 s; 2 GiB", "passed"),
         ("absent", "", "skipped: x is not installed"),
         ("wrong", "", "failed: too slow"),
+        ("refused", "", "failed: no good"),
+        ("wordless", "", "failed: AssertionError(' ')"),
         ("stopped", "", "was cut off"),
     ]
     assert report.path.read_text(encoding="utf-8") == report.text
