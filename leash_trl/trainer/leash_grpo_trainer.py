@@ -36,7 +36,7 @@ from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_settings import model_settings, run_settings
+from leash_trl.trainer.run_settings import base_settings, model_settings, run_settings
 from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups, most_extra_groups, own_groups
 from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
 
@@ -117,7 +117,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.length_control = args.make_length_control()
         self.publishing = Publishing(args, unwrapped)
-        self.model_settings = model_settings(unwrapped)
+        self.model_settings = {**model_settings(unwrapped), **base_settings(unwrapped, model, args)}
         self.generated_tokens = 0
         self.prompt_stream = dynamic_sampling.PromptStream.of_run(self.train_dataset, args)
         self.signal_record = SignalRecord()

@@ -4,11 +4,14 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from huggingface_hub import try_to_load_from_cache
 from peft import PeftModel
 
+from leash_trl.checkpoints.fingerprint import files_fingerprint
 from leash_trl.hub.recipe import changed_fields, portable
 from leash_trl.length_control.targets import TARGET_COLUMN
 from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
@@ -39,6 +42,8 @@ MAY_DIFFER = (
 )
 # these only give a warning: one model has several names, such as a Hub id, its snapshot on disk, a copy
 ONLY_SAID = frozenset({"model"})
+BASE_WEIGHTS = "weights of the base model"
+WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")  # transformers reads the first kind that is there
 ARCHITECTURE = ("model_type", "hidden_size", "num_hidden_layers")
 NOT_THE_ADAPTER = ("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision")
 NUM_PROMPTS = 16  # prompts that identify a data set
@@ -54,7 +59,7 @@ def run_settings(
         args ([`LeashGRPOConfig`]):
             Configuration; fields at their defaults are left out.
         model (`Mapping`):
-            From [`model_settings`].
+            From [`model_settings`] and [`base_settings`].
         reward_funcs (`list[str]`):
             Names of the reward functions.
         dataset (`Dataset`, *optional*):
@@ -104,6 +109,35 @@ def model_settings(model: Any) -> dict[str, Any]:
     }
 
 
+def base_settings(model: Any, source: Any, args: LeashGRPOConfig) -> dict[str, str]:
+    """The fingerprint of the base model's weights, where a run that resumes still needs them as they were.
+
+    With an adapter it does: a checkpoint holds the adapter alone. Without one, the checkpoint's weights replace the
+    base model's; what is left of it is the reference of a KL term (`beta` above 0), unless that moves
+    (`sync_ref_model`) and is saved itself. Only the main process, which compares and saves settings, reads files.
+
+    Args:
+        model ([`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
+            The model to train.
+        source (`str` or [`~transformers.PreTrainedModel`]):
+            What it was loaded from. A model that was given itself has no fingerprint: its files are not known.
+        args ([`LeashGRPOConfig`]):
+            Configuration.
+    """
+    has_fixed_reference = args.beta != 0 and not args.sync_ref_model
+    is_needed = isinstance(model, PeftModel) or has_fixed_reference
+    if not is_needed or not isinstance(source, str) or args.process_index != 0:
+        return {}
+    folder = Path(source)
+    if not folder.is_dir():
+        cached = try_to_load_from_cache(source, "config.json", revision=model.config._commit_hash)
+        if not isinstance(cached, str):
+            return {}
+        folder = Path(cached).parent
+    found = next(filter(None, (files_fingerprint(folder, [pattern]) for pattern in WEIGHT_FILES)), None)
+    return {BASE_WEIGHTS: found} if found else {}
+
+
 def _data(dataset: Any, columns_read: Sequence[str]) -> str | None:
     if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or "prompt" not in dataset.column_names:
         return None
@@ -118,7 +152,8 @@ def _data(dataset: Any, columns_read: Sequence[str]) -> str | None:
 
 
 def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Settings that changed, as `old -> new` by name; a setting that one side does not have does not count.
+    """Settings that changed, as `old -> new` by name; a setting that one side does not have does not count, nor does
+    another name of the same weights.
 
     Example:
         >>> differences({"seed": 1}, {"seed": 2, "data": "8 rows", "weight_decay": 0.0})
@@ -126,10 +161,11 @@ def differences(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, s
     """
     defaults = {name: field.default for name, field in LeashGRPOConfig.__dataclass_fields__.items()}
     before, after = {**defaults, **saved}, {**defaults, **now}
+    is_same_base = BASE_WEIGHTS in saved and saved[BASE_WEIGHTS] == now.get(BASE_WEIGHTS)
     return {
         name: _change(before[name], after[name])
         for name in sorted((saved.keys() | now.keys()) & before.keys() & after.keys())
-        if before[name] != after[name] and not _may_differ(name)
+        if before[name] != after[name] and not _may_differ(name) and not (is_same_base and name == "model")
     }
 
 
