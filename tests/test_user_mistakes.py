@@ -19,6 +19,7 @@ from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
 from leash_trl.cli.main import main
+from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.rewards import get_math_reward, math_reward
 from leash_trl.trainer import checks
@@ -128,6 +129,8 @@ def test_what_rollout_functions_and_environments_give_is_not_missed(make_args, p
     nameless, args = problems.rename_column("prompt", "question"), make_args()
     assert before(NOWHERE, needs_gold, args, problems, rollout_func=print) == NOWHERE
     assert before(NOWHERE, parity_reward, args, nameless, environment_factory=dict) == NOWHERE
+    with pytest.raises(ValueError, match="but gold is missing"):
+        before(NOWHERE, needs_gold, args, problems, rollout_func=shrinking_rollout)
     with pytest.raises(ValueError, match="but prompt is missing"):
         before(NOWHERE, parity_reward, args, nameless, rollout_func=print)
     with pytest.raises(ValueError, match="but gold is missing"):

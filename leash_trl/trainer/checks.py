@@ -157,15 +157,17 @@ def check_columns(
 ) -> None:
     """Raises `ValueError` if the data set lacks `prompt` or a column that the reward functions need.
 
-    A rollout function may pass its own fields to the reward functions, and environments may bring the prompts.
+    A rollout function of the user's may pass its own fields to the reward functions, and environments may bring the
+    prompts.
     """
     funcs = reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    rewarded = {name for func in funcs for name in required_columns(func)} if rollout_func is None else set()
+    brings_fields = rollout_func not in (None, shrinking_rollout)
+    rewarded = set() if brings_fields else {name for func in funcs for name in required_columns(func)}
     needed = [*(["prompt"] if environment_factory is None else []), *sorted(rewarded - {"prompt"})]
     if columns and (missing := [name for name in needed if name not in columns]):
         raise ValueError(
-            f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename or add it "
-            "with datasets' rename_column or map"
+            f"the data set has columns {', '.join(columns)}, but {' and '.join(missing)} is missing; rename the "
+            "column that holds it, in the files or with datasets' rename_column, or add one"
         )
 
 
