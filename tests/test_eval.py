@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
+from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from sampled_run import completion, problem, write_run
 
@@ -147,6 +148,16 @@ def test_another_checkpoint_is_another_run(tmp_path):
         first = weights_fingerprint(tmp_path)
         (tmp_path / name).write_bytes(b"1" + b"0" * 2_999_999)
         assert len({before, first, weights_fingerprint(tmp_path)}) == 3
+
+
+def test_a_model_on_the_hub_is_known_by_its_commit(loopback_hub, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with loopback_hub.online():
+        HfApi().create_repo("me/model")
+        HfApi().upload_folder(repo_id="me/model", folder_path=tmp_path)
+        commits = loopback_hub.commits("me/model")
+        assert weights_fingerprint("me/model") == commits[-1].oid
+        assert weights_fingerprint("me/model", commits[-1].oid) == commits[-1].oid
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):

@@ -472,7 +472,7 @@ def test_other_base_weights_are_another_run_and_the_same_elsewhere_are_not(
 
     one, copy, other = same_named
     train(one, 1, False)
-    with pytest.raises(ValueError, match="checkpoint-1 .*weights of the base model .* -> ") as refused:
+    with pytest.raises(ValueError, match=r"checkpoint-1 .*weights of the base model .* -> ") as refused:
         train(other, 2, True)
     assert "set them back" in str(refused.value)
     moved = str(Path(copy).rename(tmp_path / "copy" / "moved"))
@@ -486,14 +486,18 @@ def test_other_base_weights_are_another_run_and_the_same_elsewhere_are_not(
 
 
 def test_a_base_of_the_hub_is_its_snapshot_on_disk(make_args, same_named, tmp_path, monkeypatch):
-    snapshot = tmp_path / "hub" / "models--me--base" / "snapshots" / "0a1b2c"
-    shutil.copytree(same_named[0], snapshot)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    model, args = SimpleNamespace(config=SimpleNamespace(_commit_hash="0a1b2c")), make_args(beta=0.1)
-    from_hub = base_settings(model, "me/base", args)
-    assert from_hub == base_settings(model, same_named[1], args) != {}
-    assert base_settings(model, "me/nowhere", args) == {}
-    assert base_settings(model, model, args) == base_settings(model, "me/base", make_args()) == {}
+    hub = tmp_path / "hub"
+    repository = hub / "models--me--base"
+    shutil.copytree(same_named[0], repository / "snapshots" / "0a1b2c")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0a1b2c")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    args = make_args(beta=0.1)
+    copy = base_settings(None, same_named[1], args)
+    assert base_settings(None, "me/base", args) == copy != {}
+    assert base_settings(None, "me/base", make_args(beta=0.1, model_init_kwargs={"revision": "0a1b2c"})) == copy
+    assert base_settings(None, "me/nowhere", args) == {}
+    assert base_settings(None, None, args) == base_settings(None, "me/base", make_args()) == {}
 
 
 def test_a_change_between_the_ends_of_a_long_file_changes_the_fingerprint(tmp_path):

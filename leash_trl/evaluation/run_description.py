@@ -77,10 +77,9 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder
     the fingerprint of its files."""
     if not Path(name).is_dir():
-        from transformers import AutoConfig
+        from transformers.utils import cached_file
 
-        commit: str | None = AutoConfig.from_pretrained(name, revision=revision)._commit_hash
-        return commit
+        return Path(cached_file(name, "config.json", revision=revision)).parent.name  # the snapshot's folder
     return files_fingerprint(name, FINGERPRINTED)
 
 

@@ -130,7 +130,8 @@ def base_settings(model: Any, source: Any, args: LeashGRPOConfig) -> dict[str, s
         return {}
     folder = Path(source)
     if not folder.is_dir():
-        cached = try_to_load_from_cache(source, "config.json", revision=model.config._commit_hash)
+        revision = (args.model_init_kwargs or {}).get("revision")
+        cached = try_to_load_from_cache(source, "config.json", revision=revision)
         if not isinstance(cached, str):
             return {}
         folder = Path(cached).parent
