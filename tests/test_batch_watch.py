@@ -1,4 +1,4 @@
-"""What only training batches show: rewards for completions that never end, and rewards of another scale."""
+"""What only training batches show: completions that never end, and rewards of another scale."""
 
 import pytest
 from conftest import parity_reward
@@ -34,10 +34,23 @@ def test_without_a_better_end_token_the_limit_is_the_remedy(turn_end, make_rollo
     assert "eos_token_id" not in problem
 
 
-@pytest.mark.parametrize(("num_ended", "reward"), [(1, 1.0), (0, -1.0)])
-def test_one_end_or_no_reward_is_no_problem_then_or_later(num_ended, reward, make_rollouts):
+@pytest.mark.parametrize(
+    ("turn_end", "remedy"), [(EOS, "raise max_completion_length"), ({"<|im_end|>": 1}, "add 1 to eos_token_id")]
+)
+def test_a_limit_that_no_right_answer_fits_is_a_problem_once(turn_end, remedy, make_rollouts):
+    watch = BatchWatch(EOS, turn_end)
+    half = batch(make_rollouts, 0, [-1.0] * (ENOUGH // 2))
+    found = [watch.problems(half, Leash()) for _ in range(4)]
+    assert [len(problems) for problems in found] == [0, 1, 0, 0]
+    (problem,) = found[1]
+    assert f"all of the first {ENOUGH} completions were cut off at max_completion_length=24, and none" in problem
+    assert remedy in problem
+
+
+@pytest.mark.parametrize("reward", [1.0, -1.0])
+def test_one_end_is_no_problem_then_or_later(reward, make_rollouts):
     watch = BatchWatch(EOS, EOS)
-    assert watch.problems(batch(make_rollouts, num_ended, [reward] * ENOUGH), Leash()) == []
+    assert watch.problems(batch(make_rollouts, 1, [reward] * ENOUGH), Leash()) == []
     assert watch.problems(batch(make_rollouts, 0, [1.0] * ENOUGH), Leash()) == []
 
 

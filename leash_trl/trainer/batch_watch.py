@@ -13,7 +13,7 @@ ENOUGH = 32  # completions without an end token before a warning says that none 
 
 @dataclass
 class BatchWatch:
-    """Finds mistakes that only show in batches: rewards for completions that never end, and rewards on a wrong scale.
+    """Finds mistakes that only show in batches: completions that never end, and rewards on a wrong scale.
 
     Args:
         end_tokens (`Mapping[str, int]`):
@@ -55,19 +55,26 @@ class BatchWatch:
         self.num_rewarded += int((rollouts.is_truncated & rollouts.is_correct).sum())
         has_end = not bool(rollouts.is_truncated.all())
         self.knows_endings = has_end or self.num_unended >= ENOUGH
-        if has_end or not self.knows_endings or self.num_rewarded == 0:
+        if has_end or not self.knows_endings:
             return None
         limit = rollouts.max_completion_length
-        remedy = (
-            f"raise max_completion_length (now {limit}), or take a model that ends its answers, as base models often "
-            "do not; let the reward give nothing for an answer without an end, or set mask_truncated_completions: true"
-        )
+        remedy = "raise max_completion_length"
+        if self.num_rewarded > 0:
+            remedy += (
+                f" (now {limit}), or take a model that ends its answers, as base models often do not; let the reward "
+                "give nothing for an answer without an end, or set mask_truncated_completions: true"
+            )
         for token, number in self.turn_end.items():
             if number not in self.end_tokens.values():
                 remedy = (
                     f"the chat template ends answers with {token} ({number}), which ends no completion: add {number} "
                     "to eos_token_id in the model's generation_config.json, or set it as the tokenizer's eos_token"
                 )
+        if self.num_rewarded == 0:
+            return (
+                f"all of the first {self.num_unended} completions were cut off at max_completion_length={limit}, and "
+                f"none was right, so no answer is rewarded: {remedy}"
+            )
         known = ", ".join(f"{token}, {number}" for token, number in self.end_tokens.items())
         return (
             f"none of the first {self.num_unended} completions ended with an end token ({known}), yet "
