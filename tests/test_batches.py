@@ -50,7 +50,7 @@ def test_on_fewer_gpus_the_warning_says_what_is_meant_and_what_to_set_and_that_h
     text = str(next(w.message for w in warned if "update_batch_size" in str(w.message)))
     # 8 processes x 16 and 8 steps; 256 an update keep two updates a generation batch
     assert text.startswith("128 completions a generation batch, 64 an update; ")
-    assert "the recipe means 512 and 256: set " in text
+    assert "the recipe means 256 an update: set " in text
     remedy = remedy_in(text)
     assert remedy.keys() == {"gradient_accumulation_steps", "steps_per_generation"}
     with warnings.catch_warnings():
@@ -67,14 +67,64 @@ def test_what_is_meant_comes_from_the_recipes_own_fields():
     text = str(next(w.message for w in warned if "update_batch_size" in str(w.message)))
     # 4 processes x 2 rows; three updates a generation batch stay three
     assert text.startswith("96 completions a generation batch, 32 an update; ")
-    assert "means 288 and 96: set gradient_accumulation_steps to 12 and steps_per_generation to 36" in text
+    assert "means 96 an update: set gradient_accumulation_steps to 12, and set steps_per_generation to 36" in text
+    assert text.endswith("to keep 3 updates a generation batch")
 
 
-def test_a_generation_batch_that_no_whole_steps_make_up_is_not_named():
+def warnings_of(processes: int, **fields) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config_for(processes, **fields)
+    return [str(warning.message) for warning in caught if "generation batch, " in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "batches", "remedy"),
+    [
+        # the recipe's 16 steps of 8 processes, but 64 or 32 to an update: how many updates it means is not known
+        (
+            {**BATCHES, "gradient_accumulation_steps": 64},
+            "128 completions a generation batch, 512 an update; by its update_batch_size the recipe means 256 an",
+            {"gradient_accumulation_steps": 32, "steps_per_generation": 32},
+        ),
+        (
+            {**BATCHES, "gradient_accumulation_steps": 32},
+            "128 completions a generation batch, 256 an update: ",
+            {"steps_per_generation": 32},
+        ),
+        (
+            {"gradient_accumulation_steps": 4, "steps_per_generation": 6},
+            "384 completions a generation batch, 256 an update: ",
+            {"steps_per_generation": 4},
+        ),
+        (
+            {"gradient_accumulation_steps": 4, "generation_batch_size": 384},
+            "384 completions a generation batch, 256 an update: ",
+            {"generation_batch_size": 256},
+        ),
+    ],
+)
+def test_generation_batches_that_are_no_whole_updates_are_warned_of(fields, batches, remedy):
+    (text,) = warnings_of(8, **fields, use_vllm=True)
+    assert text.startswith(batches)
+    assert text.endswith("or a multiple of it")
+    assert remedy_in(text) == remedy
+    assert warnings_of(8, **{**fields, **remedy}, use_vllm=True) == []
+
+
+def test_small_generation_batches_that_save_memory_may_stay():
+    recipe = yaml.safe_load((RECIPES / "leash_7b_4k_qlora.yaml").read_text())
+    fields = {name: recipe[name] for name in BATCHES}
+    assert warnings_of(1, **fields) == []
+    (text,) = warnings_of(2, **fields)
+    assert remedy_in(text) == {"gradient_accumulation_steps": 64}
+
+
+def test_a_generation_batch_that_no_whole_steps_make_up_is_not_kept():
     fields = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 2, "steps_per_generation": 3}
-    # 3 of 2 steps, and 1 is meant: 1.5 steps a generation batch
-    with pytest.warns(UserWarning, match=r"24 completions .* 16 an update; .* means 8 an update: set \S+ to 1$"):
-        config_for(1, **fields, update_batch_size=8)
+    (text,) = warnings_of(1, **fields, update_batch_size=8)
+    assert text.startswith("24 completions a generation batch, 16 an update; ")
+    assert remedy_in(text) == {"gradient_accumulation_steps": 1}  # which makes 3 updates a generation batch
 
 
 def test_the_plan_prints_what_is_meant_as_a_line_of_its_own(capsys, recwarn):
@@ -83,7 +133,7 @@ def test_the_plan_prints_what_is_meant_as_a_line_of_its_own(capsys, recwarn):
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if "update_batch_size" in line]
     assert line.startswith("warning: 128 completions a generation batch, 64 an update; ")
-    assert "; by its update_batch_size the recipe means 512 and 256: set " in line
+    assert "; by its update_batch_size the recipe means 256 an update: set " in line
     assert not [warning for warning in recwarn if "update_batch_size" in str(warning.message)]
     assert main([*argv, *(f"--{name}={value}" for name, value in remedy_in(line).items())]) == 0
     out = capsys.readouterr().out

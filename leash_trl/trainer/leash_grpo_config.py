@@ -540,32 +540,37 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     def _check_update_batch(self, is_generation_batch_given: bool) -> None:
         meant, at_once = self.update_batch_size, self._completions_per_accumulation_step
-        if meant is None:
-            return
-        if isinstance(meant, bool) or not isinstance(meant, int) or meant < 1:
+        if meant is not None and (isinstance(meant, bool) or not isinstance(meant, int) or meant < 1):
             raise ValueError(f"update_batch_size is {meant!r}, but must be a positive number of completions")
         update, generation = at_once * self.gradient_accumulation_steps, self.generation_batch_size
-        if meant == update or self.process_index != 0:
+        if self.process_index != 0 or (meant in (None, update) and not self._splits_updates_badly(update)):
             return
-        accumulation, rest = divmod(meant, at_once)
-        # the generation batch grows with the update, unless it was given itself
-        steps, split = divmod(self.steps_per_generation * accumulation, self.gradient_accumulation_steps)
-        sizes, remedy = f"{meant} an update", f"set gradient_accumulation_steps to {accumulation}"
+        text, remedies = f"{generation} completions a generation batch, {update} an update", []
+        accumulation, rest = divmod(meant or update, at_once)
+        if meant not in (None, update):
+            text += f"; by its update_batch_size the recipe means {meant} an update"
+            remedies.append(f"set gradient_accumulation_steps to {accumulation}")
         if rest:
-            remedy = (
+            remedies = [
                 f"no whole gradient_accumulation_steps gives that with {self.world_size} processes and "
                 f"per_device_train_batch_size {self.per_device_train_batch_size}, change these"
-            )
-        elif is_generation_batch_given:
-            sizes = f"{generation} and {meant}"
-        elif not split:
-            sizes, remedy = f"{at_once * steps} and {meant}", f"{remedy} and steps_per_generation to {steps}"
-        warnings.warn(
-            f"{generation} completions a generation batch, {update} an update; by its update_batch_size the recipe "
-            f"means {sizes}: {remedy}",
-            UserWarning,
-            stacklevel=4,
-        )
+            ]
+        elif generation % update == 0 and not is_generation_batch_given:  # as many updates a batch as there are
+            kept = generation // update
+            updates = f"{kept} update{'s' if kept > 1 else ''}"
+            remedies.append(f"set steps_per_generation to {kept * accumulation} to keep {updates} a generation batch")
+        elif self._splits_updates_badly(size := accumulation * at_once):
+            name, value = "steps_per_generation", accumulation
+            if is_generation_batch_given:
+                name, value = "generation_batch_size", size
+            remedies.append(f"set {name} to {value} or a multiple of it")
+        warnings.warn(f"{text}: {', and '.join(remedies)}", UserWarning, stacklevel=4)
+
+    def _splits_updates_badly(self, update: int) -> bool:
+        """Whether updates are no whole number of generation batches nor the other way round, or, with vLLM, share
+        several: it needs no small batches to save memory, as transformers does."""
+        generation = self.generation_batch_size
+        return generation % update != 0 and (self.use_vllm or update % generation != 0)
 
     def _warn_about_legal_mistakes(self, method: LengthControl) -> None:
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
