@@ -3,6 +3,8 @@
 import functools
 import importlib.util
 import inspect
+import json
+import shutil
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -184,6 +186,14 @@ def test_prompts_that_are_neither_text_nor_messages_are_named(prompt, make_args)
 def test_a_tokenizer_without_end_token_is_refused(make_with_tokenizer):
     with pytest.raises(ValueError, match=r"the tokenizer has no eos_token \(its pad_token is '<\|pad\|>'\)"):
         make_with_tokenizer({"eos_token": None})
+
+
+def test_an_end_token_that_the_model_does_not_know_is_refused(make_args, problems, tiny_model_path, tmp_path):
+    folder = Path(shutil.copytree(tiny_model_path, tmp_path / "model"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "<|nope|>"}))
+    with pytest.raises(ValueError, match=r"eos_token '<\|nope\|>' has the id 122, .* the ids 0 to 121, "):
+        LeashGRPOTrainer(folder, parity_reward, make_args(), train_dataset=problems)
 
 
 def test_a_tokenizer_without_pad_token_changes_nothing(make_args, make_with_tokenizer):
