@@ -22,6 +22,7 @@ FILTER = {"model": "gym", "dataset": "good.jsonl", "num_samples": "2", "max_new_
 OPTIONS = {"train": TRAIN, "eval": EVAL, "filter": FILTER}
 MODEL = {"train": "model_name_or_path", "eval": "model", "filter": "model"}
 DATA = {"train": "dataset_name", "eval": "benchmarks", "filter": "dataset"}
+NO_NULL = ("lora_r", "lora_alpha", "lora_dropout", "seed", "learning_rate")
 SHRINKING = "leash_trl.engines.shrinking_batch.shrinking_rollout"
 
 
@@ -56,6 +57,12 @@ def files(tmp_path_factory):
         "mixture.yaml": "datasets:\n- {path: json, data_file: good.jsonl}\n",
         "mixture_of_nothing.yaml": "datasets:\n- {path: json, data_files: nowhere.jsonl}\n",
         "mixture_of_empty.yaml": "datasets:\n- {path: json, data_files: empty.jsonl}\n",
+        **{f"null_{name}.yaml": f"{name}: null\n" for name in NO_NULL},
+        "number.yaml": "model_name_or_path: 5\n",
+        "list.yaml": "model_name_or_path: [gym]\n",
+        "rollout_number.yaml": "rollout_func: 5\n",
+        "rollout_list.yaml": "rollout_func: [a]\n",
+        "no_limit.yaml": "max_completion_length: null\n",
         "text_eval.yaml": "num_samples: many\n",
     }
     for name, text in texts.items():
@@ -107,6 +114,23 @@ MISTAKES = [
     ),
     ("train", {"learning_rate": "-1"}, ["learning_rate", "-1"]),
     ("train", {"learning_rate": "fast"}, ["learning_rate", "'fast'"]),
+    *(("train", {"config": f"null_{name}.yaml"}, [name, "null", "leave it out"]) for name in NO_NULL),
+    ("train", {"config": "number.yaml", "model_name_or_path": None}, ["model_name_or_path is '5'"]),
+    ("train", {"config": "list.yaml", "model_name_or_path": None}, ["model_name_or_path", "['gym']", "one value"]),
+    ("train", {"config": "rollout_number.yaml"}, ["rollout_func", "'5'", "import path"]),
+    ("train", {"config": "rollout_list.yaml"}, ["rollout_func", "['a']", "one value"]),
+    ("train", {"rollout_func": ""}, ["rollout_func", "''", "import path"]),
+    ("train", {"rollout_func": "math.pi"}, ["rollout_func", "'math.pi'", "no function", "import path"]),
+    ("train", {"reward_funcs": "math.pi"}, ["reward_funcs", "'math.pi'", "no function"]),
+    (
+        "train",
+        {"config": "no_limit.yaml", "max_completion_length": None, "rollout_func": SHRINKING},
+        ["max_completion_length", "None"],
+    ),
+    ("train", {"min_p": "2"}, ["min_p is 2", "between 0 and 1"]),
+    ("train", {"top_p": "-0.5"}, ["top_p is -0.5", "between 0 and 1"]),
+    ("train", {"max_steps": "0"}, ["max_steps is 0", "-1"]),
+    ("train", {"output_dir": ""}, ["output_dir is ''"]),
     ("train", {"config": "text.yaml"}, ["text.yaml", "learning_rate", "'fast'"]),
     ("train", {"config": "half.yaml", "max_steps": None}, ["half.yaml", "max_steps", "1.5"]),
     ("train", {"config": "mapping.yaml"}, ["learning_rate", "{'a': 1}"]),

@@ -82,6 +82,8 @@ def check_writable(folder: str | Path) -> None:
     Raises:
         `ValueError`: If it cannot.
     """
+    if not str(folder):
+        raise ValueError("output_dir is '', but must name a folder")
     path = Path(folder).absolute()
     there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
     try:

@@ -138,7 +138,8 @@ def _checked_item(parser: argparse.ArgumentParser, action: argparse.Action, item
         return item
     read = parser._get_value(action, json.dumps(item) if isinstance(item, dict) else str(item))
     parser._check_value(action, read)
-    return read if isinstance(item, str) or action.type is None else item
+    is_number_for_text = action.type is str and not isinstance(item, bool | dict)
+    return read if isinstance(item, str) or is_number_for_text or action.type is None else item
 
 
 def parse_with_recipe(parser: CommandParser, argv: Sequence[str]) -> argparse.Namespace:

@@ -84,12 +84,15 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
 
 
 def _imported(field_name: str, path: str, known: Iterable[str] = ()):
-    """The object at a dotted import path, also from the working directory."""
+    """The function at a dotted import path, also from the working directory."""
     module_path, _, attribute = path.rpartition(".")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return getattr(importlib.import_module(module_path), attribute)
+        found = getattr(importlib.import_module(module_path), attribute)
+        if not callable(found):
+            raise ValueError(f"it is {found!r}, no function")
+        return found
     except (ImportError, AttributeError, ValueError) as error:
         names = "".join(f"{name}, " for name in known)
         raise ValueError(
@@ -165,7 +168,8 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     """The trainer that the arguments describe, with its model and data loaded."""
     check_vllm(training_args)
     evaluates = training_args.eval_strategy != "no"
-    reward_funcs = load_reward_funcs(script_args)
+    reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
+    rollout_func = None if path is None else _imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
@@ -198,7 +202,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset=eval_dataset,
         quantization_config=get_quantization_config(model_args),
         peft_config=get_peft_config(model_args),
-        rollout_func=script_args.rollout_func and _imported("rollout_func", script_args.rollout_func),
+        rollout_func=rollout_func,
     )
     trainer.reward_funcs = heeding_opened_thinking(
         trainer.reward_funcs, trainer.processing_class, **trainer.chat_template_kwargs

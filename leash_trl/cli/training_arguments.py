@@ -4,9 +4,9 @@ import argparse
 import copy
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
 
@@ -155,12 +155,31 @@ def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = Lea
     values = copy.deepcopy({**DEFAULTS, **given})  # TRL changes the parts of a mixture in place
 
     def made(kind: type) -> Any:
+        check_kinds(kind, values)
         return kind(**{part.name: values[part.name] for part in dataclasses.fields(kind) if part.name in values})
 
     try:
         return (made(LeashScriptArguments), made(config_type), made(ModelConfig), made(DatasetMixtureConfig))
     except TypeError as error:  # a value of another type than a field's, such as a list for a number
         raise ValueError(str(error)) from error
+
+
+def check_kinds(kind: type, values: Mapping[str, Any]) -> None:
+    """Looks for null and lists among the values of a dataclass's fields, which an option's own type does not check.
+
+    Raises:
+        `ValueError`: If a field that must have a value is null, or one that takes one value has a list.
+    """
+    hints = get_type_hints(kind)
+    for part in dataclasses.fields(kind):
+        if part.name not in values:
+            continue
+        hint, value = hints[part.name], values[part.name]
+        takes = {get_origin(one) or one for one in ([hint] if get_origin(hint) is list else get_args(hint) or [hint])}
+        if value is None and type(None) not in takes:
+            raise ValueError(f"{part.name} is null, but must have a value; leave it out for the default")
+        if isinstance(value, list) and list not in takes:
+            raise ValueError(f"{part.name} is {value!r}, but must be one value, not a list")
 
 
 def parse(argv: Sequence[str]) -> TrainingArguments:

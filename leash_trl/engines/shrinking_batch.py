@@ -226,14 +226,16 @@ def check_samples_plainly(trainer: Any) -> None:
     """Checks that [`shrinking_rollout`] ignores no setting of a trainer.
 
     Raises:
-        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, or it uses
-            vLLM.
+        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, it has no
+            limit for completions, or it uses vLLM.
     """
     if trainer.use_vllm:
         raise ValueError(
             "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one "
             "of them"
         )
+    if trainer.max_completion_length is None:
+        raise ValueError("max_completion_length is None, but shrinking_rollout needs a limit; set it")
     if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(
             f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "

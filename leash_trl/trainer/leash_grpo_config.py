@@ -254,6 +254,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         for name, least in LEAST.items():
             if (value := getattr(self, name)) is not None and value < least:
                 raise ValueError(f"{name} is {value}, but must be at least {least}")
+        if self.max_steps == 0:
+            raise ValueError("max_steps is 0, but must be at least 1, or -1 to train for num_train_epochs")
+        for name in ("top_p", "min_p"):
+            if (value := getattr(self, name)) is not None and not 0 <= value <= 1:
+                raise ValueError(f"{name} is {value}, but must lie between 0 and 1")
         if not self.learning_rate >= 0:
             raise ValueError(f"learning_rate is {self.learning_rate}, but must be at least 0")
         if not self.temperature > 0:
