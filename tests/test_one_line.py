@@ -70,6 +70,8 @@ def files(tmp_path_factory):
     (folder / "data.jsonl.gz").write_bytes(gzip.compress(GOOD.encode()))
     for name in ("no_weights", "torn_weights", "no_template"):
         shutil.copytree(gym.CHECKPOINT, folder / name)
+    (folder / "adapter").mkdir()
+    (folder / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "gym"}')
     (folder / "no_weights" / "model.safetensors").unlink()
     (folder / "torn_weights" / "model.safetensors").write_bytes(b"torn")
     (folder / "no_template" / "chat_template.jinja").unlink()
@@ -82,6 +84,7 @@ MISTAKES = [
     ("every", {"MODEL": "no_weights"}, ["no_weights", "model.safetensors"]),
     ("every", {"MODEL": "torn_weights"}, ["torn_weights", "complete"]),
     ("every", {"MODEL": "no_files"}, ["no_files", "config.json"]),
+    ("train", {"MODEL": "adapter"}, ["an adapter", "leash merge adapter --output_dir DIR"]),
     ("every", {"MODEL": "no_template", "DATA": "messages.jsonl"}, ["chat_template"]),
     *(("every", {"output_dir": path}, ["output_dir", path]) for path in ("a_file", "a_file/run", "/proc/run")),
     ("every", {"DATA": "empty.jsonl"}, ["empty.jsonl"]),
@@ -139,6 +142,10 @@ MISTAKES = [
     ("train", {"config": "mixture_of_empty.yaml", "dataset_name": None}, ["datasets", "empty.jsonl"]),
     *((command, {"config": "twice.yaml"}, ["twice.yaml", "'seed'", "1 and 3"]) for command in ("train", "eval")),
     ("train", {"length_control": "lesh"}, ["length_control", "'lesh'"]),
+    *(
+        ("train", {"length_control": name, "lambda_lr": "0.02"}, ["lambda_lr is 0.02", "set lambda_lr to null"])
+        for name in ("leash_predictive", "leash_c")
+    ),
     ("train", {"dataset_name": "splits", "dataset_train_split": "trian"}, ["dataset_train_split", "'trian'"]),
     ("train", {"chat_template_kwargs": "thinking"}, ["chat_template_kwargs", "'thinking'"]),
     ("train", {"reward_model_name_or_path": "./nowhere"}, ["reward_model_name_or_path", "./nowhere"]),

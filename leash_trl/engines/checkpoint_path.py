@@ -29,6 +29,22 @@ def checkpoint_path(name: str) -> str:
     return name
 
 
+def complete_model_path(name: str) -> str:
+    """The same for a model to train or to plan, which must be more than an adapter.
+
+    Raises:
+        `ValueError`: If it is a folder that holds no model, or an adapter alone.
+    """
+    path = checkpoint_path(name)
+    config, adapter = (Path(path) / file for file in MODEL_FILES)
+    if adapter.is_file() and not config.is_file():
+        raise ValueError(
+            f"the folder {name!r} holds an adapter ({adapter.name}) and no complete model; leash merge {name} "
+            "--output_dir DIR makes one of it and its base"
+        )
+    return path
+
+
 def missing_folder(path: str) -> str | None:
     """An error text for a checkpoint's name that looks like a folder but does not exist; else `None`.
 

@@ -270,4 +270,7 @@ class LeashC(Leash):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.lambda_lr != 0:
-            raise ValueError(f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; use length_control='leash'")
+            raise ValueError(
+                f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; set lambda_lr to null, or use "
+                "length_control='leash'"
+            )

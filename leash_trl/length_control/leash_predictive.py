@@ -254,7 +254,7 @@ class LeashPredictive(Leash):
         super().__post_init__()
         if self.lambda_lr != 0:
             raise ValueError(
-                f"lambda_lr is {self.lambda_lr}, but leash_predictive has no step size; leave lambda_lr out, or use "
+                f"lambda_lr is {self.lambda_lr}, but leash_predictive has no step size; set lambda_lr to null, or use "
                 "length_control='leash'"
             )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.checkpoint_path import complete_model_path
 
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
     try:
         if config_file is not None and not Path(config_file).is_file():
             raise FileNotFoundError("no such file")
-        return AutoConfig.from_pretrained(config_file or checkpoint_path(model))
+        return AutoConfig.from_pretrained(config_file or complete_model_path(model))
     except (OSError, ValueError, StrictDataclassError) as error:
         place = f"--model_config {config_file}" if config_file else f"model_name_or_path {model!r}"
         raise ValueError(

@@ -23,7 +23,7 @@ from trl.import_utils import is_vllm_available
 
 from leash_trl.data.blank_prompts import check_not_blank
 from leash_trl.engines.chat_template import TEMPLATE_FAULTS, check_chat_template, turn_end
-from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.checkpoint_path import complete_model_path
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
@@ -54,7 +54,8 @@ def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, env
         `str` or [`~transformers.PreTrainedModel`]: The model, or its path or id.
 
     Raises:
-        `ValueError`: If a column is missing, a prompt asks nothing, or a row's target does not fit.
+        `ValueError`: If a column is missing, a prompt asks nothing, a row's target does not fit, or the model is a
+            folder without a complete one.
         `ImportError`: If vLLM is to generate and is not installed.
     """
     check_vllm(args)
@@ -67,7 +68,7 @@ def before(model, reward_funcs, args, train_dataset=None, rollout_func=None, env
     has_own_prompts = environment_factory is not None or rollout_func not in (None, shrinking_rollout)
     if isinstance(train_dataset, Dataset) and "prompt" in columns and not has_own_prompts:
         check_not_blank(train_dataset)
-    return checkpoint_path(str(model)) if isinstance(model, str | Path) else model
+    return complete_model_path(str(model)) if isinstance(model, str | Path) else model
 
 
 def after(trainer: Any) -> BatchWatch:
