@@ -167,6 +167,12 @@ def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = Lea
 def check_kinds(kind: type, values: Mapping[str, Any]) -> None:
     """Looks for null and lists among the values of a dataclass's fields, which an option's own type does not check.
 
+    Args:
+        kind (`type`):
+            The dataclass.
+        values (`Mapping[str, Any]`):
+            Values by field name; those of other dataclasses too.
+
     Raises:
         `ValueError`: If a field that must have a value is null, or one that takes one value has a list.
     """
