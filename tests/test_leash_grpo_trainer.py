@@ -59,7 +59,8 @@ def logged(trainer, key):
     "fields", [{"lambda_init": 0.0, "lambda_lr": 0.0}, {"length_control": "none", "lambda_lr": None}], ids=str
 )
 def test_zero_lambda_and_no_control_are_plain_grpo(make_trainer, make_args, fields):
-    ours = make_trainer(args=make_args(advantage_epsilon=1e-4, max_steps=4, **fields))
+    # at 1e-8 Adam makes a full step of a gradient that is rounding, which differs between the two on some processors
+    ours = make_trainer(args=make_args(advantage_epsilon=1e-4, adam_epsilon=1e-5, max_steps=4, **fields))
     own_fields = LeashGRPOConfig.__dataclass_fields__.keys() - GRPOConfig.__dataclass_fields__.keys()
     arguments = {
         f: getattr(ours.args, f)
