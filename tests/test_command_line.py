@@ -114,7 +114,9 @@ def test_train_takes_the_short_names_on_the_command_line_and_in_recipes(in_tmp):
     assert model_args.model_name_or_path == "other"
 
 
-@pytest.mark.parametrize("name", ["rollout_func", "lambda_init", "target_length", "length_control_kwargs"])
+@pytest.mark.parametrize(
+    "name", ["rollout_func", "lora_target_modules", "lambda_init", "target_length", "length_control_kwargs"]
+)
 def test_null_takes_out_what_the_recipe_sets(name):
     from leash_trl.cli.training_arguments import given_fields
 

@@ -150,8 +150,9 @@ def test_another_checkpoint_is_another_run(tmp_path):
         assert len({before, first, weights_fingerprint(tmp_path)}) == 3
 
 
-def test_a_model_on_the_hub_is_known_by_its_commit(loopback_hub, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
+@pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
+def test_a_model_on_the_hub_is_known_by_its_commit(file, loopback_hub, tmp_path):
+    (tmp_path / file).write_text("{}")
     with loopback_hub.online():
         HfApi().create_repo("me/model")
         HfApi().upload_folder(repo_id="me/model", folder_path=tmp_path)

@@ -45,7 +45,7 @@ def random_model(kind, **fields):
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
     ends = {"pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 2}
     torch.manual_seed(1)
-    config = transformers.AutoConfig.for_model(kind, vocab_size=64, num_hidden_layers=4, **sizes, **ends, **fields)
+    config = transformers.AutoConfig.for_model(kind, vocab_size=64, num_hidden_layers=4, **{**sizes, **ends, **fields})
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for weights in model.parameters():
@@ -61,9 +61,14 @@ def random_model(kind, **fields):
         ("mistral", {"sliding_window": 8}),
         ("gemma3_text", {"sliding_window": 8, "head_dim": 8}),
         ("gpt2", {"n_embd": 32, "n_layer": 4, "n_head": 4}),
+        (
+            "deepseek_v3",  # keys are wider than values
+            {"kv_lora_rank": 8, "q_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 4}
+            | {"first_k_dense_replace": 4, "num_key_value_heads": 4},
+        ),
     ],
 )
-def test_windows_and_tied_weights_change_nothing(kind, fields):
+def test_windows_tied_weights_and_narrow_values_change_nothing(kind, fields):
     model = random_model(kind, **fields)
     prompts = [torch.randint(3, 64, (length,)).tolist() for length in (1, 3, 30, 9, 17, 2)]
     ends = [*range(1, 9)]
@@ -79,11 +84,12 @@ def test_windows_and_tied_weights_change_nothing(kind, fields):
         ("mamba", {}),
         ("qwen3_next", {"num_experts": 2, "moe_intermediate_size": 16}),
         ("lfm2", {"layer_types": ["conv", "full_attention"] * 2}),
+        ("xlnet", {"d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}),  # has no such cache
     ],
 )
 def test_a_model_that_keeps_more_than_keys_and_values_is_an_error(kind, fields):
     model = random_model(kind, **fields)
-    with pytest.raises(ValueError, match=r"has recurrent or convolutional layers, .* rollout_func to null"):
+    with pytest.raises(ValueError, match=r"does not keep keys and values .* rollout_func to null"):
         sample_tokens(model, [[5, 6]], [1], 0, 4, get_warpers())
 
 

@@ -192,6 +192,9 @@ def test_an_end_token_that_the_model_does_not_know_is_refused(make_args, problem
     folder = Path(shutil.copytree(tiny_model_path, tmp_path / "model"))
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "eos_token": "<|nope|>"}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 1}))
+    LeashGRPOTrainer(folder, parity_reward, make_args(), train_dataset=problems)  # the model's own ends completions
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 500}))
     with pytest.raises(ValueError, match=r"eos_token '<\|nope\|>' has the id 122, .* the ids 0 to 121, "):
         LeashGRPOTrainer(folder, parity_reward, make_args(), train_dataset=problems)
 

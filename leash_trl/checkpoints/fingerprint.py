@@ -12,7 +12,7 @@ PIECE_BYTES = 2**16
 def files_fingerprint(folder: str | Path, patterns: Iterable[str]) -> str | None:
     """The start of a SHA-256 over names, sizes and contents of a folder's files; `None` if it has none of them.
 
-    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB there are.
+    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB it has.
     Two ends alone would not do: where only some layers were trained, both may be as before.
 
     Args:

@@ -139,7 +139,7 @@ def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, An
     recipe = {} if path is None else checked_recipe(parser, read_recipe(path), path, has_env=True)
     given = vars(parser.parse_args(words))
     # TRL's parser reads null for numbers only
-    return {**recipe, **{name: None if value == "null" else value for name, value in given.items()}}
+    return {**recipe, **{name: None if value in ("null", ["null"]) else value for name, value in given.items()}}
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
@@ -184,7 +184,7 @@ def check_kinds(kind: type, values: Mapping[str, Any]) -> None:
         takes = {get_origin(one) or one for one in ([hint] if get_origin(hint) is list else get_args(hint) or [hint])}
         if value is None and type(None) not in takes:
             raise ValueError(f"{part.name} is null, but must have a value; leave it out for the default")
-        if isinstance(value, list) and list not in takes:
+        if isinstance(value, list) and list not in takes and part.name != "fsdp":  # transformers reads lists there
             raise ValueError(f"{part.name} is {value!r}, but must be one value, not a list")
 
 

@@ -40,17 +40,17 @@ class GrowingLayer(DynamicLayer):
         length = self.get_seq_length()
         end = length + key_states.shape[-2]
         if not self._buffers or end > self._buffers[0].shape[-2]:
-            self._grow(key_states, max(2 * end, FIRST_CAPACITY), length)
+            self._grow((key_states, value_states), max(2 * end, FIRST_CAPACITY), length)
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., length:end, :] = states
         self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
         return self.keys, self.values
 
-    def _grow(self, like: torch.Tensor, capacity: int, length: int) -> None:
-        old = (self.keys, self.values)
-        self._buffers = [like.new_empty(*like.shape[:-2], capacity, like.shape[-1]) for _ in old]
+    def _grow(self, new: tuple[torch.Tensor, torch.Tensor], capacity: int, length: int) -> None:
+        # keys and values may differ in width
+        self._buffers = [like.new_empty(*like.shape[:-2], capacity, like.shape[-1]) for like in new]
         if length:
-            for buffer, states in zip(self._buffers, old, strict=True):
+            for buffer, states in zip(self._buffers, (self.keys, self.values), strict=True):
                 buffer[..., :length, :] = states
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
@@ -88,14 +88,18 @@ def check_cache(model: PreTrainedModel) -> None:
     """Checks that a model keeps nothing but keys and values of its tokens, which is all that [`GrowingLayer`] holds.
 
     Raises:
-        `ValueError`: If it has recurrent or convolutional layers, as Mamba, LFM2 and Qwen3-Next have.
+        `ValueError`: If it has other layers, such as Mamba's recurrent and LFM2's convolutional ones.
     """
     layer_types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
     if getattr(model, "_is_stateful", False) or not CACHED_LAYERS.issuperset(layer_types):
-        raise ValueError(
-            f"{type(model).__name__} has recurrent or convolutional layers, which the shrinking batch cannot sample "
-            "from: in training, set rollout_func to null; in evaluation, use the engine vllm"
-        )
+        raise _not_cached(model)
+
+
+def _not_cached(model: PreTrainedModel) -> ValueError:
+    return ValueError(
+        f"{type(model).__name__} does not keep keys and values of all its layers and nothing else, so the shrinking "
+        "batch cannot sample from it: in training, set rollout_func to null; in evaluation, use the engine vllm"
+    )
 
 
 @torch.no_grad()
@@ -136,7 +140,7 @@ def sample_tokens(
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
 
     Raises:
-        `ValueError`: As [`check_cache`].
+        `ValueError`: As [`check_cache`], and if the model has not written into its cache.
     """
     check_cache(model)
     device = model.device
@@ -173,6 +177,8 @@ def sample_tokens(
             use_cache=True,
             logits_to_keep=1,
         )
+        if cache.get_seq_length() != mask.shape[1]:
+            raise _not_cached(model)
         logits = output.logits[:, -1].float()
         tokens = choose(logits, warpers(ids, logits), rows, position)
         completions[rows[is_live], position] = tokens[is_live]

@@ -12,7 +12,7 @@ from datasets import Dataset
 from leash_trl.checkpoints.completeness import read_trainer_state
 from leash_trl.checkpoints.fingerprint import files_fingerprint
 from leash_trl.data.sources import fingerprint
-from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path
 from leash_trl.evaluation.sampling_run import SamplingPlan
 
 
@@ -79,7 +79,9 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     if not Path(name).is_dir():
         from transformers.utils import cached_file
 
-        return Path(cached_file(name, "config.json", revision=revision)).parent.name  # the snapshot's folder
+        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
+        return None if found is None else Path(found).parent.name  # the snapshot's folder
     return files_fingerprint(name, FINGERPRINTED)
 
 

@@ -89,7 +89,7 @@ def after(trainer: Any) -> BatchWatch:
     processor = trainer.processing_class
     is_text_only = isinstance(processor, PreTrainedTokenizerBase)
     tokenizer = processor if is_text_only else processor.tokenizer
-    check_end_token(tokenizer, trainer.model.config.get_text_config().vocab_size)
+    check_end_token(tokenizer, trainer.model)
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_correctness_func(trainer.args.correctness_func, trainer.reward_func_names, trainer.length_control)
@@ -252,16 +252,18 @@ def check_correctness_func(chosen: str | None, names: Sequence[str], method: Len
         )
 
 
-def check_end_token(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> None:
+def check_end_token(tokenizer: PreTrainedTokenizerBase, model: Any) -> None:
     """Raises `ValueError` if a tokenizer has no end token, which TRL also uses as padding if there is no pad token, or
-    one that a model of `vocab_size` tokens does not know: a tokenizer adds a token that its vocabulary lacks."""
+    if the model knows neither it nor those of its generation configuration: a tokenizer adds a token that its
+    vocabulary lacks."""
     if tokenizer.eos_token is None:
         raise ValueError(
             f"the tokenizer has no eos_token (its pad_token is {tokenizer.pad_token!r}), so completions cannot end; "
             "set tokenizer.eos_token to the token that ends the model's answers, and save the tokenizer with the "
             "model or pass it as processing_class"
         )
-    if tokenizer.eos_token_id >= vocab_size:
+    vocab_size = getattr(model.config.get_text_config(decoder=True), "vocab_size", None)
+    if vocab_size is not None and min(eos_token_ids(model, tokenizer)) >= vocab_size:
         raise ValueError(
             f"the tokenizer's eos_token {tokenizer.eos_token!r} has the id {tokenizer.eos_token_id}, but the model "
             f"knows the ids 0 to {vocab_size - 1}, so completions cannot end; set eos_token in tokenizer_config.json "

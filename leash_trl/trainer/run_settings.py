@@ -43,7 +43,11 @@ MAY_DIFFER = (
 # these only give a warning: one model has several names, such as a Hub id, its snapshot on disk, a copy
 ONLY_SAID = frozenset({"model"})
 BASE_WEIGHTS = "weights of the base model"
-WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")  # transformers reads the first kind that is there
+# transformers reads the first kind that is there; other files of the like are variants
+WEIGHT_FILES = (
+    ("model.safetensors", "model-*-of-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
+)
 ARCHITECTURE = ("model_type", "hidden_size", "num_hidden_layers")
 NOT_THE_ADAPTER = ("auto_mapping", "base_model_name_or_path", "inference_mode", "peft_version", "revision")
 NUM_PROMPTS = 16  # prompts that identify a data set
@@ -135,7 +139,7 @@ def base_settings(model: Any, source: Any, args: LeashGRPOConfig) -> dict[str, s
         if not isinstance(cached, str):
             return {}
         folder = Path(cached).parent
-    found = next(filter(None, (files_fingerprint(folder, [pattern]) for pattern in WEIGHT_FILES)), None)
+    found = next(filter(None, (files_fingerprint(folder, patterns) for patterns in WEIGHT_FILES)), None)
     return {BASE_WEIGHTS: found} if found else {}
 
 
