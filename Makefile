@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real-model test test-slow test-oldest test-vllm test-gpu bench smoke figures notebooks lint types format check clean
+.PHONY: help install demo real-model test test-slow test-oldest test-vllm test-gpu test-gpu-stand-ins bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -87,6 +87,10 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 test-gpu: ## check and measure on a GPU, by estimate ten minutes; the table is in runs/gpu/table.md
 	$(GPU_PYTHON) -m pytest -m gpu -s tests/test_gpu.py
 
+# Those of its parts that time nothing, with small models and gloo: so that the check itself stays whole.
+test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
+	LEASH_GPU_CHECK_ON_CPU=1 $(BIN)/python -m pytest -m gpu tests/test_gpu.py -k "gradient or killed or qlora"
+
 bench: install ## measure the trainer's overhead over GRPOTrainer
 	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/test_benchmarks.py
 
@@ -107,7 +111,7 @@ lint: install ## check style
 types: install ## check types
 	$(BIN)/mypy
 
-check: lint types test test-oldest test-vllm notebooks ## what CI runs
+check: lint types test test-oldest test-vllm test-gpu-stand-ins notebooks ## what CI runs
 
 clean: ## remove environments, caches and runs
 	rm -rf $(VENV) $(OLDEST_VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
