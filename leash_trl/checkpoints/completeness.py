@@ -32,8 +32,9 @@ FILES = (
     *(pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns),
     *("*.index.json", "scaler.pt", ENTROPY_FILE, REFERENCE_FILE, "leash_rollouts_*.pt"),
 )
-# written before the mark of completeness, over the files of an older save
-SMALL_FILES = ("config.json", "adapter_config.json")
+ADAPTER_FILE = "adapter_config.json"
+# one of them makes a folder a model; written before the mark of completeness, over the files of an older save
+MODEL_FILES = ("config.json", ADAPTER_FILE)
 
 
 class CannotStartError(ValueError):
@@ -58,7 +59,7 @@ def fault_of_checkpoint(folder: Path) -> str | None:
     state = {name: _found(folder, patterns) for name, patterns in NEEDED_TO_RESUME.items()}
     if any(state.values()) and (missing := [name for name, files in state.items() if not files]):
         return f"{' and '.join(missing)} is missing"
-    for path in _found(folder, (*FILES, *SMALL_FILES)):
+    for path in _found(folder, (*FILES, *MODEL_FILES)):
         if fault := _fault_of_file(path):
             return fault
     missing = [name for name in _promised_files(folder) if not (folder / name).is_file()]

@@ -3,10 +3,7 @@
 from pathlib import Path
 
 from leash_trl import gym
-from leash_trl.checkpoints.completeness import whole_checkpoints
-
-
-MODEL_FILES = ("config.json", "adapter_config.json")
+from leash_trl.checkpoints.completeness import MODEL_FILES, whole_checkpoints
 
 
 def checkpoint_path(name: str) -> str:

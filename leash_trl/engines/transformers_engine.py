@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from leash_trl.checkpoints.completeness import ADAPTER_FILE
 from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import eos_token_ids
@@ -219,7 +220,7 @@ def sample(
 
 
 def _loading_failure(path: str, error: OSError) -> str:
-    if not (Path(path) / "adapter_config.json").is_file():
+    if not (Path(path) / ADAPTER_FILE).is_file():
         return f"the model {path!r} cannot be loaded: {error}"
     base = str(PeftConfig.from_pretrained(path).base_model_name_or_path)
     return (

@@ -9,10 +9,10 @@ from typing import Any
 
 from datasets import Dataset
 
-from leash_trl.checkpoints.completeness import read_trainer_state
+from leash_trl.checkpoints.completeness import MODEL_FILES, read_trainer_state
 from leash_trl.checkpoints.fingerprint import files_fingerprint
 from leash_trl.data.sources import fingerprint
-from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path
+from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.evaluation.sampling_run import SamplingPlan
 
 

@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from leash_trl.checkpoints.completeness import (
+    ADAPTER_FILE,
     ENTROPY_FILE,
     REFERENCE_FILE,
     last_whole_checkpoint,
@@ -30,7 +31,7 @@ TRAINING_STATE = (
 NOT_PUSHED = ("checkpoint-*", "_*", ".*", "*.tmp")
 EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
 # a push of a model deletes these, and the evaluation's results, unless it brings new ones
-MODEL_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_config.json")
+MODEL_PATTERNS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", ADAPTER_FILE)
 EVENTS_FOLDER = "runs"  # transformers puts TensorBoard's event files here, and the Hub shows them from here
 LAST_CHECKPOINT = "last-checkpoint"
 CHECKPOINT_FOLDER = re.compile(r"(last-checkpoint|checkpoint-\d+)/")

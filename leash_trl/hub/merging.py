@@ -15,11 +15,10 @@ from peft.utils import load_peft_weights
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
+from leash_trl.checkpoints.completeness import ADAPTER_FILE, TRAINER_STATE_FILE
 from leash_trl.checkpoints.state_file import STATE_FILE
 from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
 from leash_trl.hub.recipe import RECIPE_FILE
-from leash_trl.hub.run_record import ADAPTER_FILE
 
 
 TOKENIZER_FILES = (

@@ -8,14 +8,13 @@ from typing import Any
 
 import yaml
 
-from leash_trl.checkpoints.completeness import read_trainer_state, whole_checkpoints
+from leash_trl.checkpoints.completeness import ADAPTER_FILE, read_trainer_state, whole_checkpoints
 from leash_trl.checkpoints.state_file import STATE_FILE, read_state
 from leash_trl.hub.recipe import read_recipe
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 
 
-ADAPTER_FILE = "adapter_config.json"
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin")
 MOST_AT_ENDS = 10  # logged training batches in the mean at the start and at the end
 
