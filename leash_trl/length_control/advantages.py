@@ -1,11 +1,13 @@
 """Turns shaped rewards into advantages, in float64: with an epsilon of 1e-8, float32 gives equal rewards up to 0.9."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
 from leash_trl.length_control.outliers import mean_and_std
+from leash_trl.length_control.rollouts import Rollouts
 
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
@@ -159,3 +161,61 @@ def decoupled_advantages(
     scorable = sums.masked_fill(is_unscorable, torch.nan)
     _, std = mean_and_std(scorable)
     return (scorable / (std + epsilon)).nan_to_num(nan=0.0)
+
+
+@dataclass(frozen=True)
+class AdvantageRule:
+    """The run's rule that turns shaped rewards into advantages, in float64.
+
+    Args:
+        scale_rewards (`str`, *optional*, defaults to `"group"`):
+            What advantages are divided by, as [`group_advantages`] takes it.
+        epsilon (`float`, *optional*, defaults to `1e-8`):
+            Added to standard deviations, in reward units.
+        reward_baseline (`str`, *optional*, defaults to `"mean"`):
+            `"mean"`, or `"length_weighted"` for OPO's baseline, weighted by the tokens that are trained on.
+        multi_objective_aggregation (`str`, *optional*, defaults to `"sum_then_normalize"`):
+            Or `"normalize_then_sum"`: the reward before length and what length added to it are normalised apart
+            (GDPO), see [`decoupled_advantages`].
+        length_objective_weight (`float`, *optional*, defaults to `1.0`):
+            GDPO's weight of the length objective, dimensionless; the task objective has 1.
+        mask_truncated (`bool`, *optional*, defaults to `False`):
+            Whether the trainer leaves truncated completions out of the loss.
+    """
+
+    scale_rewards: Scaling = "group"
+    epsilon: float = 1e-8
+    reward_baseline: str = "mean"
+    multi_objective_aggregation: str = "sum_then_normalize"
+    length_objective_weight: float = 1.0
+    mask_truncated: bool = False
+
+    def __call__(
+        self,
+        base: torch.Tensor,
+        shaped: torch.Tensor,
+        rollouts: Rollouts,
+        keep: torch.Tensor | None = None,
+        cut: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN.
+
+        Args:
+            base (`torch.Tensor` of shape `(N,)`), shaped (`torch.Tensor` of shape `(N,)`):
+                Rewards before length, and with it.
+            rollouts (`Rollouts`):
+                The completions.
+            keep (`torch.Tensor` of shape `(N,)`, *optional*), cut (`torch.Tensor` of shape `(N,)`, *optional*):
+                As in [`~leash_trl.length_control.rollouts.Score`].
+        """
+        num_generations = rollouts.num_generations
+        if self.multi_objective_aggregation == "normalize_then_sum":
+            weights = (1.0, self.length_objective_weight)
+            return decoupled_advantages((base, shaped - base), weights, num_generations, self.epsilon)
+        trained_tokens = None
+        if self.reward_baseline == "length_weighted":
+            is_trained = torch.ones_like(rollouts.is_truncated) if keep is None else keep
+            if self.mask_truncated:
+                is_trained = is_trained & ~rollouts.is_truncated
+            trained_tokens = (rollouts.lengths if cut is None else cut).where(is_trained, 0)
+        return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)

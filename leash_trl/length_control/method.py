@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import torch
 
 from leash_trl.length_control import dual
-from leash_trl.length_control.advantages import Scaling, decoupled_advantages, group_advantages
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule, Scaling, decoupled_advantages, group_advantages
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 # of methods written for earlier releases
@@ -126,6 +126,24 @@ class LengthControl:
     def may_cut(self) -> bool:
         """Whether the method has a `cut_lengths` of its own; then completions must be of one turn."""
         return type(self).cut_lengths is not LengthControl.cut_lengths
+
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Everything that the method says of some completions, by its present state.
+
+        Args:
+            rollouts (`Rollouts`):
+                Completions of all processes, or one group of a process.
+            rule ([`~leash_trl.length_control.advantages.AdvantageRule`]):
+                The run's rule for advantages.
+        """
+        base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
+        keep, cut = self.is_trained_on(rollouts), self.cut_lengths(rollouts)
+        advantages = (
+            self.advantages(shaped, rollouts, rule.scale_rewards, rule.epsilon)
+            if self.has_own_advantages
+            else rule(base, shaped, rollouts, keep, cut)
+        )
+        return Score(base, self.penalty(rollouts), shaped, advantages, keep, cut)
 
     def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor | None:
         """`torch.Tensor` of shape `(N,)`, *optional*: Tokens to keep of each completion; its own length to keep all.

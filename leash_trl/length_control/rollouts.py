@@ -109,6 +109,34 @@ class Rollouts:
 
 
 @dataclass(frozen=True)
+class Score:
+    """What a method makes of N completions, all `torch.Tensor` of shape `(N,)`.
+
+    Args:
+        base (`torch.Tensor` of shape `(N,)`):
+            Rewards before length, on the method's own scale; NaN where unscorable.
+        penalty (`torch.Tensor` of shape `(N,)`):
+            Price of the length in reward units, before any clip; a bonus is negative.
+        shaped (`torch.Tensor` of shape `(N,)`):
+            Shaped rewards in float64; NaN where unscorable.
+        advantages (`torch.Tensor` of shape `(N,)`):
+            Advantages in float64; 0 where unscorable.
+        keep (`torch.Tensor` of shape `(N,)`, *optional*):
+            False for completions to leave out of the loss; `None` if the method never leaves one out.
+        cut (`torch.Tensor` of shape `(N,)`, *optional*):
+            Tokens to keep of each completion, its length to keep all. A completion that is cut is graded again, and
+            its tail leaves the loss. `None` if the method never cuts.
+    """
+
+    base: torch.Tensor
+    penalty: torch.Tensor
+    shaped: torch.Tensor
+    advantages: torch.Tensor
+    keep: torch.Tensor | None = None
+    cut: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
 class ScoredRollouts:
     """N completions and their rewards, all `torch.Tensor` of shape `(N,)` in reward units, NaN where unscorable.
 
