@@ -37,6 +37,7 @@ class ALP(LengthControl):
     """
 
     name = "alp"
+    needs_group = True
 
     beta: float = 1e-7
 

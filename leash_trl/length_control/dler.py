@@ -49,6 +49,7 @@ class DLER(LengthControl):
     name = "dler"
     target_use = "required"
     needs_truncated = True
+    own_advantages = True
 
     variant: Literal["paper", "release"] = "paper"
     easy_limit: int | None = None

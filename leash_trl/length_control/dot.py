@@ -90,6 +90,7 @@ class DOT(LengthControl):
         "Wei Wu and Liyi Chen and Congxi Xiao and Tianfu Wang and Qimeng Wang and Chengqiang Lu and Yan Gao and Yi Wu "
         "and Yao Hu and Hui Xiong"
     )
+    cuts = True
 
     alpha: float = 3.0
     min_excess: int = 32

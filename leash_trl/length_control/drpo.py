@@ -50,6 +50,7 @@ class DRPO(LengthControl):
 
     name = "drpo"
     authors = "Gang Li and Yan Chen and Ming Lin and Tianbao Yang"
+    own_advantages = True
 
     temperature: float = 0.1
 

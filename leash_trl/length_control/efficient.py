@@ -60,6 +60,7 @@ class Efficient(LengthControl):
     """
 
     name = "efficient"
+    needs_group = True
 
     alpha: float = 0.1
     requires_eos: bool = True

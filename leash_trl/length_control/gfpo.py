@@ -77,6 +77,7 @@ class GFPO(LengthControl):
 
     name = "gfpo"
     uses_correctness = False
+    own_advantages = True
 
     metric: Literal["length", "token_efficiency"] = "length"
     num_kept: int | None = None

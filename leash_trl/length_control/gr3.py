@@ -32,6 +32,7 @@ class GR3(LengthControl):
     """
 
     name = "gr3"
+    own_advantages = True
 
     alpha: float = 0.33
 

@@ -63,6 +63,7 @@ class GRLC(LengthControl):
     """
 
     name = "grlc"
+    needs_group = True
 
     weight: float = 0.5
 

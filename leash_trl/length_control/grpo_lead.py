@@ -88,6 +88,7 @@ class GRPOLead(LengthControl):
     """
 
     name = "grpo_lead"
+    own_advantages = True
 
     alpha: float = 0.05
     gate: int | None = None

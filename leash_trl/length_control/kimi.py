@@ -67,6 +67,7 @@ class Kimi(CountsSteps):
     """
 
     name = "kimi"
+    needs_group = True
 
     weight: float = 0.4
     warmup_steps: int = 0

@@ -52,6 +52,7 @@ class LaserD(Laser):
     """
 
     name = "laser_d"
+    needs_group = True
 
     refresh_steps: int = 20
     interval: int = 1024

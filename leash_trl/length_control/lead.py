@@ -157,6 +157,7 @@ class LEAD(LengthControl):
         "Songtao Wei and Yi Li and Zhikai Li and Xu Hu and Yuede Ji and Guanpeng Li and Feng Chen and Carl Yang and "
         "Zhichun Guo and Bingzhe Li"
     )
+    own_advantages = True
 
     lower_bound: int = 1000
     upper_bound: int | None = None

@@ -246,6 +246,7 @@ class LeashPredictive(Leash):
 
     name = "leash_predictive"
     uses_correctness = True
+    own_advantages = True
 
     lambda_init: float = 1.0
     lambda_lr: float = 0.0

@@ -67,6 +67,7 @@ class MAI(LengthControl):
     """
 
     name = "mai"
+    needs_group = True
 
     weight: float = 0.2
 

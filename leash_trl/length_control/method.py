@@ -53,6 +53,12 @@ class LengthControl:
     uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state counts them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
+    # True: advantages follow a rule of the method, which the configuration's cannot change
+    own_advantages: ClassVar[bool] = False
+    # True: completions are cut, graded again and trained on up to the cut
+    cuts: ClassVar[bool] = False
+    # True: a reward depends on the other completions of its prompt
+    needs_group: ClassVar[bool] = False
     # `set_for_run` sets these, as the configuration has them; without an annotation, so no field:
     # most tokens of a completion
     generation_limit = math.inf

@@ -46,6 +46,7 @@ class PrimeRL(LengthControl):
     """
 
     name = "prime_rl"
+    own_advantages = True
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = 0.25

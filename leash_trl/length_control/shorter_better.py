@@ -66,6 +66,7 @@ class ShorterBetter(LengthControl):
 
     name = "shorter_better"
     authors = "Jingyang Yi and Jiazheng Wang and Sida Li"
+    needs_group = True
 
     alpha: float = 2.0
     beta: float = 0.001

@@ -132,6 +132,7 @@ class Toggle(CountsSteps):
 
     name = "toggle"
     authors = "Kimi Team"
+    needs_group = True
 
     method: str | None = None
     method_kwargs: dict[str, Any] | None = None
@@ -150,6 +151,8 @@ class Toggle(CountsSteps):
             raise ValueError(f"method is {self.method!r}, which toggle cannot hold: it {reason}; choose another")
         self.target_use = self.switched.target_use  # type: ignore[misc]  # as the method that this instance holds
         self.needs_truncated = self.switched.needs_truncated  # type: ignore[misc]
+        self.own_advantages = self.switched.own_advantages  # type: ignore[misc]
+        self.cuts = self.switched.cuts  # type: ignore[misc]
 
     def _found_method(self, name: str) -> LengthControl:
         # it lists this class too
