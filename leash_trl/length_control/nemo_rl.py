@@ -183,6 +183,7 @@ class NemoRL(LengthControl):
         check_range(self, " ".join((*SWITCHES, "total_zmad_threshold")), 0)
         check_choice(self, "group_length_penalty_profile_gate_field", "a", "b")
         check_column(self, "profile_band_column")
+        self.needs_group = any(getattr(self, name) for name in SWITCHES)  # type: ignore[misc]  # not for bands alone
         # the same as a row has it, with or without the key total
         self.configured = dict(zip("abf", band_of(self.profile_band), strict=True)) if self.profile_band else {}
         if self.profile_band is not None and math.isnan(self.configured.get("a", math.nan)):
