@@ -5,17 +5,14 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
 from transformers import ProgressCallback, Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 from trl import GRPOConfig, RLOOConfig
-from trl.trainer.utils import RepeatSampler
 
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
-from leash_trl.trainer.completion_sample import completion_sample
 from leash_trl.trainer.length_controlled_reward import (
     RULE,
     LengthControlledReward,
@@ -215,83 +212,17 @@ def run_settings(args, method: LengthControl, model, processing_class) -> RunSet
     )
 
 
-class EpochShuffleCallback(TrainerCallback):
-    """Moves the prompt sampler's generator to where it stands at the start of the current epoch.
-
-    Without it, a run resumed in a later epoch replays the first epoch's order: TRL seeds its `RepeatSampler` once,
-    when it is made. In an uninterrupted run this changes nothing.
-    """
-
-    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        """Replays the permutations of the epochs before this one."""
-        batches: Any = getattr(train_dataloader, "batch_sampler", None)
-        while hasattr(batches, "batch_sampler"):  # accelerate wraps it if there are several processes
-            batches = batches.batch_sampler
-        sampler = getattr(batches, "sampler", None)
-        if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:
-            return
-        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
-        sampler.generator.manual_seed(sampler.seed)
-        for _ in range(int(state.epoch or 0)):
-            torch.randperm(sampler.num_samples, generator=sampler.generator)
-
-
-class SamplerPlaceCallback(TrainerCallback):
-    """Knows where the prompt sampler is: `epoch`, as [`EpochShuffleCallback`] reads it, and `micro_step` within it.
-
-    TRL's own count of micro-steps does not say it: a second call of `train` starts the data anew but not the count,
-    and a generation window that does not fit sets the count to 0 but not the data.
-    """
-
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.micro_step = 0
-        self._num_skipped = 0
-
-    def on_train_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        """Notes how many micro-steps of its first epoch a resumed run skips."""
-        # TRL: transformers' Trainer._init_training_state counts them in the same way
-        updates_per_epoch = max(1, math.ceil(len(train_dataloader) / args.gradient_accumulation_steps))
-        num_updates = 0 if args.ignore_data_skip else state.global_step % updates_per_epoch
-        self._num_skipped = num_updates * args.gradient_accumulation_steps
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        """Starts to count anew."""
-        self.epoch = int(state.epoch or 0)
-        self.micro_step, self._num_skipped = self._num_skipped, 0
-
-    def on_substep_end(self, args, state, control, **kwargs):
-        """Counts a micro-step without a policy update."""
-        self.micro_step += 1
-
-    def on_step_end(self, args, state, control, **kwargs):
-        """Counts a micro-step with a policy update."""
-        self.micro_step += 1
-
-
 def group_tensorboard_curves(trainer: Trainer) -> None:
     """Replaces transformers' TensorBoard callback by `LeashTensorBoardCallback`; a user's subclass of it stays."""
     for callback in trainer.callback_handler.callbacks:
         if type(callback) is TensorBoardCallback:
             trainer.remove_callback(callback)
-            trainer.add_callback(LeashTensorBoardCallback(trainer._logs, callback.tb_writer))
+            trainer.add_callback(LeashTensorBoardCallback(callback.tb_writer))
             return
 
 
 class LeashTensorBoardCallback(TensorBoardCallback):
-    """TensorBoard as usual, with LEASH's curves in their own groups, `leash/...` and `eval_leash/...`. With
-    `log_completions` it also shows a few completions of the last training batch as text, under `completions`.
-
-    Args:
-        completion_logs (`Mapping[str, Any]`):
-            The completions that TRL logged, as [`completion_sample`] takes them.
-        tb_writer (`torch.utils.tensorboard.SummaryWriter`, *optional*):
-            As for [`~transformers.integrations.TensorBoardCallback`].
-    """
-
-    def __init__(self, completion_logs: Mapping[str, Any], tb_writer=None):
-        super().__init__(tb_writer)
-        self._completion_logs = completion_logs
+    """TensorBoard as usual, with LEASH's curves in their own groups, `leash/...` and `eval_leash/...`."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Writes LEASH's curves under their own names and hands the rest to transformers."""
@@ -302,14 +233,7 @@ class LeashTensorBoardCallback(TensorBoardCallback):
         for key, value in ours.items():
             if value is not None:
                 self.tb_writer.add_scalar(key, value, state.global_step)
-        # only training rows have a loss: evaluation and the final summary have other keys
-        if args.log_completions and "loss" in logs:
-            self._add_completions(args.num_completions_to_print, state.global_step)
         self.tb_writer.flush()
-
-    def _add_completions(self, count: int | None, step: int) -> None:
-        if table := completion_sample(self._completion_logs, count):
-            self.tb_writer.add_text("completions", table, step)
 
 
 class LeashProgressCallback(ProgressCallback):
