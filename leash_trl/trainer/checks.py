@@ -22,8 +22,9 @@ from trl import is_conversational
 from trl.import_utils import is_vllm_available
 
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.engines.chat_template import TEMPLATE_FAULTS, check_chat_template, turn_end
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS, turn_end
 from leash_trl.engines.checkpoint_path import complete_model_path
+from leash_trl.engines.context import context_length
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
@@ -302,7 +303,6 @@ def prompt_problems(trainer: Any) -> list[str | None]:
     rows, prompts = longest_prompts(dataset, trainer.args)
     are_messages = is_conversational({"prompt": prompts[0]})
     if are_messages:
-        check_chat_template(tokenizer.chat_template)
         options = {"chat_template": trainer.chat_template, "tools": trainer.tools or None, "tokenize": False}
         options |= {"add_generation_prompt": True, **trainer.chat_template_kwargs}
         try:
@@ -336,22 +336,6 @@ def closed_thinking_problem(text: str, chat_template_kwargs: Mapping[str, Any]) 
         "the chat template closes the thinking before the model begins (<think></think> ends the prompt), so it will "
         f"answer without thinking; chat_template_kwargs is {dict(chat_template_kwargs)}, and models such as Qwen3 "
         "think with {enable_thinking: true}"
-    )
-
-
-def context_length(config: PreTrainedConfig) -> int | None:
-    """Tokens that a model's positions allow for prompt and completion together; `None` if its text configuration does
-    not say, or if positions are a slope (ALiBi), which has no end. Of two readings the longer context counts."""
-    length: int | None = getattr(config, "max_position_embeddings", None)
-    if length is None or getattr(config, "alibi", False):
-        return None
-    rope = getattr(config, "rope_parameters", None) or {}
-    # one scaling for all layers, or one for each kind of layer
-    scalings = [rope, *(scaling for scaling in rope.values() if isinstance(scaling, Mapping))]
-    # some configurations of stretched models already count the stretch in max_position_embeddings, others do not
-    return max(
-        length,
-        *(int((s.get("original_max_position_embeddings") or length) * (s.get("factor") or 1)) for s in scalings),
     )
 
 
