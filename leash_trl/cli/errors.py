@@ -10,8 +10,8 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from leash_trl.checkpoints.completeness import only_run_in
 from leash_trl.engines.checkpoint_path import missing_folder
+from leash_trl.trainer.checkpoints import only_run_in
 
 
 LONGEST_LINE = 600  # characters of an error that had several lines
