@@ -19,8 +19,8 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.engines.context import context_length
+from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
@@ -194,7 +194,9 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     args, dataset, tokenizer = trainer.args, trainer.train_dataset, trainer.processing_class
     by_size = sorted(enumerate(dataset["prompt"]), key=lambda numbered: -len(str(numbered[1])))
     rows = [dataset[row] for row, _ in by_size[:MOST_MEASURED]]
-    seen, *_ = rows_with_targets(rows, trainer.length_control, args.target_at(0), args.target_length)
+    seen, *_ = rows_with_targets(
+        rows, trainer.length_control, args.target_at(0), args.target_length, args.generation_limit
+    )
     prompts = [row["prompt"] for row in seen]
     if is_text := isinstance(prompts[0], str):
         suffix = prompts[0].removeprefix(rows[0]["prompt"])

@@ -21,8 +21,8 @@ import torch
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
-from leash_trl.length_control.rollouts import Rollouts, Score, ScoredRollouts, weighted_task_rewards
-from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
+from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, question_of
 
 
@@ -216,7 +216,7 @@ class LengthControlledReward:
             for key, value in logged(self.method, rollouts, score, self.version).items():
                 columns["log_metric"](key, value)
         if "log_extra" in columns:
-            for name, values in _as_scored(rollouts, score).columns().items():
+            for name, values in table_columns(rollouts, score).items():
                 columns["log_extra"](name, values.tolist())
         returned = score.shaped
         if self.method.own_advantages:
@@ -306,12 +306,8 @@ def pooled(parts: Sequence[Scored]) -> Rollouts:
 def logged(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
     """What is known of some completions, by the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, and the `version` of
     the method's state, in policy updates."""
-    statistics = {**length_statistics(method, _as_scored(rollouts, score)), "version": float(version)}
+    statistics = {**length_statistics(method, rollouts, score), "version": float(version)}
     return {f"leash/{key}": value for key, value in statistics.items() if not math.isnan(value)}
-
-
-def _as_scored(rollouts: Rollouts, score: Score) -> ScoredRollouts:
-    return ScoredRollouts(rollouts, score.base, score.penalty, score.shaped)
 
 
 def _rewards_for(score: Score, num_generations: int, is_leave_one_out: bool) -> torch.Tensor:
