@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leash_trl.evaluation.evaluate import GradedSamples, summarize
+from leash_trl.evaluation.evaluate import GradedSamples, evaluate, summarize
 from leash_trl.evaluation.intervals import mean_share
 
 
@@ -35,21 +35,14 @@ def test_interval_is_over_problems_not_completions():
     assert high - low > 0.4
 
 
-def test_sampling_counts_tokens_up_to_the_end_token(tiny_model_path, problems):
+def test_completions_are_counted_up_to_the_end_token_and_repeat_with_the_seed(tiny_model_path, problems):
     from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from leash_trl.engines.transformers_engine import sample
 
     model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
     tokenizer = AutoTokenizer.from_pretrained(tiny_model_path)
-    prompts = problems["prompt"][:3]
-    rows = sample(model, tokenizer, prompts, num_samples=40, max_new_tokens=60, batch_size=32, seed=3)
-    assert [len(row) for row in rows] == [40] * 3
-    everything = [completion for row in rows for completion in row]
-    assert {c.length == 60 for c in everything if c.is_truncated} == {True}
-    assert 0 < sum(not c.is_truncated for c in everything) < 120
-    for completion in everything:
-        words = len(tokenizer.encode(completion.text))
-        assert words <= completion.length
-    again = sample(model, tokenizer, prompts, num_samples=40, max_new_tokens=60, batch_size=32, seed=3)
-    assert again == rows
+    first, again = (evaluate(model, tokenizer, problems.select(range(3)), 40, 60, seed=3, batch_size=32) for _ in "ab")
+    assert first.lengths.shape == (3, 40)
+    assert (first.lengths[first.is_truncated] == 60).all()
+    assert 0 < first.is_truncated.sum() < 120
+    assert first.lengths.max() == 60
+    assert (first.lengths == again.lengths).all()

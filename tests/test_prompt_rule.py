@@ -17,7 +17,7 @@ from leash_trl.cli.train import build_trainer, load_training_data
 from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.evaluation.sampling_run import prompt_ids
+from leash_trl.engines.chat_template import prompt_ids
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
@@ -54,7 +54,7 @@ def training_arguments(*words: str):
 
 
 def ids_of(prompts, tokenizer) -> list[list[int]]:
-    return prompt_ids(tokenizer, prompts, {})
+    return prompt_ids(tokenizer, prompts)
 
 
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
@@ -258,20 +258,3 @@ def test_strings_that_are_meant_are_not_warned_of(make_trainer, make_args, strin
         make_trainer(dataset=Dataset.from_list(written))
         make_trainer(dataset=strings, rollout_func=lambda prompts, trainer: {})
         LeashGRPOTrainer(tiny_model_path, parity_reward, make_args(), train_dataset=strings, processing_class=plain)
-
-
-def test_our_rollout_function_takes_prompts_as_trl_does(make_trainer, make_args, problems, tiny_model_path):
-    from leash_trl.engines.shrinking_batch import shrinking_rollout
-    from leash_trl.gym.tokenizer import build_tokenizer
-
-    plain = build_tokenizer()
-    plain.chat_template = None
-    with pytest.raises(ValueError, match="has no chat_template"):
-        LeashGRPOTrainer(
-            tiny_model_path,
-            parity_reward,
-            make_args(generation_kwargs=None),
-            train_dataset=problems,
-            processing_class=plain,
-            rollout_func=shrinking_rollout,
-        )

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from datasets import Dataset
 
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import resuming, sampling_run
 from leash_trl.evaluation.decoding.strategies import Plain, make_strategy
@@ -123,7 +124,7 @@ def test_tokens_of_trials_are_counted_apart(tokenizer, sums, tmp_path):
 def test_values_for_the_chat_template_reach_it(tokenizer, sums):
     tokenizer = copy.deepcopy(tokenizer)
     tokenizer.chat_template = "{% if quiet %}Wait, {% endif %}" + tokenizer.chat_template
-    quiet, plain = (sampling_run.prompt_ids(tokenizer, sums["prompt"][:1], given) for given in ({"quiet": True}, {}))
+    quiet, plain = (prompt_ids(tokenizer, sums["prompt"][:1], **given) for given in ({"quiet": True}, {}))
     assert len(quiet[0]) > len(plain[0])
 
 

@@ -7,7 +7,6 @@ import json
 import shutil
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,7 @@ from conftest import ROOT, parity_reward
 from datasets import Dataset
 from peft import LoraConfig
 from safetensors import SafetensorError
-from transformers import FalconConfig, GPT2Config, LlamaConfig, MptConfig
+from transformers import LlamaConfig, MptConfig
 from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
@@ -31,7 +30,6 @@ from leash_trl.trainer.checks import (
     after,
     before,
     closed_thinking_problem,
-    context_length,
     context_problem,
     longest_prompts,
     required_columns,
@@ -211,12 +209,6 @@ def test_a_tokenizer_without_pad_token_changes_nothing(make_args, make_with_toke
     assert 0 < logs[0]["leash/truncated_share"] < 1
 
 
-def test_messages_without_a_chat_template_are_refused(make_with_tokenizer):
-    with pytest.raises(ValueError, match="prompts are messages, but the tokenizer has no chat_template"):
-        make_with_tokenizer({"chat_template": None})
-    make_with_tokenizer({"chat_template": None}, dataset=Dataset.from_dict({"prompt": ["1 + 1 = ?"] * 8}))
-
-
 def test_a_template_that_fails_on_a_prompt_lets_the_trainer_be_made(make_with_tokenizer):
     make_with_tokenizer({"chat_template": "{{ 1 + messages[0].content }}"})
 
@@ -293,36 +285,6 @@ def test_of_many_prompts_the_longest_are_measured(make_args):
     assert len(found) == MOST_MEASURED
     assert found[0] == MOST_MEASURED
     assert {*found}.isdisjoint({0, MOST_MEASURED + 1})
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        (LlamaConfig(max_position_embeddings=512), 512),
-        (LlamaConfig(max_position_embeddings=512, rope_parameters={"rope_type": "dynamic", "factor": 3.0}), 1536),
-        (
-            LlamaConfig(
-                max_position_embeddings=4096,
-                rope_parameters={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 512},
-            ),
-            4096,
-        ),
-        (
-            SimpleNamespace(
-                max_position_embeddings=100,
-                rope_parameters={"full_attention": {"factor": 8.0}, "sliding_attention": {"rope_type": "default"}},
-            ),
-            800,
-        ),
-        (GPT2Config(n_positions=512), 512),
-        (FalconConfig(alibi=True), None),
-        (FalconConfig(alibi=False, max_position_embeddings=512), 512),
-        (MptConfig(), None),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_the_context_is_what_the_positions_allow(config, expected):
-    assert context_length(config) == expected
 
 
 @pytest.mark.parametrize(

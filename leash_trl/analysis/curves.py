@@ -13,8 +13,8 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.checkpoints.completeness import read_trainer_state
 from leash_trl.checkpoints.state_file import STATE_FILE
+from leash_trl.engines.checkpoint_path import read_trainer_state
 from leash_trl.figures.curves import Curves, curves_from_rows, renamed, rows_by_step
 
 

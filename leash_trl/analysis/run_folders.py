@@ -6,7 +6,7 @@ from pathlib import Path
 
 from leash_trl.analysis.comparisons import read_comparison
 from leash_trl.analysis.curves import event_files, load_curves
-from leash_trl.checkpoints.completeness import TRAINER_STATE_FILE
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE
 from leash_trl.evaluation.samples import RUN_FILE, load_samples
 
 

@@ -40,7 +40,6 @@ SETTINGS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "steps_per_generation",
-    "update_batch_size",
     "max_completion_length",
     "temperature",
     "top_p",

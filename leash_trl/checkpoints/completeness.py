@@ -5,18 +5,18 @@ import logging
 import shutil
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from leash_trl.checkpoints.state_file import STATE_FILE, read_state
+from leash_trl.engines.checkpoint_path import ADAPTER_FILE as ADAPTER_FILE
+from leash_trl.engines.checkpoint_path import MODEL_FILES, TRAINER_STATE_FILE, read_trainer_state
+from leash_trl.trainer.checkpoints import LOCK_FILE as LOCK_FILE
+from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.trainer.checkpoints import only_run_in as only_run_in
 
 
 logger = logging.getLogger(__name__)
 
-LOCK_FILE = ".leash.lock"
-TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last
 REFERENCE_FILE = "leash_reference.pt"
 ENTROPY_FILE = "entropy_ctrl_state.json"  # TRL's
 
@@ -32,13 +32,6 @@ FILES = (
     *(pattern for patterns in NEEDED_TO_RESUME.values() for pattern in patterns),
     *("*.index.json", "scaler.pt", ENTROPY_FILE, REFERENCE_FILE, "leash_rollouts_*.pt"),
 )
-ADAPTER_FILE = "adapter_config.json"
-# one of them makes a folder a model; written before the mark of completeness, over the files of an older save
-MODEL_FILES = ("config.json", ADAPTER_FILE)
-
-
-class CannotStartError(ValueError):
-    """Training cannot start as requested; the message says why and what to do."""
 
 
 def fault_of_checkpoint(folder: Path) -> str | None:
@@ -141,15 +134,6 @@ def check_is_there(folder: Path, output_dir: str | Path) -> None:
         )
 
 
-def read_trainer_state(folder: Path) -> dict | None:
-    """The content of a folder's `trainer_state.json`; `None` if it is missing or damaged."""
-    try:
-        state = json.loads((folder / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return state if isinstance(state, dict) else None
-
-
 def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return sorted({path for pattern in patterns for path in folder.glob(pattern)})
 
@@ -202,34 +186,3 @@ def clear_checkpoint(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-@contextmanager
-def only_run_in(output_dir: str | Path) -> Iterator[None]:
-    """Locks a folder against other runs until this context ends or the process is killed.
-
-    If the file system cannot lock, the run continues with a warning.
-
-    Args:
-        output_dir (`str` or `Path`):
-            Folder of the run; made if it does not exist.
-
-    Raises:
-        `CannotStartError`: If another run uses it.
-    """
-    lock = FileLock(Path(output_dir) / LOCK_FILE)
-    try:
-        Path(output_dir).mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise CannotStartError(
-            f"output_dir {output_dir} is in use by another run; wait for its end, or choose another output_dir"
-        ) from None
-    except (OSError, NotImplementedError) as error:
-        logger.warning("output_dir %s cannot be locked (%s): let no other run use it meanwhile", output_dir, error)
-        yield
-        return
-    try:
-        yield
-    finally:
-        lock.release()

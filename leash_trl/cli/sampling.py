@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.checkpoints.completeness import LOCK_FILE, TRAINER_STATE_FILE
 from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
-from leash_trl.engines.checkpoint_path import checkpoint_path, has_chat_template
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path, has_chat_template
+from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
 if TYPE_CHECKING:
@@ -212,11 +212,11 @@ def load_engine(arguments: argparse.Namespace, plan: "SamplingPlan", problems: d
 def _longest_prompt(arguments: argparse.Namespace, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> int:
     from transformers import AutoTokenizer
 
-    from leash_trl.evaluation.sampling_run import prompt_ids
+    from leash_trl.engines.chat_template import prompt_ids
 
     path = checkpoint_path(arguments.model_name_or_path)
     tokenizer = AutoTokenizer.from_pretrained(path, revision=arguments.revision)
-    parts = (prompt_ids(tokenizer, rows["prompt"][:], plan.chat_template_kwargs) for rows in problems.values())
+    parts = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in problems.values())
     return max(len(ids) for part in parts for ids in part)
 
 

@@ -28,7 +28,7 @@ from leash_trl.checkpoints.completeness import (
     whole_checkpoints,
 )
 from leash_trl.checkpoints.state_file import read_state, restore_method
-from leash_trl.cli.errors import UserError, check_writable, failure_line, user_errors
+from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
@@ -43,10 +43,8 @@ from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import has_chat_template
 from leash_trl.hub.repository import local_checkpoint, what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
-from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import LeashProgressCallback
-from leash_trl.trainer.checked_rewards import RewardError
-from leash_trl.trainer.checks import check_size, check_vllm
+from leash_trl.trainer.checks import check_size
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -166,7 +164,6 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
-    check_vllm(training_args)
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
     rollout_func = None if path is None else _imported("rollout_func", path)
@@ -239,7 +236,7 @@ def run_training(
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except (CannotStartError, RewardError) as error:
+    except CannotStartError as error:
         raise UserError(str(error)) from error
     trainer.save_state()
     if training_args.push_to_hub:
@@ -252,11 +249,8 @@ def run_training(
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
     try:
-        with advise(trainer.args):
-            trainer.push_to_hub(dataset_name=dataset_name)
+        trainer.push_to_hub(dataset_name=dataset_name)
     except Exception as error:
-        if failure_line(error) is not None:  # it was saving that failed
-            raise
         folder, repo = trainer.args.output_dir, trainer.hub_model_id
         raise UserError(
             f"training is done and the model is in {folder}, but pushing it to {repo} failed "
@@ -270,7 +264,7 @@ def _warning_line(message, *args, **kwargs) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
+    """Runs `leash train`; a user's mistake is one line, with its traceback at `--log_level debug`."""
     # future renames of upstream, and that a rollout function in a recipe is experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
@@ -282,16 +276,11 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = arguments_of(recipe)
     try:
-        with advise(arguments[1]):  # covers the final save too
-            trainer = run_training(*arguments, recipe=recipe)
-    except Exception as error:
-        is_debugging = arguments[1].log_level == "debug"
-        if is_debugging and isinstance(error, UserError):
+        trainer = run_training(*arguments, recipe=recipe)
+    except UserError as error:
+        if arguments[1].log_level == "debug":
             traceback.print_exception(error.__cause__)
-        if is_debugging or (line := failure_line(error)) is None:
-            raise
-        print(f"leash train: {line}", file=sys.stderr)
-        return 1
+        raise
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
     if arguments[1].push_to_hub:

@@ -1,6 +1,6 @@
-"""Looks at the tokenizer's chat template: whether it is there, what it raises, and which token ends an answer."""
+"""Writes prompts with the tokenizer's chat template, and tells which token it ends an answer with."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import TemplateError
@@ -14,14 +14,22 @@ if TYPE_CHECKING:
 TEMPLATE_FAULTS = (TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
-def check_chat_template(chat_template: Any) -> None:
-    """Raises `ValueError` if there is no chat template to write messages with."""
-    if chat_template is None:
-        raise ValueError(
-            "prompts are messages, but the tokenizer has no chat_template to write them with; take an "
-            "instruction-tuned model, set tokenizer.chat_template and save it with the model, or give "
-            "prompts that are plain text"
-        )
+def prompt_ids(
+    tokenizer: "PreTrainedTokenizerBase", prompts: Sequence[str | list[dict[str, str]]], **options: Any
+) -> list[list[int]]:
+    """Token ids of prompts that are all text, or all messages, which the chat template then writes.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`):
+            The model's tokenizer.
+        prompts (`Sequence`):
+            Texts or conversations.
+        options (`Any`):
+            Arguments of `apply_chat_template`.
+    """
+    if isinstance(prompts[0], str):
+        return list(tokenizer(list(prompts))["input_ids"])
+    return list(tokenizer.apply_chat_template(list(prompts), add_generation_prompt=True, return_dict=False, **options))
 
 
 def turn_end(tokenizer: "PreTrainedTokenizerBase", **options: Any) -> Mapping[str, int]:

@@ -1,9 +1,48 @@
-"""Finds a model by the name that a user gives, and reports names of folders that do not exist."""
+"""What a folder of a run or a model is: the files that make it one, what its run saved, which model a name means."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from leash_trl import gym
-from leash_trl.checkpoints.completeness import MODEL_FILES, whole_checkpoints
+
+
+ADAPTER_FILE = "adapter_config.json"
+MODEL_FILES = ("config.json", ADAPTER_FILE)  # one of them makes a folder a model
+TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is whole
+
+
+def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
+    """The content of a folder's `trainer_state.json`; `None` if it is missing or cut off."""
+    try:
+        state: dict[str, Any] = json.loads((Path(folder) / TRAINER_STATE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return state
+
+
+def length_control_state(folder: str | Path) -> dict[str, Any] | None:
+    """What the run of a checkpoint or a model saved of its length control; `None` if it had none.
+
+    Args:
+        folder (`str` or `Path`):
+            Folder of a checkpoint or of a trained model.
+
+    Returns:
+        `dict`, *optional*: `method`, its name; `state`, what its `load_state_dict` takes; `version`, the dual steps
+        so far; `target_length` in tokens; and what the trainer adds.
+    """
+    callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
+    state: dict[str, Any] | None = callbacks.get("LengthControl")
+    return state
+
+
+def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:
+    """The complete checkpoints of a run, the newest first."""
+    numbered = [path for path in Path(output_dir).glob("checkpoint-*") if path.name.split("-")[-1].isdigit()]
+    newest_first = sorted(numbered, key=lambda path: int(path.name.split("-")[-1]), reverse=True)
+    return (path for path in newest_first if read_trainer_state(path) is not None)
 
 
 def checkpoint_path(name: str) -> str:
@@ -27,7 +66,8 @@ def checkpoint_path(name: str) -> str:
 
 
 def complete_model_path(name: str) -> str:
-    """The same for a model to train or to plan, which must be more than an adapter.
+    """The same for a model to train or to plan, which must be more than an adapter: transformers would load the base
+    beneath it and train all of its weights.
 
     Raises:
         `ValueError`: If it is a folder that holds no model, or an adapter alone.
@@ -55,13 +95,8 @@ def missing_folder(path: str) -> str | None:
         "no such folder: './runs/nothere'"
         >>> missing_folder("owner/name")
     """
-    if Path(path).exists():
-        return None
-    if path.startswith("~"):
-        return f"no such folder: {path!r}; only a shell knows ~, so write the path in full"
-    first = path.partition("/")[0]
-    is_local = path.startswith((".", "/")) or path.count("/") > 1 or Path(first).is_dir()
-    return f"no such folder: {path!r}" if is_local else None
+    is_local = path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path.partition("/")[0]).is_dir()
+    return f"no such folder: {path!r}" if is_local and not Path(path).exists() else None
 
 
 def has_chat_template(name: str, revision: str | None = None) -> bool:

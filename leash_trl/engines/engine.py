@@ -65,23 +65,12 @@ class Request:
             Limit in tokens, at least 1.
         stop_token_ids (`frozenset[int]`, *optional*):
             Tokens that end the completion, besides the model's end tokens.
-
-    Raises:
-        `ValueError`: If a value is out of its range.
     """
 
     prompt_ids: tuple[int, ...]
     seed: int
     max_new_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not self.prompt_ids:
-            raise ValueError("prompt_ids is empty, but a completion needs at least one token to follow")
-        if not 0 <= self.seed <= MAX_SEED:
-            raise ValueError(f"seed is {self.seed}, but must lie between 0 and {MAX_SEED}")
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be at least 1")
 
 
 @dataclass(frozen=True)
@@ -155,21 +144,21 @@ class Engine(Protocol):
 
 
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
-    """Raises `ValueError` if a prompt, alone or with its limit, exceeds the model's context."""
-    if max_length is None:
-        return
-    for request in requests:
-        prompt_length = len(request.prompt_ids)
-        if prompt_length >= max_length:
+    """Raises `ValueError` if a prompt and its limit exceed the model's context, past which transformers would go on.
+
+    Args:
+        requests (`Sequence[Request]`):
+            Completions to generate.
+        max_length (`int`, *optional*):
+            The context in tokens; `None` checks nothing.
+    """
+    for request in requests if max_length is not None else ():
+        room = max_length - len(request.prompt_ids)
+        if request.max_new_tokens > room:
             raise ValueError(
-                f"a prompt has {prompt_length} tokens, which the model's context of {max_length} tokens cannot hold "
-                "with a completion of any length; leave the problem out, or use a model with a longer context"
-            )
-        if prompt_length + request.max_new_tokens > max_length:
-            raise ValueError(
-                f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {prompt_length} tokens the model's "
-                f"context of {max_length} tokens holds {max_length - prompt_length}; lower max_new_tokens to "
-                "that, or leave out longer prompts"
+                f"max_new_tokens is {request.max_new_tokens}, but with a prompt of {len(request.prompt_ids)} tokens "
+                f"the model's context of {max_length} tokens holds {max(0, room)}; lower max_new_tokens to that, "
+                "leave out longer prompts, or use a model with a longer context"
             )
 
 

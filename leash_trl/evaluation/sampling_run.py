@@ -3,24 +3,20 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset
 
-from leash_trl.engines.chat_template import check_chat_template
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
 from leash_trl.evaluation.decoding.strategy import Decoded, DecodingStrategy
 from leash_trl.evaluation.resuming import mend_samples
 from leash_trl.evaluation.samples import ProblemSamples, SampledCompletion, samples_path
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import grade
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -81,31 +77,12 @@ def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None
     """
     for start in range(0, len(problems), 1000):
         rows = problems[start : start + 1000]
-        ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], plan.chat_template_kwargs)
+        ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
         for problem_id, ids in zip(rows["id"], ids_of_rows, strict=True):
             try:
                 check_lengths([Request(tuple(ids), 0, plan.sampling.max_new_tokens)], engine.max_length)
             except ValueError as error:
                 raise ValueError(f"problem {problem_id}: {error}") from error
-
-
-def prompt_ids(
-    tokenizer: "PreTrainedTokenizerBase",
-    prompts: Sequence[str | list[dict[str, str]]],
-    chat_template_kwargs: Mapping[str, Any],
-) -> list[list[int]]:
-    """Tokens of prompts that are all text, or all messages, which the chat template then writes.
-
-    Raises:
-        `ValueError`: If they are messages and the tokenizer has no chat template.
-    """
-    if isinstance(prompts[0], str):  # as TRL makes them
-        return list(tokenizer(list(prompts))["input_ids"])
-    check_chat_template(tokenizer.chat_template)
-    ids: list[list[int]] = tokenizer.apply_chat_template(
-        list(prompts), add_generation_prompt=True, return_dict=False, **chat_template_kwargs
-    )
-    return ids
 
 
 def sample_problems(
@@ -157,7 +134,7 @@ def _sample_unit(
     rows = problems[indices.start : indices.stop]
     k = plan.num_samples
     seeds = [completion_seed(plan.seed, name, problem_id, number) for problem_id in rows["id"] for number in range(k)]
-    ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], plan.chat_template_kwargs)
+    ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
     ids_of_completions = [tuple(ids) for ids in ids_of_rows for _ in range(k)]
     decoded = plan.decoding.complete(engine, ids_of_completions, seeds, plan.sampling)
     solutions = [solution for solution in rows["solution"] for _ in range(k)]

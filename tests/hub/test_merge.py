@@ -171,13 +171,6 @@ def test_an_adapter_is_evaluated_like_its_merged_model(adapter, merged, tokenize
     assert generations[0] == generations[1]
 
 
-def test_vllm_asks_for_a_merge(adapter):
-    from leash_trl.engines.vllm_engine import VllmEngine
-
-    with pytest.raises(ValueError, match=r"is an adapter.*leash merge"):
-        VllmEngine(str(adapter))
-
-
 def test_a_folder_without_adapter_is_one_line(tmp_path, tiny_model_path, capsys):
     output = ["--output_dir", tmp_path / "merged"]
     assert "no such folder" in error_line([tmp_path / "nowhere", *output], capsys)

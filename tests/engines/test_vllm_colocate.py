@@ -39,7 +39,7 @@ from leash_trl.checkpoints.state_file import STATE_FILE  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
 
 
-COLOCATE_RUN = Path(__file__).parent / "colocate_run.py"
+COLOCATE_RUN = ROOT / "tests" / "support" / "colocate_run.py"
 # vLLM's name of what it joins -> transformers' names of the parts
 JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
@@ -113,7 +113,7 @@ def recorded(trainer) -> Iterator[list[Rollout]]:
 @pytest.fixture(scope="module")
 def plain_environment() -> dict[str, str]:
     """The environment before TRL writes its process group's variables into it."""
-    return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
 
 @pytest.fixture(scope="module", autouse=True)

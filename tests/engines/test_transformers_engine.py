@@ -1,22 +1,14 @@
 """The transformers engine: each completion from its own seed, whoever else is in the batch."""
 
 import importlib.util
-import json
-import shutil
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from leash_trl.engines.checkpoint_path import checkpoint_path, missing_folder
-from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
+from leash_trl.engines.engine import Request, SamplingSettings, check_lengths
 from leash_trl.engines.eos import merged_eos_token_ids
-from leash_trl.engines.token_choice import BLOCK_SIZE, SeededDraw, inverse_cdf
-from leash_trl.engines.transformers_engine import TransformersEngine, context_length
+from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.engines.vllm_engine import VllmEngine
 from leash_trl.gym import CHECKPOINT
 
@@ -63,28 +55,8 @@ def test_the_defaults_are_the_papers():
     ],
 )
 def test_a_setting_out_of_its_range_is_named(field, value):
-    with pytest.raises(ValueError, match=f"{field} is {value}"):
+    with pytest.raises(ValueError, match=rf"^{field} is {value},"):
         SamplingSettings(**{field: value})
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"prompt_ids": ()}, "prompt_ids is empty"),
-        ({"seed": -1}, "seed is -1"),
-        ({"seed": 2**63}, "seed is 9223372036854775808"),
-        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-    ],
-)
-def test_a_request_that_cannot_be_met_is_an_error(overrides, message):
-    with pytest.raises(ValueError, match=message):
-        Request(**{"prompt_ids": (1,), "seed": 2**63 - 1, "max_new_tokens": 1, **overrides})
-
-
-def test_an_end_token_ends_before_a_stop_token_does():
-    assert finish_reason([5, 1], [1], [1]) == "eos"
-    assert finish_reason([5, 2], [1], [2]) == "stop"
-    assert finish_reason([1, 2, 5], [1], [2]) == "length"
 
 
 def test_the_same_call_gives_the_same_generations(engine, requests, generations):
@@ -197,106 +169,16 @@ def test_torchs_global_generator_is_left_alone(engine, requests):
 def test_a_prompt_and_limit_beyond_the_context_are_refused_before_work(engine):
     assert engine.max_length == 1024
     check_lengths([Request((3,) * 24, 0, 1000)], 1024)
-    with pytest.raises(ValueError, match="prompt of 25 tokens the model's context of 1024 tokens holds 999"):
+    with pytest.raises(ValueError, match=r"max_new_tokens is 1000, .* holds 999"):
         engine.generate([Request((3,), 0, 1), Request((3,) * 25, 0, 1000)], FREE)
+    with pytest.raises(ValueError, match=r"max_new_tokens is 1, .* holds 0"):
+        check_lengths([Request((3,) * 2000, 0, 1)], 1024)
     check_lengths([Request((3,) * 25, 0, 10**6)], None)
-
-
-@pytest.mark.parametrize("length", [1024, 2000])
-def test_a_prompt_that_fills_the_context_is_not_told_to_lower_the_limit(length):
-    message = (
-        f"a prompt has {length} tokens, which the model's context of 1024 tokens cannot hold .*; leave the problem"
-    )
-    with pytest.raises(ValueError, match=message) as error:
-        check_lengths([Request((3,) * length, 0, 1)], 1024)
-    assert "max_new_tokens" not in str(error.value)
-    # a token less leaves room for one
-    with pytest.raises(ValueError, match="holds 1; lower max_new_tokens"):
-        check_lengths([Request((3,) * 1023, 0, 2)], 1024)
-
-
-@pytest.mark.parametrize("path", ["./nothere", ".nothere/model", "/nothere", "~/nothere", "a/b/c", "runs/nothere"])
-@pytest.mark.parametrize("engine_class", [TransformersEngine.from_pretrained, VllmEngine])
-def test_a_path_that_looks_local_is_no_such_folder(path, engine_class, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    with pytest.raises(ValueError, match=f"no such folder: '{path}'"):
-        engine_class(path)
-
-
-@pytest.mark.parametrize("engine_class", [TransformersEngine.from_pretrained, VllmEngine])
-def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(engine_class, tmp_path):
-    run = tmp_path / "run"
-    for step in (2, 10):
-        checkpoint = run / f"checkpoint-{step}"
-        shutil.copytree(CHECKPOINT, checkpoint)
-        (checkpoint / "trainer_state.json").write_text(json.dumps({"global_step": step}), encoding="utf-8")
-    (run / "checkpoint-12").mkdir()  # the run was stopped here
-    message = f"the folder '{run}' holds no model .*: name a checkpoint, such as {run}/checkpoint-10$"
-    with pytest.raises(ValueError, match=message):
-        engine_class(str(run))
-
-
-def test_a_folder_without_a_model_is_an_error_with_a_remedy(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no model \(config.json or adapter_config.json\); name one that does"):
-        checkpoint_path(str(tmp_path))
-
-
-@pytest.mark.parametrize("path", ["owner/nothere", "nothere", "runs"])
-def test_what_may_be_on_the_hub_is_not_called_a_folder(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    assert missing_folder(path) is None
-
-
-def test_an_adapter_whose_base_is_elsewhere_names_the_base(tmp_path, monkeypatch):
-    base = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    get_peft_model(base, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "run")
-    config = tmp_path / "run" / "adapter_config.json"
-    fields = json.loads(config.read_text(encoding="utf-8"))
-    config.write_text(json.dumps({**fields, "base_model_name_or_path": "runs/x/base"}), encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    message = (
-        "the base model 'runs/x/base' of the adapter 'run' cannot be loaded: no such folder: 'runs/x/base'; .* leash "
-        "merge run --model_name_or_path BASE --output_dir DIR$"
-    )
-    with pytest.raises(ValueError, match=message):
-        TransformersEngine.from_pretrained("run")
-
-
-def test_a_model_that_the_hub_does_not_give_is_an_error():
-    with pytest.raises(ValueError, match="the model 'owner/nothere' cannot be loaded"):
-        TransformersEngine.from_pretrained("owner/nothere")
-
-
-def test_the_context_is_the_configured_one_or_what_yarn_makes_of_it():
-    assert context_length(LlamaConfig(max_position_embeddings=4096)) == 4096
-    rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
-    assert context_length(LlamaConfig(max_position_embeddings=4096, rope_parameters=rope)) == 16384
-
-
-def test_memory_that_does_not_suffice_names_the_batch_size(engine, requests, monkeypatch):
-    def out_of_memory(*args, **kwargs):
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(engine.model, "forward", out_of_memory)
-    with pytest.raises(ValueError, match=r"batch_size is 64.*lower batch_size"):
-        engine.generate(requests, FREE)
 
 
 def test_a_model_is_put_into_evaluation_mode(engine):
     engine.model.train()
     assert not TransformersEngine(engine.model, engine.tokenizer, batch_size=1).model.training
-
-
-def test_a_batch_size_below_one_is_an_error(engine):
-    with pytest.raises(ValueError, match="batch_size is 0"):
-        TransformersEngine(engine.model, engine.tokenizer, batch_size=0)
-
-
-def test_a_checkpoint_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="no such folder"):
-        TransformersEngine.from_pretrained(str(tmp_path / "nowhere"))
 
 
 def test_end_tokens_are_the_tokenizers_and_all_that_are_configured(tokenizer):
@@ -320,55 +202,7 @@ def test_nothing_asked_is_nothing_generated(engine):
     assert engine.generate([], FREE) == []
 
 
-@given(
-    probabilities=st.lists(st.floats(0, 1, width=32), min_size=1, max_size=30).filter(any),
-    uniform=st.floats(0, 1, exclude_max=True),
-)
-@settings(max_examples=200, deadline=None)
-def test_inverse_cdf_is_where_numpy_says_and_never_a_token_without_probability(probabilities, uniform):
-    table = torch.tensor([probabilities], dtype=torch.float32)
-    token = inverse_cdf(table, torch.tensor([uniform], dtype=torch.float64)).item()
-    assert probabilities[token] > 0
-    cumulated = np.cumsum(np.array(probabilities, dtype=np.float64))
-    share = uniform * cumulated[-1]
-    assert token == 0 or cumulated[token - 1] <= share
-    assert share <= cumulated[token]
-
-
-@pytest.mark.parametrize("probability", [0.1, 0.125, 0.3, 1e-30])
-def test_the_greatest_draw_takes_the_last_token_that_has_probability(probability):
-    table = torch.tensor([[probability] * 10 + [0.0]])
-    assert inverse_cdf(table, torch.tensor([np.nextafter(1.0, 0.0)])).item() == 9
-
-
-def test_a_draw_on_the_border_of_two_tokens_takes_the_later_one():
-    table = torch.tensor([[0.0, 0.25, 0.0, 0.75]]).expand(3, 4)
-    assert inverse_cdf(table, torch.tensor([0.0, 0.25, 0.2], dtype=torch.float64)).tolist() == [1, 3, 1]
-
-
-def test_a_likely_token_does_not_swallow_unlikely_ones():
-    # 2^-26 is below half a unit in the last place of float32 at 1, so sums in float32 would stand still
-    table = torch.full((1, 2**10), 2.0**-26)
-    table[0, 0] = 1.0
-    total = 1 + (2**10 - 1) * 2.0**-26
-    # a share of 1 + 1.5 * 2^-26 lies in the middle of the token at 2
-    assert inverse_cdf(table, torch.tensor([(1 + 1.5 * 2.0**-26) / total], dtype=torch.float64)).item() == 2
-
-
-def test_draws_follow_numpys_stream_across_blocks():
-    draw = SeededDraw([11, 12])
-    scores = torch.zeros(1, 1000)  # a thousand equally likely tokens: the token is the draw, to three digits
-    expected = np.random.default_rng(12).random(BLOCK_SIZE + 3)
-    for position in range(BLOCK_SIZE + 3):
-        token = draw(scores, scores, torch.tensor([1]), position).item()
-        assert abs(token - 1000 * expected[position]) <= 1.001
-
-
-def test_a_generation_holds_no_probabilities_by_default():
-    assert Generation([1], "eos").probabilities is None
-
-
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
 def test_vllm_that_is_not_installed_is_an_error_with_the_remedy():
-    with pytest.raises(ValueError, match=r'pip install "leash-trl\[vllm\]"'):
+    with pytest.raises(ValueError, match=r"leash-trl\[vllm\]"):
         VllmEngine(str(CHECKPOINT))

@@ -1,9 +1,18 @@
-"""What a chat template ends an answer with, and templates that fail."""
+"""How prompts become tokens, what a chat template ends an answer with, and templates that fail."""
 
 import pytest
 
-from leash_trl.engines.chat_template import TEMPLATE_FAULTS, check_chat_template, turn_end
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS, prompt_ids, turn_end
 from leash_trl.gym.tokenizer import build_tokenizer
+
+
+def test_messages_pass_the_template_and_texts_do_not():
+    tokenizer = build_tokenizer()
+    tokenizer.chat_template = "{{ messages[0].content }}{% if loud %}<|end|>{% endif %}"
+    messages = [[{"role": "user", "content": "1 +2"}], [{"role": "user", "content": "3"}]]
+    assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
+    assert prompt_ids(tokenizer, messages, loud=True)[1] == [*tokenizer.encode("3"), tokenizer.encode("<|end|>")[0]]
+    assert prompt_ids(tokenizer, ["1 +2"], loud=True) == [tokenizer.encode("1 +2")]
 
 
 def test_the_turn_end_is_what_stands_behind_an_answer():
@@ -30,13 +39,6 @@ def test_the_turn_end_is_what_stands_behind_an_answer():
 def test_a_template_that_fails_tells_nothing_and_stops_nothing(template):
     tokenizer = build_tokenizer()
     tokenizer.chat_template = template
-    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
     with pytest.raises(TEMPLATE_FAULTS):
-        tokenizer.apply_chat_template(messages, tokenize=False)
+        tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)
     assert turn_end(tokenizer) == {}
-
-
-def test_a_missing_template_is_named():
-    check_chat_template("{{ messages }}")
-    with pytest.raises(ValueError, match="the tokenizer has no chat_template"):
-        check_chat_template(None)

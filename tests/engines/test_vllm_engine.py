@@ -121,13 +121,8 @@ def test_limits_are_each_requests_own(engine, requests, generations):
 
 
 def test_a_prompt_and_limit_beyond_the_context_are_refused(engine):
-    with pytest.raises(ValueError, match="context of 1024 tokens holds 999"):
+    with pytest.raises(ValueError, match="max_new_tokens is 1000"):
         engine.generate([Request((3,) * 25, 0, 1000)], FREE)
-
-
-def test_a_checkpoint_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="no such folder"):
-        VllmEngine(str(tmp_path / "nowhere"))
 
 
 def test_a_decoding_strategy_runs_on_it(engine, requests):

@@ -1,0 +1,91 @@
+"""What a folder is: a model, an adapter, a run that has not ended, a whole checkpoint."""
+
+import json
+
+import pytest
+
+from leash_trl.engines.checkpoint_path import (
+    checkpoint_path,
+    complete_model_path,
+    has_chat_template,
+    length_control_state,
+    missing_folder,
+    read_trainer_state,
+    whole_checkpoints,
+)
+from leash_trl.gym import CHECKPOINT
+
+
+STATE = {"global_step": 4, "stateful_callbacks": {"LengthControl": {"method": "leash", "state": {"lam": 0.25}}}}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that was killed while it saved checkpoint-12."""
+    for step, text in {2: json.dumps(STATE), 10: json.dumps(STATE), 12: '{"global_step": 12, "log_hi'}.items():
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text, encoding="utf-8")
+    (tmp_path / "checkpoint-14").mkdir()
+    (tmp_path / "checkpoint-best").mkdir()
+    return tmp_path
+
+
+def test_whole_checkpoints_are_those_with_a_trainer_state_newest_first_by_number(run):
+    assert [path.name for path in whole_checkpoints(run)] == ["checkpoint-10", "checkpoint-2"]
+    assert list(whole_checkpoints(run / "nowhere")) == []
+
+
+def test_the_trainer_state_is_read_or_absent(run):
+    assert read_trainer_state(run / "checkpoint-2") == STATE
+    assert read_trainer_state(run / "checkpoint-12") is None
+    assert read_trainer_state(run / "checkpoint-14") is None
+
+
+def test_the_state_of_length_control_is_the_callbacks_entry(run):
+    assert length_control_state(run / "checkpoint-2") == {"method": "leash", "state": {"lam": 0.25}}
+    assert length_control_state(run / "checkpoint-14") is None
+    (run / "checkpoint-14" / "trainer_state.json").write_text('{"global_step": 14}', encoding="utf-8")
+    assert length_control_state(run / "checkpoint-14") is None
+
+
+def test_the_folder_of_a_run_that_has_not_ended_names_its_last_checkpoint(run):
+    with pytest.raises(ValueError, match=rf"{run}/checkpoint-10$"):
+        checkpoint_path(str(run))
+    with pytest.raises(ValueError, match="holds no model"):
+        checkpoint_path(str(run / "checkpoint-14"))
+
+
+def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
+    (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
+    assert checkpoint_path(str(tmp_path)) == str(tmp_path)
+    with pytest.raises(ValueError, match=f"leash merge {tmp_path}"):
+        complete_model_path(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert complete_model_path(str(tmp_path)) == str(tmp_path)
+
+
+def test_the_gyms_model_goes_by_its_name():
+    assert complete_model_path("gym") == str(CHECKPOINT)
+
+
+@pytest.mark.parametrize("path", ["./nothere", ".nothere/model", "/nothere", "~/nothere", "a/b/c", "runs/nothere"])
+def test_a_path_that_looks_local_is_no_such_folder(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert path in missing_folder(path)
+
+
+@pytest.mark.parametrize("path", ["owner/nothere", "nothere", "runs"])
+def test_what_may_be_on_the_hub_is_not_called_a_folder(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert missing_folder(path) is None
+
+
+def test_a_model_without_a_chat_template_is_known(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "with")
+    (tmp_path / "with" / "config.json").write_text("{}", encoding="utf-8")
+    assert has_chat_template(str(tmp_path / "with"))
+    assert has_chat_template("owner/nothere")  # loading it says that it is not there
+    (tmp_path / "with" / "chat_template.jinja").unlink()
+    assert not has_chat_template(str(tmp_path / "with"))
