@@ -232,7 +232,7 @@ def run_training(
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
-        trainer.publishing.recipe = recipe
+        trainer.publisher.recipe = recipe
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
@@ -283,6 +283,6 @@ def main(argv: list[str]) -> int:
         raise
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
-    if (pushes := trainer.publishing.pushes) is not None:
-        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {pushes.report}")
+    if arguments[1].push_to_hub:
+        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {trainer.publisher.report}")
     return 0
