@@ -75,7 +75,7 @@ test-slow: install ## run the tests marked slow too
 
 # `make test` runs on $(TRL), the newest that is claimed, this on $(OLDEST_TRL), the oldest.
 test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
-	$(OLDEST_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py tests/test_user_mistakes.py tests/test_advice.py tests/test_publishing.py
+	$(OLDEST_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py tests/test_publishing.py
 
 # Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build

@@ -128,18 +128,20 @@ class FirstBatches:
 
     def check(self, rollouts: Rollouts) -> None:
         """Looks at a training batch of all processes."""
-        all_cut, limit = bool(rollouts.is_truncated.all()), rollouts.max_completion_length
         scale_problem = None if self.knows_scale else self.method.reward_scale_problem(rollouts)
-        end_problem = None
-        if all_cut and not self.knows_ends and len(rollouts.lengths) >= ENOUGH:
-            end_problem = (
-                f"max_completion_length is {limit}, where all {len(rollouts.lengths)} completions of a batch were cut "
-                f"off, {int(rollouts.is_correct.sum())} of them right: raise it, or give the model's "
-                "generation_config.json an eos_token_id that ends its answers"
-            )
         self.knows_scale |= scale_problem is not None or bool((rollouts.task_rewards < 0).any())
-        self.knows_ends |= end_problem is not None or not all_cut
-        _warn(self.args, [scale_problem, end_problem])
+        _warn(self.args, [scale_problem])
+        if self.knows_ends or (rollouts.is_truncated.all() and len(rollouts.lengths) < ENOUGH):
+            return
+        self.knows_ends = True
+        if rollouts.is_truncated.all():
+            num_right, limit = int(rollouts.is_correct.sum()), rollouts.max_completion_length
+            problem = (
+                f"max_completion_length is {limit}, where all {len(rollouts.lengths)} completions were cut off, "
+                f"{num_right} of them right: raise it, or name what ends answers as eos_token_id in the model's "
+                "generation_config.json"
+            )
+            _warn(self.args, [problem])
 
 
 def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
@@ -183,8 +185,7 @@ def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
         raise ValueError(
-            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; lower "
-            "per_device_train_batch_size or gradient_accumulation_steps, or add rows"
+            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; add some"
         )
 
 
@@ -211,19 +212,14 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         options |= {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
         prompts = [tokenizer.apply_chat_template(prompt, **options) for prompt in prompts]
         if CLOSED_THINKING.search(prompts[0]):
-            yield (
-                f"chat_template_kwargs is {trainer.chat_template_kwargs}, with which prompts end in <think></think>, "
-                "so the model answers without thinking; models such as Qwen3 think with {enable_thinking: true}"
-            )
+            given = trainer.chat_template_kwargs
+            yield f"chat_template_kwargs is {given}, which closes the thinking; Qwen3 needs enable_thinking: true"
     # a template writes special tokens itself
     longest = max(map(len, tokenizer(prompts, add_special_tokens=is_text)["input_ids"]))
     contexts = [context_length(trainer.model.config), args.vllm_max_model_length if args.use_vllm else None]
     context, limit = min(filter(None, contexts), default=math.inf), args.generation_limit
     if longest + (limit if limit < math.inf else 1) > context:
-        yield (
-            f"max_completion_length is {limit}, which the context of {context} tokens does not hold beside a prompt "
-            f"of {longest}; lower it, or drop the longest prompts"
-        )
+        yield f"max_completion_length is {limit}, too much beside a prompt of {longest} in a context of {context}"
 
 
 def space_problem(trainer: Any) -> str | None:

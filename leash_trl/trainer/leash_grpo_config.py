@@ -244,7 +244,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
                 f"{limit} tokens of max_completion_length or generation_kwargs, or no completion could violate it"
             )
-        for ratio in [milestone / self.target_length for milestone in self._milestones.values()] or [1.0]:
+        for ratio in [milestone / cast(int, self.target_length) for milestone in self._milestones.values()] or [1.0]:
             moved = min(target * ratio, max(target, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 
