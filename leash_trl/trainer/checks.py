@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from leash_trl.data.blank_prompts import check_not_blank
 from leash_trl.engines.context import context_length
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
+from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
@@ -102,13 +103,15 @@ def after(trainer: Any) -> None:
 
 
 def before_training(trainer: Any) -> None:
-    """Looks at what matters only once it trains: rows for a step, and room on the disk for a checkpoint.
+    """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint.
 
     Raises:
         `ValueError`: If rows are too few for a step.
     """
-    check_size(trainer.train_dataset, trainer.args)
-    _warn(trainer.args, [space_problem(trainer)])
+    args, method = trainer.args, trainer.length_control
+    check_size(trainer.train_dataset, args)
+    acting_problem = cannot_act(method, args.target_length, args.generation_limit, args.num_generations)
+    _warn(args, [acting_problem, space_problem(trainer)])
 
 
 @dataclass

@@ -209,6 +209,13 @@ def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems
     one_line(str(failure.value), "data set", "1 rows")
 
 
+def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
+    trainer = make_trainer(lambda_init=0.0, lambda_lr=0.0)
+    with pytest.warns(UserWarning, match="length_control") as caught:
+        checks.before_training(trainer)
+    one_line(str(caught[0].message), "length_control", "leash")
+
+
 @pytest.mark.parametrize("peft_config", [None, LoraConfig(r=2, target_modules=["q_proj"])], ids=["all", "adapter"])
 def test_a_checkpoint_that_will_not_fit_is_announced(peft_config, make_trainer, monkeypatch):
     trainer = make_trainer(peft_config=peft_config, save_strategy="steps")
