@@ -65,9 +65,9 @@ def before(
     funcs = [] if brings_fields else reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
     needed = {*names}.union(*map(required_columns, funcs))
     if missing := sorted(needed - {*dataset.column_names}):
+        there = f"the data set has columns {', '.join(dataset.column_names)}"
         raise ValueError(
-            f"the data set has columns {', '.join(dataset.column_names)}, but {' and '.join(missing)} is missing; "
-            "rename the column that holds it, in the files or with datasets' rename_column, or add one"
+            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
         )
     if "prompt" in dataset.column_names and not brings_fields and environment_factory is None:
         check_not_blank(dataset)
@@ -138,13 +138,11 @@ class FirstBatches:
             return
         self.knows_ends = True
         if rollouts.is_truncated.all():
-            num_right, limit = int(rollouts.is_correct.sum()), rollouts.max_completion_length
-            problem = (
-                f"max_completion_length is {limit}, where all {len(rollouts.lengths)} completions were cut off, "
-                f"{num_right} of them right: raise it, or name what ends answers as eos_token_id in the model's "
-                "generation_config.json"
+            cut = (
+                f"max_completion_length is {rollouts.max_completion_length}, where all {len(rollouts.lengths)} are cut"
             )
-            _warn(self.args, [problem])
+            right = f"{int(rollouts.is_correct.sum())} of them right"
+            _warn(self.args, [f"{cut}, {right}: raise it, or mend eos_token_id in the model's generation_config.json"])
 
 
 def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
