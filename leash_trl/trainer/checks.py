@@ -139,7 +139,7 @@ class FirstBatches:
         self.knows_ends = True
         if rollouts.is_truncated.all():
             cut = (
-                f"max_completion_length is {rollouts.max_completion_length}, where all {len(rollouts.lengths)} are cut"
+                f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions"
             )
             right = f"{int(rollouts.is_correct.sum())} of them right"
             _warn(self.args, [f"{cut}, {right}: raise it, or mend eos_token_id in the model's generation_config.json"])
