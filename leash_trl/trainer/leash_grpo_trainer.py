@@ -116,7 +116,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self.publishing = Publisher(args, unwrapped)
+        self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
         self._refill = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
@@ -332,7 +332,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
-            self.publishing.write_beside_model(folder, is_checkpoint)
+            self.publisher.write_beside_model(folder, is_checkpoint)
             if not is_checkpoint:
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
@@ -362,7 +362,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         with only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext():
             if isinstance(resume_from_checkpoint, str):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
-            folder = starting_point(resume_from_checkpoint, self.args, self.publishing.recipe)
+            folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
             # TRL: what an interrupted call of train left behind
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()
@@ -372,7 +372,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             if best is not None and (state := length_control_state(best)) is not None:
                 self._dual_step.restore(state)  # as it was with these weights
                 self.state.stateful_callbacks[STATE_ENTRY] = state
-            self.publishing.finish()
+            self.publisher.finish()
             return output
 
     def _restored(self, folder: Path | None) -> int:
@@ -397,14 +397,14 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
-            self.publishing.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
+            self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
 
     def _push_from_checkpoint(self, checkpoint_folder):
         """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""
         self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            self.publishing.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
+            self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
 
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
@@ -417,5 +417,5 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if not self.is_world_process_zero():
             return None
         self.create_model_card(**kwargs)
-        push = self.publishing.push_model(self.hub_model_id, commit_message, token, revision)
+        push = self.publisher.push_model(self.hub_model_id, commit_message, token, revision)
         return push.result() if blocking else push
