@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from leash_trl.length_control.rollouts import Rollouts
     from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
     from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+    from leash_trl.trainer.callbacks import LengthControlCallback
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
     from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
+    from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 
 __version__ = "0.1.0"
 
@@ -20,6 +22,8 @@ _MODULES = {
     "LengthGroupedGRPOConfig": "leash_trl.microbatching.length_grouped_grpo_config",
     "LengthGroupedGRPOTrainer": "leash_trl.microbatching.length_grouped_grpo_trainer",
     "LengthControl": "leash_trl.length_control.method",
+    "LengthControlCallback": "leash_trl.trainer.callbacks",
+    "LengthControlledReward": "leash_trl.trainer.length_controlled_reward",
     "Rollouts": "leash_trl.length_control.rollouts",
 }
 
@@ -27,6 +31,8 @@ __all__ = [
     "LeashGRPOConfig",
     "LeashGRPOTrainer",
     "LengthControl",
+    "LengthControlCallback",
+    "LengthControlledReward",
     "LengthGroupedGRPOConfig",
     "LengthGroupedGRPOTrainer",
     "Rollouts",

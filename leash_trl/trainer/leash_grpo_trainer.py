@@ -125,7 +125,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if args.uses_dynamic_sampling:
             self.prompt_stream.check()
             self.add_callback(self._sampler_place)
-        self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
+        self.add_callback(DualStepCallback(self.length_control, args.target_length))
         self.add_callback(EpochShuffleCallback())
         group_tensorboard_curves(self)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
