@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 
@@ -37,6 +38,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "support"))  # doubles that tests of several rooms share
 SHARED = ROOT.parent / "shared"
 
 

@@ -159,6 +159,7 @@ class LengthControlCallback(DualStepCallback):
         rows_per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
         at_least = max(1, rows_per_update // args.num_generations)
         self._newest = (self._newest + from_copies)[-max(len(from_copies), at_least) :]
+        self._logged = {}
         if batch := batch + self._newest:
             rollouts = pooled(batch)
             self._logged = logged(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
@@ -174,7 +175,8 @@ class LengthControlCallback(DualStepCallback):
     on_predict = on_evaluate
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Adds what the reward could not log itself, for want of `log_metric`, priced by the state before the step."""
+        """Adds what the reward could not log itself, for want of `log_metric`: the last update's groups, with the
+        prices of the state before its step."""
         if "loss" in logs:
             for row in (logs, state.log_history[-1]):
                 row.update(self._logged | row)

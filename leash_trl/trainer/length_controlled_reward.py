@@ -173,8 +173,8 @@ class LengthControlledReward:
     def publish(self, version: int) -> None:
         """Shows copies the method's state after `version` dual steps."""
         self.version = version
-        if self._shared is not None and self.settings is not None:
-            settings = dataclasses.asdict(self.settings)
+        if self._shared is not None:
+            settings = None if self.settings is None else dataclasses.asdict(self.settings)
             self._shared.publish({"version": version, "state": self.method.state_dict(), "settings": settings})
 
     def take(self) -> list[Scored]:
@@ -226,7 +226,8 @@ class LengthControlledReward:
     def _follow_owner(self) -> None:
         if self._shared is not None and (news := self._shared.news()) is not None:
             self.method.load_state_dict(news["state"])
-            self.version, self.settings = news["version"], RunSettings(**news["settings"])
+            self.version = news["version"]
+            self.settings = None if news["settings"] is None else RunSettings(**news["settings"])
 
     def _rollouts(
         self,
@@ -326,7 +327,7 @@ def _rewards_for(score: Score, num_generations: int, is_leave_one_out: bool) -> 
 # Two prompts, one half solved and one hard.
 EXAMPLE = Rollouts(
     task_rewards=torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -1.0, -1.0], dtype=torch.float64),
-    lengths=torch.tensor([9, 700, 40, 9000, 60, 20000, 5000, 200]),
+    lengths=torch.tensor([9, 700, 40, 9000, 20000, 60, 5000, 200]),
     target_lengths=torch.full((8,), 500.0, dtype=torch.float64),
     is_truncated=torch.zeros(8, dtype=torch.bool),
     questions=torch.tensor([0] * 4 + [1] * 4),
