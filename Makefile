@@ -77,9 +77,9 @@ test-slow: install ## run the tests marked slow too
 test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
 	$(OLDEST_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py tests/test_publishing.py
 
-# Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
+# Colocate mode, and a server for asynchronous GRPO with LoRA: whole weights travel to a server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm_colocate.py tests/test_vllm_engine.py
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm_colocate.py tests/test_vllm_engine.py tests/trainer/test_async_grpo.py
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
