@@ -82,7 +82,6 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
         top_entropy_quantile=training_args.top_entropy_quantile,
         # TRL: GRPOTrainer.__init__, aux_loss_enabled
         has_router_loss=hasattr(config, "output_router_logits") and router_loss != 0,
-        use_liger_kernel=training_args.use_liger_kernel,
     )
     rope_type = (config.rope_parameters or {}).get("rope_type")
     follows_width = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE

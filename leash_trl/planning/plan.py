@@ -308,9 +308,7 @@ def activation_peak(settings: Settings) -> int:
     if not settings.gradient_checkpointing:
         return mask + num_layers * layer + cast_bytes(settings, num_layers) + max(head, gradients)
     stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
-    cached = (
-        1 if settings.architecture.adapter_parameters else num_layers
-    )  # autocast caches no frozen weights
+    cached = 1 if settings.architecture.adapter_parameters else num_layers  # autocast caches no frozen weights
     forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, cached)
     return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
 
