@@ -1,7 +1,6 @@
 """The configuration: the paper's recipe by default, and early errors that name field, value and remedy."""
 
 import dataclasses
-import importlib
 import math
 import re
 import warnings
@@ -352,12 +351,6 @@ def test_generation_kwargs_that_change_nothing_of_this_pass(config):
 def test_numbers_of_numpy_are_numbers(make_args):
     args = make_args(lambda_init=np.float64(0.25), lambda_lr=np.float64(0.0))
     assert args.make_length_control().lam == 0.25
-
-
-def test_checkpoints_from_before_the_move_unpickle():
-    """`training_args.bin` of earlier releases names the module where the class was then."""
-    old = importlib.import_module("leash_trl.leash_grpo_config")
-    assert old.LeashGRPOConfig is LeashGRPOConfig
 
 
 def test_a_method_knows_adams_momentum_and_a_field_of_that_name_stays_its_own(config):

@@ -176,5 +176,10 @@ def test_the_tested_release_is_the_oldest_that_is_claimed():
     claimed = Requirement(requirement).specifier
     tested = re.search(r"^TRL \?= trl==(\d+\.\d+)\.\d+$", MAKEFILE.read_text(), re.MULTILINE)[1]
     before = f"1.{int(tested.removeprefix('1.')) - 1}.0"
-    assert [claimed.contains(version) for version in (before, f"{tested}.0", "1.99", "2.0")] == [False, True, True, False]
+    assert [claimed.contains(version) for version in (before, f"{tested}.0", "1.99", "2.0")] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert claimed.contains(trl.__version__, prereleases=True)
