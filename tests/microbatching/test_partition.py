@@ -2,7 +2,6 @@
 
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,12 +86,6 @@ def test_the_shortest_fill_what_would_be_empty():
     assert microbatch.rows_to_compute([False, False, True, False], [9, 2, 50, 1], least=3) == [1, 2, 3]
     assert microbatch.rows_to_compute([True, True, False], [5, 5, 1], least=1) == [0, 1]
     assert microbatch.rows_to_compute([True, True, True, False], [5, 5, 5, 9], least=2, multiple_of=2) == [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize("num_parts", [0, 4])
-def test_more_parts_than_rows_are_an_error(num_parts):
-    with pytest.raises(ValueError, match=f"num_parts is {num_parts}, but must be from 1 to the number of rows, 3"):
-        microbatch.partition([1, 1, 1], [2, 2, 2], num_parts)
 
 
 def test_large_windows_are_cut_well():
