@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from leash_trl.cli.main import COMMANDS, main
+from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.gym.dataset import SIZES
 
 
@@ -141,8 +142,8 @@ def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch,
     arguments += ["--reward_funcs", "my_rewards.even", "--prompt_suffix", " = ?", "--logging_steps", "1"]
     arguments += ["--gradient_checkpointing", "false"]
     assert main(["train", *arguments]) == 0
-    state = json.loads((tmp_path / "run" / "leash_state.json").read_text())
-    assert f"lambda={state['controller']['lambda']:.4g}" in capsys.readouterr().out
+    (lam,) = length_control_state("run")["state"]["lambdas"].values()
+    assert f"lambda={lam:.4g}" in capsys.readouterr().out
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert "rewards/even/mean" in history[0]
 

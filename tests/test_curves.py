@@ -29,9 +29,14 @@ def run_folder(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "trainer_state.json").write_text(
-        json.dumps({"global_step": 3, "log_history": [*history, {"step": 3, "train_loss": 0.0}]})
+        json.dumps(
+            {
+                "global_step": 3,
+                "log_history": [*history, {"step": 3, "train_loss": 0.0}],
+                "stateful_callbacks": {"LengthControl": {"target_length": 48}},
+            }
+        )
     )
-    (folder / "leash_state.json").write_text(json.dumps({"target_length": 48}))
     return folder
 
 

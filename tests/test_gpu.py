@@ -26,7 +26,7 @@ import yaml
 from conftest import ROOT
 from gpu_table import Machine, Report
 
-from leash_trl.checkpoints.state_file import read_state
+from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.planning import plan as memory
 
 
@@ -367,7 +367,7 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_
         run(tmp_path / "resumed.log", *command("killed", "--resume"))
         whole, resumed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
         lambdas = [
-            read_state(tmp_path / name / "checkpoint-8")["controller"]["lambda"] for name in ("whole", "killed")
+            length_control_state(tmp_path / name / "checkpoint-8")["state"]["lambdas"] for name in ("whole", "killed")
         ]
         measured.append(f"lambda {lambdas[0]!r} and {lambdas[1]!r} after {len(whole)} and {len(resumed)} steps")
         assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"

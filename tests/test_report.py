@@ -96,9 +96,9 @@ def write_training(folder, name="leash", target=46):
         {"step": step, "leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1 * step, "leash/accuracy": 0.5}
         for step in (1, 2, 3)
     ]
-    state = {"method": name, "target_length": target, "controller": {}}
-    (run / "trainer_state.json").write_text(json.dumps({"global_step": 3, "log_history": rows}))
-    (run / "leash_state.json").write_text(json.dumps(state))
+    callbacks = {"LengthControl": {"method": name, "target_length": target, "state": {}}}
+    state = {"global_step": 3, "log_history": rows, "stateful_callbacks": callbacks}
+    (run / "trainer_state.json").write_text(json.dumps(state))
     return run
 
 
