@@ -28,9 +28,8 @@ from leash_trl.length_control.methods import find_method
 
 logger = logging.getLogger(__name__)
 
-MARKER = "<!-- Written by leash_trl, which leaves a card without this line alone. -->"
-# cards that tools write and that may be replaced: ours, TRL's, PEFT's form
-GENERATED_CARDS = (MARKER, "It has been trained using [TRL]", "[More Information Needed]")
+# of cards that tools write and that may be replaced: ours, TRL's, PEFT's form
+SIGNS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Biases, Trackio and Comet
 MOST_IN_TABLE = 12  # entries of a table in the state that the card shows; per question it may hold thousands
 
@@ -82,7 +81,7 @@ def write_model_card(
     """
     path = folder / CARD_FILE
     old = ModelCard.load(path, ignore_metadata_errors=True) if path.is_file() else ModelCard("---\n{}\n---\n")
-    if path.is_file() and not any(sign in old.content for sign in GENERATED_CARDS):
+    if path.is_file() and not any(sign in old.content for sign in SIGNS):
         logger.warning("%s is not ours to replace; delete it for a new card", path)
         return
     kept: dict[str, Any] = old.data.to_dict()  # type: ignore[no-untyped-call]
@@ -105,7 +104,6 @@ def write_model_card(
     template = environment.from_string(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"))
     text = template.render(
         metadata=metadata,
-        state=state,
         trainer_state=trainer_state,
         recipe=recipe,
         recipe_yaml=recipe_yaml(recipe),
@@ -118,7 +116,6 @@ def write_model_card(
         badges=BADGE.findall(old.content),
         evaluation=evaluation,
         has_curves=(folder / CURVES_FILE).is_file(),
-        marker=MARKER,
         **_method(state["method"], recipe),
     )
     write_whole(path, f"---\n{metadata.to_yaml()}\n---\n\n{text}")

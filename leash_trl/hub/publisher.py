@@ -1,7 +1,5 @@
 """`Publisher`: writes a training run's recipe, model card and curves, and pushes its checkpoints to the Hub."""
 
-import contextlib
-import itertools
 import logging
 import os
 import shlex
@@ -58,7 +56,6 @@ class Publisher:
         self._is_adapter = isinstance(model, PeftModel)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._job: Future[None] | None = None  # the newest
-        self._numbers = itertools.count()
         self._newest: Path | None = None
         self._missing: dict[Path, None] = {}  # checkpoints that are not on the Hub, the oldest first
         self._problem = ""
@@ -98,7 +95,7 @@ class Publisher:
         """Pushes a checkpoint as `hub_strategy` says, now or, if another push is running, with the next one."""
         if self._newest is None:
             shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
-        if HubStrategy(self._args.hub_strategy) is not HubStrategy.ALL_CHECKPOINTS:
+        if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
             self._missing.clear()  # the new one takes the place of older ones
         self._newest = checkpoint
         self._missing[checkpoint] = None
@@ -146,11 +143,11 @@ class Publisher:
         files = {}
         for path in taken:
             places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
-            if place := places.get(HubStrategy(self._args.hub_strategy)):
+            if place := places.get(self._args.hub_strategy):
                 files |= repository.checkpoint_files(path, place)
         if self._newest in taken:  # else the repository has a newer model
             files |= {**repository.model_files(self._newest), **found_files(self._output_dir, (repository.EVENTS,))}
-        folder = self._output_dir / SNAPSHOTS / str(next(self._numbers))
+        folder = self._output_dir / SNAPSHOTS / self._newest.name
         try:
             files = {name: _snapshot(path, folder / name) for name, path in files.items()}
         except OSError as error:  # no room for it
@@ -174,8 +171,8 @@ class Publisher:
 def _snapshot(path: Path, copy: Path) -> Path:
     """A hard link to a file, which takes no space, or a copy: of event files, which grow, or where links cannot be."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if "tfevents" not in path.name:
-        with contextlib.suppress(OSError):
-            os.link(path, copy)
-            return copy
-    return Path(shutil.copyfile(path, copy))
+    try:
+        (shutil.copyfile if "tfevents" in path.name else os.link)(path, copy)
+    except OSError:
+        shutil.copyfile(path, copy)
+    return copy

@@ -1,7 +1,7 @@
 """A model repository on the Hub: which files go there, commits that are tried again, downloads, plain errors."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from time import sleep
@@ -37,7 +37,6 @@ TRAINING_STATE = (
 
 # Seconds before further attempts: huggingface_hub itself repeats uploads of files, but not the commit.
 WAITS = (1.0, 4.0, 15.0, 40.0)
-LOGIN = "log in with `hf auth login`, or set HF_TOKEN, to a user who may do this"
 
 
 def found_files(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
@@ -117,8 +116,8 @@ class HubRepository:
             if self.revision is not None:
                 api.create_branch(full_id, branch=self.revision, exist_ok=True)
         except Exception as error:  # the Hub and the network have many ways to say no, and some quote the token
-            reason = what_went_wrong(error, self.token)
-            raise ValueError(f"cannot write to {self.repo_id} on the Hub ({reason}); {LOGIN}") from None
+            reason = f"{what_went_wrong(error, self.token)}; log in with `hf auth login`, or set HF_TOKEN"
+            raise ValueError(f"cannot write to {self.repo_id} on the Hub: {reason}") from None
         return full_id
 
     def commit(self, files: Mapping[str, Path | bytes], message: str, waits: Sequence[float] = WAITS) -> CommitInfo:
@@ -164,40 +163,27 @@ def what_went_wrong(error: BaseException, token: str | None = None) -> str:
     return without_token(" ".join(" <- ".join(said).split()), token or get_token())
 
 
-def pinned(checkpoint: str) -> str:
-    """The place of a checkpoint on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, with its newest commit as
-    revision, so that all processes download the same; a folder stays as it is.
-
-    Raises:
-        `ValueError`: If it starts with `hf://` and is no such place, or the Hub does not return its commit.
-    """
-    if not checkpoint.startswith("hf://"):
-        return checkpoint
-    place = parse_hf_uri(checkpoint)
-    try:
-        return replace(place, revision=HfApi().model_info(place.id, revision=place.revision).sha).to_uri()
-    except Exception as error:  # the Hub and the network have many ways to say no
-        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
-
-
 def local_checkpoint(checkpoint: str) -> str:
-    """The folder of a checkpoint; one on the Hub, as [`pinned`] gives it, is downloaded.
+    """The folder of a checkpoint; one on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, is downloaded.
 
     The root of a repository holds weights, the state of length control and the step; its folder `last-checkpoint`
     (`hub_strategy="checkpoint"`) holds all that resuming needs.
 
     Raises:
-        `ValueError`: If nothing is there.
+        `ValueError`: If it starts with `hf://` and is no such place, nothing is there, or the Hub does not answer.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
-    place = parse_hf_uri(pinned(checkpoint))
+    place, api = parse_hf_uri(checkpoint), HfApi()
     path = place.path_in_repo
     # the root comes without checkpoints, whose optimizers are several times as large as the model
     others = None if path else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-    root = HfApi().snapshot_download(
-        place.id, revision=place.revision, allow_patterns=f"{path}/*" if path else None, ignore_patterns=others
-    )
+    wanted = f"{path}/*" if path else None
+    try:  # a branch's name would fall back to an older download if the Hub does not answer
+        revision = api.model_info(place.id, revision=place.revision).sha
+        root = api.snapshot_download(place.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
+    except Exception as error:  # the Hub and the network have many ways to say no
+        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
     if not Path(root, path).is_dir():
         raise ValueError(f"{checkpoint}: the repository has no folder {path!r}")
     return str(Path(root, path))

@@ -19,8 +19,8 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.engines.context import context_length
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
+from leash_trl.engines.context import context_length
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets

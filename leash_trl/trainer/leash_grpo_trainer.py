@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOTrainer
 
 from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, length_control_state
 from leash_trl.engines.eos import eos_token_ids
