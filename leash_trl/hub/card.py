@@ -12,9 +12,7 @@ from typing import Any
 
 import jinja2
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub import EvalResult, HfUri, ModelCard, ModelCardData
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
@@ -84,7 +82,7 @@ def write_model_card(
     if path.is_file() and not any(sign in old.content for sign in SIGNS):
         logger.warning("%s is not ours to replace; delete it for a new card", path)
         return
-    kept: dict[str, Any] = old.data.to_dict()  # type: ignore[no-untyped-call]
+    kept: dict[str, Any] = old.data.to_dict()
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     tags = [*(kept.get("tags") or ["generated_from_trainer", "trl"]), "leash", state["method"]]
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
@@ -139,10 +137,10 @@ def _method(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
 def _hub_id(name: Any) -> str | None:
     """A name to link to: `owner/name`, unless it is a folder here."""
     try:
-        validate_repo_id(name)
-    except HFValidationError:
+        HfUri("model", name)
+    except ValueError:
         return None
-    return name if name and "/" in name and not Path(name).exists() else None
+    return None if Path(name).exists() else name
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -55,8 +55,9 @@ class Publisher:
         self._output_dir = Path(str(args.output_dir))
         self._is_adapter = isinstance(model, PeftModel)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
-        self._job: Future[None] | None = None  # the newest
-        self._newest: Path | None = None
+        self._job: Future[None] = Future()  # the newest
+        self._job.set_result(None)
+        self._newest = self._output_dir
         self._missing: dict[Path, None] = {}  # checkpoints that are not on the Hub, the oldest first
         self._problem = ""
         self._num_pushed = 0
@@ -93,22 +94,21 @@ class Publisher:
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
         """Pushes a checkpoint as `hub_strategy` says, now or, if another push is running, with the next one."""
-        if self._newest is None:
+        if self._newest == self._output_dir:
             shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
         if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
             self._missing.clear()  # the new one takes the place of older ones
         self._newest = checkpoint
         self._missing[checkpoint] = None
         self._destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
-        if self._args.hub_always_push or self._job is None or self._job.done():
+        if self._args.hub_always_push or self._job.done():
             self._start()
         else:
             self._problem = "the push before it was still running"
 
     def finish(self) -> None:
         """Waits for the running push, tries once more what is missing, and reports what still is."""
-        if self._job is not None:
-            self._job.result()
+        self._job.result()
         if self._missing:
             self._start()
             self._job.result()
@@ -140,7 +140,7 @@ class Publisher:
     def _start(self) -> None:
         """Hands what is missing to the worker, as a snapshot that nothing deletes or changes during the push."""
         taken = [path for path in self._missing if path.is_dir()]  # save_total_limit deletes others
-        files = {}
+        files: dict[str, Path] = {}
         for path in taken:
             places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
             if place := places.get(self._args.hub_strategy):

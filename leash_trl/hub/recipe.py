@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers.trainer_pt_utils import AcceleratorConfig
 
 from leash_trl import __version__
 from leash_trl.files import write_whole
@@ -40,7 +39,7 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     changed = {field.name: values[field.name] for field in own if values[field.name] != field.default}
     if "steps_per_generation" in changed:  # TRL takes one of the two, and then sets both
         changed.pop("generation_batch_size", None)
-    if values["accelerator_config"].items() <= AcceleratorConfig().to_dict().items():
+    if values["accelerator_config"].items() <= type(arguments.accelerator_config)().to_dict().items():
         changed.pop("accelerator_config", None)
     return changed
 

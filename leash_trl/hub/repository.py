@@ -6,7 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from time import sleep
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token, parse_hf_uri
+from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
 
 from leash_trl.engines.checkpoint_path import ADAPTER_FILE, TRAINER_STATE_FILE
 from leash_trl.hub.hub_token import without_token
@@ -140,8 +140,8 @@ class HubRepository:
         api = HfApi(token=self.token)
         try:
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
-            added = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
-            changes = [*added, *map(CommitOperationDelete, stale)]
+            changes: list[CommitOperation] = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
+            changes += map(CommitOperationDelete, stale)
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
         except Exception:
             if not waits:
@@ -157,10 +157,10 @@ def what_went_wrong(error: BaseException, token: str | None = None) -> str:
         error (`BaseException`):
             An exception of a request to the Hub.
         token (`str`, *optional*):
-            The token in use; by default that of `HF_TOKEN` or `hf auth login`.
+            The token in use, where it does not look like one.
     """
     said = [f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None]
-    return without_token(" ".join(" <- ".join(said).split()), token or get_token())
+    return without_token(" ".join(" <- ".join(said).split()), token)
 
 
 def local_checkpoint(checkpoint: str) -> str:

@@ -87,12 +87,10 @@ def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publis
     sharded = {"global_step1/shard.pt": b"s", "pytorch_model_fsdp_0/part": b"p", "optimizer_0/part": b"o"}
     push(make_publisher("checkpoint"), run, 1, **mine, **sharded)
     names = set(hub.files("me/x"))
-    model = {"README.md", "config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
+    model = {"config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
     model |= {"leash_recipe.yaml", "trainer_state.json"}
     resuming = {"optimizer.pt", "scheduler.pt", "rng_state.pth", *sharded}
-    assert names - {".gitattributes"} == (model - {"README.md"}) | {
-        f"last-checkpoint/{name}" for name in (model - {"README.md"}) | resuming
-    }
+    assert names - {".gitattributes"} == model | {f"last-checkpoint/{name}" for name in model | resuming}
     assert not hub.requests_with(hub.token)
 
 

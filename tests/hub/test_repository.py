@@ -1,4 +1,6 @@
-"""A repository on the Hub: what cannot be written or read is one line without the token; what is read is the newest."""
+"""A repository on the Hub: the newest is read, and what cannot be written or read is one line without the token."""
+
+from pathlib import Path
 
 import pytest
 from saved_run import save_checkpoint
@@ -23,7 +25,7 @@ def hub(loopback_hub, monkeypatch, tmp_path):
 def test_a_place_on_the_hub_becomes_a_folder(hub, path):
     folder = local_checkpoint(f"hf://me/x{path}")
     assert local_checkpoint(folder) == folder
-    names = {name.relative_to(folder).as_posix() for name in (repository.Path(folder)).rglob("*") if name.is_file()}
+    names = {name.relative_to(folder).as_posix() for name in Path(folder).rglob("*") if name.is_file()}
     assert {"model.safetensors", "trainer_state.json", "leash_recipe.yaml"} <= names
     assert ("optimizer.pt" in names) == bool(path)
     assert not [name for name in names if name.startswith("last-checkpoint")]
