@@ -57,7 +57,6 @@ class Publisher:
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
         self._job: Future[None] = Future()  # the newest
         self._job.set_result(None)
-        self._newest = self._output_dir
         self._missing: dict[Path, None] = {}  # checkpoints that are not on the Hub, the oldest first
         self._problem = ""
         self._num_pushed = 0
@@ -94,8 +93,6 @@ class Publisher:
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
         """Pushes a checkpoint as `hub_strategy` says, now or, if another push is running, with the next one."""
-        if self._newest == self._output_dir:
-            shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
         if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
             self._missing.clear()  # the new one takes the place of older ones
         self._newest = checkpoint
@@ -116,6 +113,8 @@ class Publisher:
             folder, repo_id = self._output_dir, self._destination.repo_id
             remedy = f"leash push {shlex.quote(str(folder))} --repo {repo_id}"
             logger.error("%s; what is left of it is in %s, try again with %s", self.report, folder, remedy)
+        if self._num_pushed:  # only on the process that pushes
+            shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)
 
     @property
     def report(self) -> str:
@@ -139,7 +138,9 @@ class Publisher:
 
     def _start(self) -> None:
         """Hands what is missing to the worker, as a snapshot that nothing deletes or changes during the push."""
-        taken = [path for path in self._missing if path.is_dir()]  # save_total_limit deletes others
+        taken = [path for path in [*self._missing] if path.is_dir()]  # save_total_limit deletes others
+        if not taken:
+            return
         files: dict[str, Path] = {}
         for path in taken:
             places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
@@ -148,6 +149,7 @@ class Publisher:
         if self._newest in taken:  # else the repository has a newer model
             files |= {**repository.model_files(self._newest), **found_files(self._output_dir, (repository.EVENTS,))}
         folder = self._output_dir / SNAPSHOTS / self._newest.name
+        shutil.rmtree(folder, ignore_errors=True)  # of a snapshot that found no room, or a run that was killed
         try:
             files = {name: _snapshot(path, folder / name) for name, path in files.items()}
         except OSError as error:  # no room for it
