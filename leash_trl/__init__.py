@@ -5,38 +5,31 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
-    from leash_trl.length_control.method import LengthControl
-    from leash_trl.length_control.rollouts import Rollouts
-    from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
-    from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-    from leash_trl.trainer.callbacks import LengthControlCallback
-    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
-    from leash_trl.trainer.length_controlled_reward import LengthControlledReward
+    from leash_trl.length_control.method import LengthControl as LengthControl
+    from leash_trl.length_control.rollouts import Rollouts as Rollouts
+    from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig as LengthGroupedGRPOConfig
+    from leash_trl.microbatching.length_grouped_grpo_trainer import (
+        LengthGroupedGRPOTrainer as LengthGroupedGRPOTrainer,
+    )
+    from leash_trl.trainer.callbacks import LengthControlCallback as LengthControlCallback
+    from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig as LeashGRPOConfig
+    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer as LeashGRPOTrainer
+    from leash_trl.trainer.length_controlled_reward import LengthControlledReward as LengthControlledReward
 
 __version__ = "0.1.0"
 
 _MODULES = {
     "LeashGRPOConfig": "leash_trl.trainer.leash_grpo_config",
     "LeashGRPOTrainer": "leash_trl.trainer.leash_grpo_trainer",
-    "LengthGroupedGRPOConfig": "leash_trl.microbatching.length_grouped_grpo_config",
-    "LengthGroupedGRPOTrainer": "leash_trl.microbatching.length_grouped_grpo_trainer",
     "LengthControl": "leash_trl.length_control.method",
     "LengthControlCallback": "leash_trl.trainer.callbacks",
     "LengthControlledReward": "leash_trl.trainer.length_controlled_reward",
+    "LengthGroupedGRPOConfig": "leash_trl.microbatching.length_grouped_grpo_config",
+    "LengthGroupedGRPOTrainer": "leash_trl.microbatching.length_grouped_grpo_trainer",
     "Rollouts": "leash_trl.length_control.rollouts",
 }
 
-__all__ = [
-    "LeashGRPOConfig",
-    "LeashGRPOTrainer",
-    "LengthControl",
-    "LengthControlCallback",
-    "LengthControlledReward",
-    "LengthGroupedGRPOConfig",
-    "LengthGroupedGRPOTrainer",
-    "Rollouts",
-]
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> object:

@@ -14,15 +14,10 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
             The file.
         content (`str` or `bytes`):
             Its content; text is written as UTF-8.
-
-    Raises:
-        `ValueError`: If it is a folder.
     """
     path = Path(path)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name a file in it")
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():  # a folder is open's error
         path.write_bytes(data)
         return
     path = path.resolve()

@@ -257,7 +257,7 @@ def test_server_script_serves_the_recipes_model_where_the_trainer_looks(as_it_st
 
 @pytest.mark.parametrize(("recipe", "gpus"), [("leash_4b_12k", {}), ("leash_1.5b_4k", {"SERVER_GPUS": "4"})])
 def test_the_server_scripts_gpus_divide_the_models_heads(recipe, gpus, run_script):
-    from leash_trl.planning.activations import PAPER_MODELS
+    from leash_trl.planning.plan import PAPER_MODELS
 
     _, _, started = run_script("leash_server", RECIPE=f"recipes/{recipe}.yaml", **gpus)
     argv = started["trl-0"]

@@ -41,7 +41,7 @@ def test_a_pipe_is_written_into(tmp_path):
 
 def test_a_folder_is_no_file(tmp_path):
     (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match=r"folder is a folder; name a file in it"):
+    with pytest.raises(IsADirectoryError):
         write_whole(tmp_path / "folder", "text")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 

@@ -182,7 +182,7 @@ def test_the_server_serves_what_the_trainer_after_it_asks_for(server, monkeypatc
 
 @pytest.mark.parametrize("server", named("trl vllm-serve"), ids=lambda command: command.words[1])
 def test_the_servers_gpus_divide_the_models_heads(server):
-    from leash_trl.planning.activations import PAPER_MODELS
+    from leash_trl.planning.plan import PAPER_MODELS
 
     served = parse(server)
     sizes, shares = PAPER_MODELS[served.model], served.tensor_parallel_size

@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import conftest  # noqa: F401  puts tests/support on the path
 import cut_run
 import gradient_run
 import scripted_run

@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from leash_trl.gym import CHECKPOINT
 from leash_trl.gym.tokenizer import build_tokenizer
-from leash_trl.planning.activations import PAPER_MODELS
+from leash_trl.planning.plan import PAPER_MODELS
 
 
 PROMPT_ROOM = 256  # tokens; the gym's prompts are far shorter

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import user_errors
-from leash_trl.planning.activations import load_model_config, read_architecture
-from leash_trl.planning.memory import SHARDINGS, Settings, fits
-from leash_trl.planning.report import memory_lines, precision, step_lines, verdict_lines
+from leash_trl.planning.plan import (
+    SHARDINGS,
+    Settings,
+    load_model_config,
+    memory_lines,
+    read_architecture,
+    refusal,
+    step_lines,
+    verdict_lines,
+)
 
 
 if TYPE_CHECKING:
@@ -75,7 +82,6 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
         top_entropy_quantile=training_args.top_entropy_quantile,
         # TRL: GRPOTrainer.__init__, aux_loss_enabled
         has_router_loss=hasattr(config, "output_router_logits") and router_loss != 0,
-        use_liger_kernel=training_args.use_liger_kernel,
     )
     rope_type = (config.rope_parameters or {}).get("rope_type")
     follows_width = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
@@ -88,27 +94,31 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     Raises:
         `ValueError`: If the recipe has something whose memory is not known here.
     """
+    from trl import get_peft_config
+
     _check_known(training_args, model_args)
     limit, longest = training_args.vllm_max_model_length, training_args.generation_limit
     prompt = arguments.prompt_length
     if prompt is None:
         prompt = limit - longest if limit and limit > longest else DEFAULT_PROMPT_LENGTH
-    config = load_model_config(model_args.model_name_or_path, arguments.model_config)
+    files = {"model_config": arguments.model_config, "model_name_or_path": model_args.model_name_or_path}
+    with user_errors(only_loads=True, **files):
+        config = load_model_config(model_args.model_name_or_path, arguments.model_config)
     return Settings(
-        architecture=read_architecture(config),
+        architecture=read_architecture(config, get_peft_config(model_args)),
         num_gpus=arguments.num_gpus,
         gpu_memory=arguments.gpu_memory,
         sharding=arguments.sharding,
         weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
         bf16=training_args.bf16,
         gradient_checkpointing=training_args.gradient_checkpointing,
-        has_reference=training_args.beta != 0,
+        has_reference=training_args.beta != 0 and not model_args.use_peft,
         keeps_attention_mask="flash" not in (model_args.attn_implementation or "sdpa"),
         groups_lengths=groups_lengths(training_args, config),
         per_device_train_batch_size=training_args.per_device_train_batch_size,
         gradient_accumulation_steps=training_args.gradient_accumulation_steps,
         steps_per_generation=training_args.steps_per_generation,
-        max_prompt_length=prompt,
+        prompt_length=prompt,
         max_completion_length=longest,
         use_vllm=training_args.use_vllm,
         vllm_mode=training_args.vllm_mode,
@@ -119,12 +129,17 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     )
 
 
+def precision(settings: Settings, dtype: str) -> str:
+    """In what weights are loaded and matrices multiplied; the engines that shard cast without autocast."""
+    if not settings.bf16:
+        return f"{dtype} weights, no autocast"
+    return f"{dtype} weights, {'bfloat16 autocast' if settings.sharding == 'none' else 'computed in bfloat16'}"
+
+
 def _check_known(training_args: Any, model_args: Any) -> None:
-    frozen = " (an upper bound)"
     unknown = {
-        "use_peft": (model_args.use_peft, f"--use_peft false{frozen}"),
-        "load_in_4bit": (model_args.load_in_4bit, f"--load_in_4bit false{frozen}"),
-        "load_in_8bit": (model_args.load_in_8bit, f"--load_in_8bit false{frozen}"),
+        "load_in_4bit": (model_args.load_in_4bit, "--load_in_4bit false (an upper bound)"),
+        "load_in_8bit": (model_args.load_in_8bit, "--load_in_8bit false (an upper bound)"),
         "cast_lm_head_to_fp32": (training_args.cast_lm_head_to_fp32, "--cast_lm_head_to_fp32 false"),
         "fp16": (training_args.fp16, "--fp16 false"),
         "dtype=auto": (model_args.dtype == "auto", "--dtype bfloat16 or float32"),
@@ -150,11 +165,13 @@ def main(argv: list[str]) -> int:
                 print(f"warning: {warning.message}", file=sys.stderr)
             raise
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
+    adapter = settings.architecture.adapter_parameters
     print(
-        f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters on {gpus} of "
+        f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
+        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {gpus} of "
         f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {precision(settings, model_args.dtype)}\n"
     )
     steps = step_lines(settings, training_args.num_iterations)
     steps += [f"warning: {warning.message}" for warning in caught]
     print("\n".join([*memory_lines(settings), "", *steps, "", *verdict_lines(settings)]))
-    return 0 if fits(settings) else 1
+    return 1 if refusal(settings) else 0

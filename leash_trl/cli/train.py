@@ -7,7 +7,6 @@ import traceback
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -20,14 +19,6 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.checkpoints.completeness import (
-    CannotStartError,
-    check_is_there,
-    last_whole_checkpoint,
-    problem_of_used_folder,
-    whole_checkpoints,
-)
-from leash_trl.checkpoints.state_file import read_state, restore_method
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.cli.training_arguments import (
@@ -40,10 +31,11 @@ from leash_trl.cli.training_arguments import (
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
-from leash_trl.engines.checkpoint_path import has_chat_template
-from leash_trl.hub.repository import local_checkpoint, what_went_wrong
+from leash_trl.engines.checkpoint_path import has_chat_template, whole_checkpoints
+from leash_trl.hub.repository import what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback
+from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.checks import check_size
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
@@ -143,23 +135,20 @@ def load_training_data(
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder.
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a place.
 
-    What is missing is better said before the model is loaded; the rest is for the trainer to say.
+    Raises:
+        `ValueError`: If a new run would begin in the folder of another.
     """
-    requested, output_dir = str(training_args.resume_from_checkpoint), training_args.output_dir
-    if requested.lower() in ("none", "false"):
-        if (problem := problem_of_used_folder(output_dir)) is not None:
-            raise ValueError(problem)
-        return False
-    if is_last := requested.lower() == "true":
-        checkpoint = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir)
-    else:
-        checkpoint = Path(local_checkpoint(requested))
-    check_is_there(checkpoint, output_dir)
-    restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
-    # the processes of a run agree in the trainer on which one that is, also on the Hub
-    return is_last or requested
+    requested = str(training_args.resume_from_checkpoint)
+    if requested.lower() not in ("none", "false"):
+        return requested.lower() == "true" or requested
+    if (used := next(whole_checkpoints(training_args.output_dir), None)) is not None:
+        raise ValueError(
+            f"output_dir {training_args.output_dir} holds {used.name} of an earlier run; choose another output_dir, "
+            "remove the checkpoints, or set resume_from_checkpoint to true to go on from it"
+        )
+    return False
 
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
@@ -236,9 +225,8 @@ def run_training(
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except CannotStartError as error:
+    except (CannotStartError, FloatingPointError) as error:
         raise UserError(str(error)) from error
-    trainer.save_state()
     if training_args.push_to_hub:
         _push(trainer, script_args.dataset_name)  # saves the model first
     else:

@@ -79,3 +79,14 @@ def _constraint_statistics(
         "mean_length": _mean(lengths),
         "accuracy": _mean(rollouts.correctness[rows]),
     }
+
+
+def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
+    """Columns of the completions table, each a `torch.Tensor` of shape `(N,)`."""
+    return {
+        "length": rollouts.lengths,
+        "penalty": score.penalty,
+        "shaped_reward": score.shaped,
+        "task_reward": rollouts.task_rewards,
+        **({} if score.cut is None else {"kept_length": score.cut}),
+    }

@@ -43,7 +43,7 @@ class LengthGroupedGRPOConfig(GRPOConfig):
         skip_zero_signal (`bool`, *optional*, defaults to `True`):
             Whether to leave out completions whose advantage is exactly zero. The gradient stays the same; the logged
             entropy and clip ratios then cover only the others. It has no effect where such completions count: with
-            `beta`, an entropy bonus, `top_entropy_quantile`, a router loss or `use_liger_kernel`.
+            `beta`, an entropy bonus, `top_entropy_quantile` or a router loss.
     """
 
     length_grouped_microbatches: bool = True

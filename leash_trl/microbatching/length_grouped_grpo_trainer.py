@@ -6,28 +6,16 @@ import warnings
 from typing import Any
 
 import torch
-import trl
-from packaging.version import Version
 from peft import PeftModel
 from trl import GRPOTrainer
 
 from leash_trl.microbatching import batch_fields, loss_weights
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 from leash_trl.microbatching.partition import arrange, partition, positions, rows_to_compute
+from leash_trl.microbatching.seams import Seams, check_seams
 
 
 logger = logging.getLogger(__name__)
-
-FIRST_TRL, LAST_TRL = "1.10", "1.16"  # what `make test-oldest` and `make test` run on
-
-_minor = ".".join(trl.__version__.split(".")[:2])
-if _minor == "1.15" or not Version(FIRST_TRL) <= Version(_minor) <= Version(LAST_TRL):
-    warnings.warn(
-        f"trl is {trl.__version__}, but leash-trl is tested with {FIRST_TRL} to {LAST_TRL}; if training fails or "
-        f"differs: pip install 'trl=={LAST_TRL}.*'",
-        UserWarning,
-        stacklevel=2,
-    )
 
 # TRL: GRPOTrainer._compute_loss logs these means over tokens, clip ratios at sequence level over completions
 TOKEN_MEANS = ("entropy", "kl")
@@ -46,9 +34,9 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     size. It leaves out completions whose advantage is zero. It groups by length too for evaluation and for the
     log-probabilities of the old and the reference policy.
 
-    Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds where TRL
-    itself leaves padding out: with `padding_free`, or when its micro-batches come unpadded. Every generation batch
-    logs `microbatch/padding_share`, of the computed positions, and `microbatch/skipped_share`, of the completions.
+    Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds when TRL's
+    micro-batches come unpadded. Every generation batch logs `microbatch/padding_share`, of the computed positions,
+    and `microbatch/skipped_share`, of the completions.
 
     Args:
         args ([`~trl.GRPOConfig`], *optional*):
@@ -71,10 +59,20 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         ```
     """
 
+    SEAMS: Seams = {
+        "_prepare_inputs": ("generation_batch",),
+        "_buffered_inputs": None,
+        "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
+        "compute_loss": ("model", "inputs", "return_outputs", "num_items_in_batch"),
+        "_metrics": None,
+    }
+    """What of TRL's trainer this one overrides or writes; a subclass adds its own."""
+
     _buffered_inputs: list[dict[str, Any]] | None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        check_seams(self, self.SEAMS)
         model = self.accelerator.unwrap_model(self.model)
         config = model.config.get_text_config()
         # virtual tokens of prompt learning stand to the left of the padding
@@ -82,7 +80,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
         tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
         self._pad_token_id: int = tokenizer.pad_token_id
-        leaving = self._reasons_for_trls_batches(batch_fields.rope_types(config.to_dict().get("rope_parameters")))
+        kinds = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
+        leaving = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
+        if self.loss_type not in loss_weights.LOSS_TYPES:
+            leaving.append(f"loss_type={self.loss_type!r} is not known")
         regrouping, skipping = self._reasons_against_regrouping(), self._reasons_against_skipping()
         wants_grouping, wants_skipping = (
             getattr(self.args, name, getattr(LengthGroupedGRPOConfig, name))
@@ -93,20 +94,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         self._skips_zero_signal = wants_skipping and not leaving and not skipping
         if leaving and (wants_grouping or wants_skipping):
             logger.warning("micro-batches stay TRL's: %s", "; ".join(leaving))
-            return
-        if self._trims and regrouping:
+        elif self._trims and regrouping:
             logger.warning("micro-batches are trimmed, but not regrouped by length: %s", "; ".join(regrouping))
-        if wants_skipping and skipping:
+        if wants_skipping and skipping and not leaving:
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
-
-    def _reasons_for_trls_batches(self, rope_types: set[str]) -> list[str]:
-        """Settings that make a completion's loss depend on the width of its batch, or that are not known here."""
-        reasons = [f"rope_type={kind!r} follows the width" for kind in rope_types & batch_fields.LENGTH_DEPENDENT_ROPE]
-        if self.loss_type not in loss_weights.LOSS_TYPES:
-            reasons.append(f"loss_type={self.loss_type!r} is not known")
-        if getattr(self.args, "padding_free", False):
-            reasons.append("padding_free=True leaves padding out already")
-        return reasons
 
     def _reasons_against_regrouping(self) -> list[str]:
         """Settings that make a window's gradient depend on which completions share a micro-batch or a process."""
@@ -128,7 +119,6 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             "has_entropy_bonus": self.entropy_coef != 0.0 or self.use_adaptive_entropy,
             "top_entropy_quantile": self.top_entropy_quantile,
             "has_router_loss": self.aux_loss_enabled,
-            "use_liger_kernel": self.args.use_liger_kernel,
         }
 
     def _prepare_inputs(self, generation_batch):
@@ -137,9 +127,10 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         inputs = super()._prepare_inputs(generation_batch)
         if self._buffered_inputs is None or self._buffered_inputs is before:  # evaluation, or read from the buffer
             return inputs
+        # TRL: GRPOTrainer._prepare_inputs returns one of the micro-batches that it has just made
+        place = next(place for place, batch in enumerate(self._buffered_inputs) if batch is inputs)
         self._buffered_inputs = self._rearranged(self._buffered_inputs)
-        # TRL: GRPOTrainer._prepare_inputs chooses the micro-batch in the same way
-        return self._buffered_inputs[self._step % self.args.steps_per_generation]
+        return self._buffered_inputs[place]
 
     def _rearranged(self, batches: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not (self._trims or self._skips_zero_signal) or not self._knows_fields(batches[0]):

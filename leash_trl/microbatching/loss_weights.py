@@ -39,9 +39,6 @@ def loss_factor(
     Returns:
         `float`: Dimensionless factor.
 
-    Raises:
-        `ValueError`: If the loss is not known here.
-
     Example:
         >>> loss_factor("grpo", num_rows=6, num_rows_before=4)
         1.5
@@ -50,9 +47,7 @@ def loss_factor(
         return 1.0
     if loss_type in ROW_NORMALIZED:
         return num_rows / num_rows_before
-    if loss_type in TOKEN_NORMALIZED:
-        return max(num_tokens, 1) / max(num_tokens_before, 1)  # TRL divides by at least one token
-    raise ValueError(f"loss_type is {loss_type!r}, but must be one of {', '.join(sorted(LOSS_TYPES))}")
+    return max(num_tokens, 1) / max(num_tokens_before, 1)  # TRL divides by at least one token
 
 
 def mean_factors(counts: Sequence[float]) -> list[float]:
@@ -70,12 +65,7 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
 
 
 def reasons_against_skipping(
-    loss_type: str,
-    beta: float,
-    has_entropy_bonus: bool,
-    top_entropy_quantile: float,
-    has_router_loss: bool,
-    use_liger_kernel: bool,
+    loss_type: str, beta: float, has_entropy_bonus: bool, top_entropy_quantile: float, has_router_loss: bool
 ) -> list[str]:
     """
     Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
@@ -91,11 +81,9 @@ def reasons_against_skipping(
             TRL's field of this name, in (0, 1].
         has_router_loss (`bool`):
             Whether the model is a mixture of experts with a load-balancing loss.
-        use_liger_kernel (`bool`):
-            TRL's field of this name; in older TRL it replaces the loss by one with its own normalisers.
 
     Example:
-        >>> reasons_against_skipping("dapo", 0.1, False, 1.0, False, False)
+        >>> reasons_against_skipping("dapo", 0.1, False, 1.0, False)
         ['beta gives every completion a KL term']
     """
     reasons = {
@@ -104,17 +92,12 @@ def reasons_against_skipping(
         "the entropy bonus is a mean over each micro-batch": has_entropy_bonus,
         "top_entropy_quantile is a quantile of each micro-batch": top_entropy_quantile < 1.0,
         "the router loss is computed for each micro-batch": has_router_loss,
-        "use_liger_kernel may replace TRL's loss": use_liger_kernel,
     }
     return [reason for reason, holds in reasons.items() if holds]
 
 
 def reasons_against_regrouping(
-    loss_type: str,
-    has_entropy_bonus: bool,
-    top_entropy_quantile: float,
-    has_router_loss: bool,
-    use_liger_kernel: bool,
+    loss_type: str, has_entropy_bonus: bool, top_entropy_quantile: float, has_router_loss: bool
 ) -> list[str]:
     """
     Settings with which the loss of a window depends on which completions share a micro-batch.
@@ -122,12 +105,10 @@ def reasons_against_regrouping(
     Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
 
     Example:
-        >>> reasons_against_regrouping("bnpo", False, 1.0, False, False)
+        >>> reasons_against_regrouping("bnpo", False, 1.0, False)
         ["loss_type='bnpo' is a mean over the tokens of each micro-batch"]
     """
-    others = reasons_against_skipping(
-        loss_type, 0.0, has_entropy_bonus, top_entropy_quantile, has_router_loss, use_liger_kernel
-    )
+    others = reasons_against_skipping(loss_type, 0.0, has_entropy_bonus, top_entropy_quantile, has_router_loss)
     if loss_type in TOKEN_NORMALIZED:
         return [f"loss_type={loss_type!r} is a mean over the tokens of each micro-batch", *others]
     return others

@@ -104,16 +104,11 @@ def partition(
     Returns:
         `list[list[int]]`: `num_parts` lists of rows, longest completions first.
 
-    Raises:
-        `ValueError`: If `num_parts` is below 1 or above N.
-
     Example:
         >>> partition([0, 0, 0, 0], [2, 8, 2, 2], num_parts=2)
         [[1], [0, 2, 3]]
     """
     num_rows = len(completion_lengths)
-    if not 1 <= num_parts <= num_rows:
-        raise ValueError(f"num_parts is {num_parts}, but must be from 1 to the number of rows, {num_rows}")
     order = sorted(range(num_rows), key=lambda row: (-completion_lengths[row], -prompt_lengths[row]))
     prompts = [prompt_lengths[row] for row in order]
     completions = [completion_lengths[row] for row in order]

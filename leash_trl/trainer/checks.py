@@ -1,7 +1,7 @@
 """Finds what a run would do wrong without a word: in its data, prompts, context, disk space and first batches.
 
-[`before`] runs before the model is loaded, [`after`] on the new trainer, [`before_training`] when it trains and
-[`FirstBatches`] on what it samples. Streams are not read, nor what a transform on reading makes of rows.
+[`check_trainer`] runs on the new trainer, [`before_training`] when it trains, and [`check_first_batch`] on what it
+samples first. Streams are not read, nor what a transform on reading makes of rows.
 """
 
 import inspect
@@ -10,7 +10,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.engines.context import context_length
+from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
+from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
@@ -34,112 +34,77 @@ GIVEN_TO_REWARDS = frozenset(
 )
 MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
-ENOUGH = 32  # completions without an end before a warning says that none ends
 MIB = 2**20
 
 
-def before(
-    reward_funcs: Any,
-    args: LeashGRPOConfig,
-    method: LengthControl,
-    dataset: Any,
-    rollout_func: Any = None,
-    environment_factory: Any = None,
-) -> None:
-    """Checks the rows of a training data set; the main process warns of what may be a mistake.
-
-    Args:
-        reward_funcs, args, dataset, rollout_func, environment_factory:
-            As the trainer takes them.
-        method (`LengthControl`):
-            The run's method.
-
-    Raises:
-        `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, or the method cannot
-            use a row's target or another value that it reads.
-    """
-    if not _is_readable(dataset):
-        return
-    names, brings_fields = method.columns_read(), rollout_func not in (None, shrinking_rollout)
-    funcs = [] if brings_fields else reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    needed = {*names}.union(*map(required_columns, funcs))
-    if missing := sorted(needed - {*dataset.column_names}):
-        raise ValueError(
-            f"the data set has columns {', '.join(dataset.column_names)}, but {' and '.join(missing)} is missing; "
-            "rename the column that holds it, in the files or with datasets' rename_column, or add one"
-        )
-    if "prompt" in dataset.column_names and not brings_fields and environment_factory is None:
-        check_not_blank(dataset)
-    if TARGET_COLUMN in dataset.column_names:
-        check_own_targets(dataset, method, args)
-    values = column_values(list(dataset.select_columns([*names])) if names else [], names, args.target_length)
-    _warn(args, [method.check_columns(values)])
-
-
-def after(trainer: Any) -> None:
-    """Checks a new trainer; the main process warns of what may be a mistake.
+def check_trainer(trainer: Any) -> None:
+    """Checks a new trainer and its training data; the main process warns of what may be a mistake.
 
     Args:
         trainer ([`~trl.GRPOTrainer`]):
             A trainer with a [`LeashGRPOConfig`] and `length_control`.
 
     Raises:
-        `ValueError`: If no reward function says what is correct, or settings do not go with a method that cuts
-            completions or with [`shrinking_rollout`]; and whatever the chat template raises on a prompt.
+        `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, the method cannot use
+            a row's target or another value that it reads, no reward function says what is correct, or settings do not
+            go with a method that cuts completions or with [`shrinking_rollout`]; and whatever the chat template
+            raises on a prompt.
     """
-    method, names = trainer.length_control, trainer.reward_func_names
+    args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_cuts(trainer)
-    chosen, is_needed = trainer.args.correctness_func, method.uses_correctness and len(names) > 1
+    chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
-    generates = trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout)
-    # an image becomes more tokens than its placeholder
-    is_text_only = isinstance(trainer.processing_class, PreTrainedTokenizerBase)
-    if generates and is_text_only and _is_readable(trainer.train_dataset):
-        _warn(trainer.args, prompt_problems(trainer))
+    if _is_readable(trainer.train_dataset):
+        check_rows(trainer)
+
+
+def check_rows(trainer: Any) -> None:
+    """The part of [`check_trainer`] that reads the training data."""
+    args, method, dataset = trainer.args, trainer.length_control, trainer.train_dataset
+    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # another may bring fields for rewards
+    columns = method.columns_read()
+    needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
+    if missing := sorted(needed - {*dataset.column_names}):
+        there = f"the data set has columns {', '.join(dataset.column_names)}"
+        raise ValueError(
+            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
+        )
+    if TARGET_COLUMN in dataset.column_names:
+        check_own_targets(dataset, method, args)
+    values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
+    _warn(args, [method.check_columns(values)])
+    if "prompt" in dataset.column_names and is_rollout_ours and trainer.environment_factories is None:
+        check_not_blank(dataset)
+        # an image becomes more tokens than its placeholder
+        if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
+            _warn(args, prompt_problems(trainer))
 
 
 def before_training(trainer: Any) -> None:
-    """Looks at what matters only once it trains: rows for a step, and room on the disk for a checkpoint.
+    """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint.
 
     Raises:
         `ValueError`: If rows are too few for a step.
     """
-    check_size(trainer.train_dataset, trainer.args)
-    _warn(trainer.args, [space_problem(trainer)])
+    args, method = trainer.args, trainer.length_control
+    check_size(trainer.train_dataset, args)
+    acting_problem = cannot_act(method, args.target_length, args.generation_limit, args.num_generations)
+    _warn(args, [acting_problem, space_problem(trainer)])
 
 
-@dataclass
-class FirstBatches:
-    """Warns once, in the main process, if no completion ends, or if rewards have a scale that the method is not made
-    for; what a batch shows to be right is not looked at again.
-
-    Args:
-        args ([`LeashGRPOConfig`]), method (`LengthControl`):
-            Those of the run.
-    """
-
-    args: LeashGRPOConfig
-    method: LengthControl
-    knows_scale: bool = False
-    knows_ends: bool = False
-
-    def check(self, rollouts: Rollouts) -> None:
-        """Looks at a training batch of all processes."""
-        all_cut, limit = bool(rollouts.is_truncated.all()), rollouts.max_completion_length
-        scale_problem = None if self.knows_scale else self.method.reward_scale_problem(rollouts)
-        end_problem = None
-        if all_cut and not self.knows_ends and len(rollouts.lengths) >= ENOUGH:
-            end_problem = (
-                f"max_completion_length is {limit}, where all {len(rollouts.lengths)} completions of a batch were cut "
-                f"off, {int(rollouts.is_correct.sum())} of them right: raise it, or give the model's "
-                "generation_config.json an eos_token_id that ends its answers"
-            )
-        self.knows_scale |= scale_problem is not None or bool((rollouts.task_rewards < 0).any())
-        self.knows_ends |= end_problem is not None or not all_cut
-        _warn(self.args, [scale_problem, end_problem])
+def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
+    """Warns if no completion of all processes ends, or if rewards have a scale that the method is not made for."""
+    problems = [method.reward_scale_problem(rollouts)]
+    if rollouts.is_truncated.all():
+        problems.append(
+            f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions of "
+            f"the first batch, {int(rollouts.is_correct.sum())} of them right: raise it, or mend eos_token_id in the "
+            "model's generation_config.json"
+        )
+    _warn(args, problems)
 
 
 def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
@@ -157,11 +122,9 @@ def required_columns(reward_func: Any) -> set[str]:
 
     Example:
         >>> def reward(completions, solution, weight=1.0, **kwargs): ...
-        >>> required_columns(reward), required_columns("a/reward-model")
-        ({'solution'}, set())
+        >>> required_columns(reward)
+        {'solution'}
     """
-    if not callable(reward_func):  # a reward model's name
-        return set()
     # a wrapper may pass on more arguments than it takes
     parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -183,8 +146,7 @@ def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
         raise ValueError(
-            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; lower "
-            "per_device_train_batch_size or gradient_accumulation_steps, or add rows"
+            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; add some"
         )
 
 
@@ -194,7 +156,9 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     args, dataset, tokenizer = trainer.args, trainer.train_dataset, trainer.processing_class
     by_size = sorted(enumerate(dataset["prompt"]), key=lambda numbered: -len(str(numbered[1])))
     rows = [dataset[row] for row, _ in by_size[:MOST_MEASURED]]
-    seen, *_ = rows_with_targets(rows, trainer.length_control, args.target_at(0), args.target_length)
+    seen, *_ = rows_with_targets(
+        rows, trainer.length_control, args.target_at(0), args.target_length, args.generation_limit
+    )
     prompts = [row["prompt"] for row in seen]
     if is_text := isinstance(prompts[0], str):
         suffix = prompts[0].removeprefix(rows[0]["prompt"])
@@ -209,19 +173,14 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         options |= {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
         prompts = [tokenizer.apply_chat_template(prompt, **options) for prompt in prompts]
         if CLOSED_THINKING.search(prompts[0]):
-            yield (
-                f"chat_template_kwargs is {trainer.chat_template_kwargs}, with which prompts end in <think></think>, "
-                "so the model answers without thinking; models such as Qwen3 think with {enable_thinking: true}"
-            )
+            given = trainer.chat_template_kwargs
+            yield f"chat_template_kwargs is {given}, which closes the thinking; Qwen3 needs enable_thinking: true"
     # a template writes special tokens itself
     longest = max(map(len, tokenizer(prompts, add_special_tokens=is_text)["input_ids"]))
     contexts = [context_length(trainer.model.config), args.vllm_max_model_length if args.use_vllm else None]
     context, limit = min(filter(None, contexts), default=math.inf), args.generation_limit
     if longest + (limit if limit < math.inf else 1) > context:
-        yield (
-            f"max_completion_length is {limit}, which the context of {context} tokens does not hold beside a prompt "
-            f"of {longest}; lower it, or drop the longest prompts"
-        )
+        yield f"max_completion_length is {limit}, too much beside a prompt of {longest} in a context of {context}"
 
 
 def space_problem(trainer: Any) -> str | None:

@@ -176,9 +176,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if "momentum" in known:
             given = {"momentum": self.adam_beta1, **given}
         lambdas = {name: value for name, value in self._lambdas().items() if name in known}
-        made = method(**given, **lambdas)
-        made.generation_limit = self.generation_limit
-        return made
+        return method(**given, **lambdas)
 
     def _lambdas(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in LAMBDA_FIELDS if getattr(self, name) is not None}
@@ -251,7 +249,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
                 f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
                 f"{limit} tokens of max_completion_length or generation_kwargs, or no completion could violate it"
             )
-        for ratio in [milestone / self.target_length for milestone in self._milestones.values()] or [1.0]:
+        for ratio in [milestone / cast(int, self.target_length) for milestone in self._milestones.values()] or [1.0]:
             moved = min(target * ratio, max(target, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 

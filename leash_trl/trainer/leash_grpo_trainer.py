@@ -1,8 +1,8 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
 import contextlib
+import logging
 import os
-import warnings
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -12,22 +12,31 @@ import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, length_control_state
+from leash_trl.engines.checkpoint_path import (
+    TRAINER_STATE_FILE,
+    complete_model_path,
+    length_control_state,
+    read_trainer_state,
+)
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.hub.publisher import Publisher
+from leash_trl.hub.repository import HubRepository, local_checkpoint
 from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
-from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.trainer import checks, refill
-from leash_trl.trainer.callbacks import DualStepCallback, group_tensorboard_curves
+from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback, group_tensorboard_curves
 from leash_trl.trainer.checkpoints import check_finite, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
 from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
 from leash_trl.trainer.rounds import Round
+
+
+logger = logging.getLogger(__name__)
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
@@ -96,26 +105,27 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 "LeashGRPOConfig(target_length=4096)"
             )
         self.length_control = args.make_length_control()
-        model = checks.before(model, reward_funcs, args, train_dataset, self.length_control)
+        if isinstance(model, str | Path):
+            model = complete_model_path(str(model))
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self.publishing = Publisher(args, unwrapped)
+        self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
         self._refill = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
-        self.add_callback(DualStepCallback(self.length_control, self._more_state))
-        self.add_callback(EpochShuffleCallback())
-        self.add_callback(WindowEndCallback())
+        self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
+        for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback()):
+            self.add_callback(callback)
         group_tensorboard_curves(self)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._round = Round()
-        self._watch = checks.after(self)
+        self._num_done = 0
+        checks.check_trainer(self)
 
     def _more_state(self) -> dict[str, Any]:
         """What a checkpoint holds beside the method's state."""
         prompts_drawn = {} if self._refill is None else {"prompts_drawn": self._refill.state_dict()}
-        target = {"target_length": self.args.target_length}
-        return {**target, "generated_tokens": self.generated_tokens, **prompts_drawn}
+        return {"generated_tokens": self.generated_tokens, **prompts_drawn}
 
     @property
     def _mode(self) -> str:
@@ -170,7 +180,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if score.cut is not None and (is_cut := score.cut < rollouts.lengths).any():
             # TRL: GRPOTrainer._generate_and_score_completions logs this very list
             completions[:], kept_ids = cut_completions(
-                completions, completion_ids_list, self._round.prompt_ids, self._own(score.cut).tolist(), self.processing_class
+                completions,
+                completion_ids_list,
+                self._round.prompt_ids,
+                self._own(score.cut).tolist(),
+                self.processing_class,
             )
             # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
             self._pending_extra_logs.clear()
@@ -223,9 +237,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._log_length_control(rollouts, joined([part.score for part in generated]))
         self._metrics["train"]["leash/zero_signal_share"].append(1.0 - round_.has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
-        for problem in self._watch.problems(round_.rollouts, self.length_control):
-            if self.accelerator.is_main_process:
-                warnings.warn(problem, UserWarning, stacklevel=2)
+        if self.state.global_step == 0:
+            checks.check_first_batch(round_.rollouts, self.length_control, self.args)
         for part in generated:
             self.length_control.observe(part.rollouts)
         return batch
@@ -240,7 +253,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
         round_ = self._round = Round(questions, targets, columns)
         round_.batch = super()._generate_and_score_completions(rows)
-        for name, values in _table(round_.rollouts, round_.score).items():
+        for name, values in table_columns(round_.rollouts, round_.score).items():
             self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
             if round_.score.cut is not None:
@@ -304,17 +317,16 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Saves recipe, state and, in a checkpoint, the model card beside the weights, before they are pushed.
 
         Raises:
-            `ValueError`: If a weight of a checkpoint is not finite.
+            `FloatingPointError`: If a weight is not finite.
         """
         folder = Path(output_dir or self.args.output_dir)
-        is_checkpoint = folder.name == f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        if is_checkpoint:
-            check_finite(self.model, self.state.global_step, self.args.output_dir)
-            if self.args.should_save:  # or what a killed run leaves here would count as whole
-                (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
+        is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        check_finite(self.model, self.state.global_step, self.args.output_dir)
+        if is_checkpoint and self.args.should_save:  # or what a killed run leaves here would count as whole
+            (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:
-            self.publishing.write_beside_model(folder, is_checkpoint)
+            self.publisher.write_beside_model(folder, is_checkpoint)
             if not is_checkpoint:
                 self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
@@ -344,13 +356,17 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         with only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext():
             if isinstance(resume_from_checkpoint, str):
                 resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
-            folder = starting_point(resume_from_checkpoint, self.args, self.publishing.recipe)
+            folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
             # TRL: what an interrupted call of train left behind
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()
             self._num_done = self._restored(folder)
             output = super().train(str(folder) if folder else None, *args, **kwargs)
-            self.publishing.finish()
+            best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
+            if best is not None and (state := length_control_state(best)) is not None:
+                self._dual_step.restore(state)  # as it was with these weights
+                self.state.stateful_callbacks[STATE_ENTRY] = state
+            self.publisher.finish()
             return output
 
     def _restored(self, folder: Path | None) -> int:
@@ -365,25 +381,24 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
         """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""
-        with write_access(self.args, token):
-            super().init_hf_repo(token, private)
-            if self.is_world_process_zero():
-                HubRepository(self.hub_model_id, token or self.args.hub_token, self.args.hub_revision).create_branch()
+        if self.is_world_process_zero():
+            name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+            private = self.args.hub_private_repo if private is None else private
+            repository = HubRepository(name, token or self.args.hub_token, self.args.hub_revision)
+            self.hub_model_id = repository.create(private)
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
         """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
-            self.publishing.write_card(
-                self._state_record(), self.state.log_history, model_name, self.hub_model_id, self.is_in_train
-            )
+            self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
 
     def _push_from_checkpoint(self, checkpoint_folder):
         """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""
         self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            self.publishing.push_checkpoint(Path(checkpoint_folder), self.state.global_step, self.hub_model_id)
+            self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
 
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
@@ -396,15 +411,5 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if not self.is_world_process_zero():
             return None
         self.create_model_card(**kwargs)
-        return self.publishing.push_model(self.hub_model_id, commit_message, blocking, token, revision)
-
-
-def _table(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
-    """Columns of the completions table."""
-    return {
-        "length": rollouts.lengths,
-        "penalty": score.penalty,
-        "shaped_reward": score.shaped,
-        "task_reward": rollouts.task_rewards,
-        **({} if score.cut is None else {"kept_length": score.cut}),
-    }
+        push = self.publisher.push_model(self.hub_model_id, commit_message, token, revision)
+        return push.result() if blocking else push

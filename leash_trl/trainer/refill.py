@@ -166,7 +166,9 @@ class Refill:
 
     def num_extra(self) -> int:
         """Groups that every process generates on top of its share of the next batch."""
-        return extra_groups(self._groups_per_process, self._alive / self._seen if self._seen else 1.0, self._most_extra)
+        return extra_groups(
+            self._groups_per_process, self._alive / self._seen if self._seen else 1.0, self._most_extra
+        )
 
     def record(self, has_signal: torch.Tensor) -> None:
         """Ends a batch of which all generated groups had signal or not; each batch counts half as much as the next."""

@@ -1,4 +1,4 @@
-"""Makes a resumed run repeat the uninterrupted one: where it begins, the order of its epochs, and where it may save."""
+"""Makes a resumed run repeat the uninterrupted one: where it begins, its order of epochs, and where it may save."""
 
 import logging
 import math

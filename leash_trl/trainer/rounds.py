@@ -131,7 +131,9 @@ class Round:
         size = self.rollouts.num_generations
         places = list(range(len(self.rollouts.lengths) // size // num_processes))
         first = places[: len(places) - num_extra]
-        return self._part(first, len(places), num_processes), self._part(places[len(first) :], len(places), num_processes)
+        return self._part(first, len(places), num_processes), self._part(
+            places[len(first) :], len(places), num_processes
+        )
 
     def _part(self, own: list[int], share: int, num_processes: int) -> "Round":
         """These groups of each process's `share`."""
@@ -142,7 +144,13 @@ class Round:
         return replace(self, rollouts=self.rollouts.select(rows), score=self.score.select(rows), batch=batch)
 
     def refilled(
-        self, fresh: "Round", method: LengthControl, rule: AdvantageRule, process: int, num_processes: int, pad_token_id: int
+        self,
+        fresh: "Round",
+        method: LengthControl,
+        rule: AdvantageRule,
+        process: int,
+        num_processes: int,
+        pad_token_id: int,
     ) -> "Round":
         """The round in which live groups of `fresh` have taken the places of dead ones, scored anew.
 

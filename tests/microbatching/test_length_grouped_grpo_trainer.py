@@ -1,0 +1,327 @@
+"""The contract: the gradients of TRL's own trainer, for the same completions, with less to compute.
+
+The proof runs in float64, see float64_training.
+"""
+
+import functools
+from types import SimpleNamespace
+
+import pytest
+import torch
+import trl
+from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
+from peft import LoraConfig, PromptTuningConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+)
+from trl import GRPOTrainer
+
+from leash_trl import LengthGroupedGRPOConfig, LengthGroupedGRPOTrainer
+from leash_trl.microbatching.loss_weights import LOSS_TYPES
+
+
+TOLERANCE = 1e-12  # relative, of the whole gradient
+
+
+@pytest.fixture(scope="module")
+def float64():
+    """TRL and transformers in float64 for this file."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        for owner, name, method in FLOAT64_METHODS:
+            monkeypatch.setattr(owner, name, method)
+        yield
+
+
+@pytest.fixture(scope="module")
+def train(float64, tmp_path_factory, tiny_model_path, problems, tokenizer):
+    """Trains on scripted completions and returns the trainer with its recorder."""
+
+    def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, args=None, **overrides):
+        fields = {
+            "output_dir": str(tmp_path_factory.mktemp("run")),
+            "scale_rewards": "none",
+            "max_completion_length": 48,
+            "num_generations": 4,
+            "per_device_train_batch_size": 4,
+            "gradient_accumulation_steps": 4,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "constant",
+            "epsilon_high": 0.28,
+            "weight_decay": 0.1,
+            "max_steps": 2,
+            "max_grad_norm": 0.0,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+            "use_cpu": True,
+            "bf16": False,
+        }
+        args = args or LengthGroupedGRPOConfig(**{**fields, **overrides})
+        recorder = GradientRecorder()
+        torch.manual_seed(0)  # new adapters
+        trainer = trainer_class(
+            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64),
+            reward,
+            stock_arguments(args) if trainer_class is GRPOTrainer else args,
+            processing_class=AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left"),
+            train_dataset=problems,
+            eval_dataset=problems.select(range(8)),
+            callbacks=[recorder],
+            peft_config=peft_config,
+        )
+        trainer.model.double()  # adapters too
+        trainer.rollout_func = make_rollout(tokenizer, dead)
+        if prepare:
+            prepare(trainer)
+        trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+        trainer.train()
+        return trainer, recorder
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def stock(train):
+    """What TRL's trainer does with settings, which several tests compare with."""
+    return functools.cache(functools.partial(train, GRPOTrainer))
+
+
+def logged(trainer, key: str) -> list[float]:
+    return [row[key] for row in trainer.state.log_history if key in row]
+
+
+def difference(ours: GradientRecorder, theirs: GradientRecorder) -> float:
+    """Greatest relative distance between the gradients of the same update."""
+    assert len(ours.gradients) == len(theirs.gradients) == 2
+    assert min(gradient.norm() for gradient in theirs.gradients) > 1e-4
+    pairs = zip(ours.gradients, theirs.gradients, strict=True)
+    return max(((mine - other).norm() / other.norm()).item() for mine, other in pairs)
+
+
+@pytest.mark.parametrize("loss_type", sorted(LOSS_TYPES))
+def test_gradients_are_those_of_the_stock_trainer(train, stock, loss_type):
+    _, theirs = stock(dead=2, loss_type=loss_type)
+    _, ours = train(LengthGroupedGRPOTrainer, dead=2, loss_type=loss_type)
+    assert difference(ours, theirs) < TOLERANCE
+    assert ours.positions < 0.6 * theirs.positions
+    assert ours.rows <= 0.6 * theirs.rows
+
+
+def test_masked_completions_are_not_computed(train):
+    masked, all_rows = (
+        train(LengthGroupedGRPOTrainer, mask_truncated_completions=mask)[1].rows for mask in (True, False)
+    )
+    assert masked < all_rows
+
+
+def test_a_batch_without_any_signal_keeps_its_forward_passes(train):
+    trainer, ours = train(LengthGroupedGRPOTrainer, dead=4)
+    assert ours.rows == 2 * 4  # one row for each micro-batch
+    assert [gradient.norm().item() for gradient in ours.gradients] == [0.0, 0.0]
+    assert logged(trainer, "microbatch/skipped_share") == [0.75, 0.75]
+
+
+SETTINGS = {
+    "activation checkpointing": {"gradient_checkpointing": True},
+    "no checkpointing, two windows": {"gradient_checkpointing": False, "steps_per_generation": 8},
+    "two iterations, two-sided clipping": {"num_iterations": 2, "delta": 1.5},
+    "half a window, multiple of eight": {"steps_per_generation": 2, "pad_to_multiple_of": 8},
+    "windows across generations": {"steps_per_generation": 6},
+    "kl": {"beta": 0.1, "loss_type": "dr_grpo"},
+    "sequence level": {"importance_sampling_level": "sequence", "loss_type": "grpo", "num_iterations": 2},
+    "truncated masked": {"mask_truncated_completions": True},
+    "truncated masked, means over rows": {"mask_truncated_completions": True, "loss_type": "grpo"},
+    "off-policy mask": {"off_policy_mask_threshold": 0.01, "num_iterations": 2},
+    "entropy bonus": {"entropy_coef": 0.1},
+    "entropy quantile": {"top_entropy_quantile": 0.5},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_gradients_are_those_of_the_stock_trainer_with(train, stock, name):
+    settings = {"learning_rate": 1e-2, "dead": 1, **SETTINGS[name]}
+    _, theirs = stock(**settings)
+    _, ours = train(LengthGroupedGRPOTrainer, **settings)
+    assert difference(ours, theirs) < 10 * TOLERANCE  # the second update starts from weights that differ by rounding
+    assert ours.positions < 0.95 * theirs.positions
+
+
+@pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
+def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(train, stock, mode):
+    def correct_importance(trainer):
+        trainer.use_vllm = True
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+        trainer._last_loaded_step = -1
+
+    settings = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": mode}
+    _, theirs = train(GRPOTrainer, prepare=correct_importance, **settings)
+    _, ours = train(LengthGroupedGRPOTrainer, prepare=correct_importance, **settings)
+    assert difference(ours, theirs) < TOLERANCE
+    assert difference(stock()[1], theirs) > 1e-3  # the correction is on
+
+
+@pytest.mark.parametrize("adapter", ["lora", "prompt tuning"])
+def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
+    config = {
+        "lora": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False),
+        "prompt tuning": PromptTuningConfig(
+            num_virtual_tokens=3, prompt_tuning_init="SAMPLE_VOCAB", task_type="CAUSAL_LM"
+        ),
+    }[adapter]
+    _, theirs = train(GRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    _, ours = train(LengthGroupedGRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    assert difference(ours, theirs) < TOLERANCE
+    assert ours.positions < 0.8 * theirs.positions
+
+
+def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenizer):
+    torch.manual_seed(0)
+    sizes = {"n_embd": 32, "n_layer": 1, "n_head": 2, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    config = GPT2Config(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, bos_token_id=None, **sizes)
+    GPT2LMHeadModel(config).save_pretrained(tmp_path / "gpt2")
+    _, theirs = train(GRPOTrainer, path=tmp_path / "gpt2")
+    _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2")
+    assert difference(ours, theirs) < TOLERANCE
+    assert ours.positions < 0.8 * theirs.positions
+
+    def trim_anyway(trainer):
+        assert trainer._keeps_prompt_padding
+        trainer._keeps_prompt_padding = False
+
+    _, wrong = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2", prepare=trim_anyway)
+    assert difference(wrong, theirs) > 1e-6
+
+
+CLIP_RATIOS = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize(("loss_type", "epsilon_high"), [("grpo", 1e-4), ("cispo", 1.0)])
+def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss_type, epsilon_high):
+    """A stock update of one micro-batch has no means over micro-batches to average."""
+    settings = {"num_iterations": 2, "learning_rate": 1e-2, "epsilon_high": epsilon_high, "epsilon": 1e-4}
+    settings |= {"importance_sampling_level": level, "loss_type": loss_type, "beta": 0.1}
+    one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
+    ours, _ = train(LengthGroupedGRPOTrainer, **settings)
+    keys = ["cispo_clip_ratio"] if loss_type == "cispo" else CLIP_RATIOS
+    for key in ["entropy", "kl", *keys]:
+        assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
+    assert logged(ours, keys[0])[1] > 0.05
+
+
+def test_means_cover_the_rows_with_signal_when_others_are_skipped(train):
+    shares = [
+        logged(train(LengthGroupedGRPOTrainer, dead=2, skip_zero_signal=skip)[0], "entropy") for skip in (True, False)
+    ]
+    assert shares[0] != pytest.approx(shares[1], rel=1e-6)
+
+
+def test_evaluation_is_that_of_the_stock_trainer(train):
+    settings = {"per_device_eval_batch_size": 8, "per_device_train_batch_size": 3, "beta": 0.1}
+    theirs, _ = train(GRPOTrainer, **settings)
+    ours, _ = train(LengthGroupedGRPOTrainer, **settings)
+    computed = []
+    ours.model.register_forward_pre_hook(lambda *call: computed.append(call[2]["input_ids"].shape), with_kwargs=True)
+    expected, metrics = theirs.evaluate(), ours.evaluate()
+    for key in ("eval_loss", "eval_entropy", "eval_kl", "eval_clip_ratio/region_mean"):
+        assert metrics[key] == pytest.approx(expected[key], rel=1e-6, abs=1e-9)
+    assert len(computed) == 4 * 3  # 32 rows in batches of 8, each in parts of 3 on average
+    assert sum(rows for rows, _ in computed) == 32
+
+
+@pytest.mark.parametrize("multiple", [None, 16])
+def test_padding_share_is_that_of_the_models_inputs(train, multiple):
+    trainer, ours = train(LengthGroupedGRPOTrainer, skip_zero_signal=False, max_steps=1, pad_to_multiple_of=multiple)
+    real = trainer.state.num_input_tokens_seen
+    assert logged(trainer, "microbatch/padding_share") == [pytest.approx(1 - real / ours.positions)]
+    assert logged(trainer, "microbatch/skipped_share") == [0.0]
+
+
+def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train, stock):
+    _, theirs = stock()
+    _, ours = train(LengthGroupedGRPOTrainer, length_grouped_microbatches=False, skip_zero_signal=False)
+    assert difference(ours, theirs) == 0.0
+    assert ours.positions == theirs.positions
+
+
+def test_what_knows_no_layout_or_is_unpadded_already_stays_where_trl_put_it(train):
+    trainer, _ = train(LengthGroupedGRPOTrainer)
+    images = [{**batch, "pixel_values": torch.zeros(1)} for batch in trainer._buffered_inputs]
+    with pytest.warns(UserWarning, match="pixel_values"):
+        assert trainer._rearranged(images) is images
+    unpadded = [{**batch, "completion_ids": list(batch["completion_ids"])} for batch in trainer._buffered_inputs]
+    with pytest.warns(UserWarning, match="completion_ids"):
+        assert trainer._rearranged(unpadded) is unpadded
+
+
+def test_what_the_model_and_its_processes_forbid(train, monkeypatch):
+    trainer, _ = train(LengthGroupedGRPOTrainer, max_steps=1)
+    monkeypatch.setattr(trainer, "aux_loss_enabled", True)
+    assert len(trainer._reasons_against_regrouping()) == len(trainer._reasons_against_skipping()) == 1
+    monkeypatch.setattr(trainer, "aux_loss_enabled", False)
+
+    parallelism = SimpleNamespace(non_data_parallel_size=2)
+    monkeypatch.setattr(type(trainer.accelerator), "parallelism_config", parallelism, raising=False)
+    assert len(trainer._reasons_against_regrouping()) == 1
+    parallelism.non_data_parallel_size = 1
+
+    trainer._keeps_prompt_padding = True
+    assert trainer._reasons_against_regrouping() == []
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", 2)
+    assert len(trainer._reasons_against_regrouping()) == 1
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny_model_path, caplog, kind):
+    config = AutoConfig.from_pretrained(tiny_model_path)
+    factors = {"long_factor": [2.0] * 8, "short_factor": [1.0] * 8} if kind == "longrope" else {}
+    config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0, **factors}
+    config.rope_parameters["original_max_position_embeddings"] = config.max_position_embeddings = 16
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(tmp_path / kind)
+    _, theirs = train(GRPOTrainer, path=tmp_path / kind)
+    _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / kind)
+    assert ours.positions == theirs.positions
+    assert difference(ours, theirs) == 0.0
+    assert f"rope_type='{kind}'" in caplog.text
+
+
+def test_what_keeps_trls_split_is_logged(train, caplog):
+    train(LengthGroupedGRPOTrainer, loss_type="bnpo", beta=0.1)
+    regrouped, skipped = (record.getMessage() for record in caplog.records if "microbatching" in record.name)
+    assert "loss_type='bnpo'" in regrouped
+    assert "beta" in skipped
+
+
+def test_any_configuration_of_trl_serves(train, tmp_path):
+    small = LengthGroupedGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
+    args = stock_arguments(small)
+    args.max_steps, args.num_generations, args.per_device_train_batch_size = 1, 4, 4
+    args.gradient_accumulation_steps = args.steps_per_generation = 4
+    args.generation_batch_size, args.max_completion_length = 16, 48
+    trainer, _ = train(LengthGroupedGRPOTrainer, args=args)
+    assert logged(trainer, "microbatch/padding_share")[0] < 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("_gone", ()),
+        ("_gone", None),
+        ("_prepare_inputs", ("generation_batch", "mode")),
+        ("compute_loss", ("inputs", "model", "return_outputs", "num_items_in_batch")),
+        ("_calculate_rewards", ("inputs", "prompts", "completions")),  # TRL gives completion_ids_list too
+    ],
+)
+def test_a_trl_without_a_seam_is_named_in_one_line(make_args, tiny_model_path, problems, name, parameters):
+    trainer_class = type("Leaning", (LengthGroupedGRPOTrainer,), {})
+    trainer_class.SEAMS = {**LengthGroupedGRPOTrainer.SEAMS, name: parameters}
+    with pytest.raises(ImportError, match=rf"GRPOTrainer\.{name}.*{trl.__version__}.*LengthControlledReward") as error:
+        trainer_class(tiny_model_path, reward, make_args(), train_dataset=problems)
+    assert len(str(error.value).splitlines()) == 1
