@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 
 from leash_trl.engines.checkpoint_path import (
     TRAINER_STATE_FILE,
