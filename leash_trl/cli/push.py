@@ -42,7 +42,7 @@ def main(argv: list[str]) -> None:
     if arguments.baseline is not None and arguments.evaluation is None:
         raise UserError("--baseline is what --evaluation is compared with; give both")
 
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub import HfUri
 
     from leash_trl.engines.checkpoint_path import (
         ADAPTER_FILE,
@@ -62,19 +62,17 @@ def main(argv: list[str]) -> None:
         what_went_wrong,
     )
 
-    with user_errors():
+    with user_errors(repo=arguments.repo):
         if arguments.repo is not None:
-            validate_repo_id(arguments.repo)
-            if "/" not in arguments.repo:
-                raise ValueError(f"--repo is {arguments.repo!r}, but must be owner/name")
+            HfUri("model", arguments.repo)
         checkpoint_path(str(folder))
-        if length_control_state(folder) is None:
+        trainer_state = read_trainer_state(folder)
+        if trainer_state is None or length_control_state(folder) is None:
             raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
         checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
         if arguments.checkpoints != "none" and not checkpoints:
             raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
         evaluation = None if arguments.evaluation is None else _evaluation(arguments, folder)
-        trainer_state = read_trainer_state(folder)
         write_curves(folder, trainer_state)
         is_adapter = (folder / ADAPTER_FILE).is_file()
         write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, evaluation)

@@ -12,9 +12,7 @@ from typing import Any
 
 import jinja2
 import yaml
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
+from huggingface_hub import EvalResult, HfUri, ModelCard, ModelCardData
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
@@ -28,9 +26,8 @@ from leash_trl.length_control.methods import find_method
 
 logger = logging.getLogger(__name__)
 
-MARKER = "<!-- Written by leash_trl, which leaves a card without this line alone. -->"
-# cards that tools write and that may be replaced: ours, TRL's, PEFT's form
-GENERATED_CARDS = (MARKER, "It has been trained using [TRL]", "[More Information Needed]")
+# of cards that tools write and that may be replaced: ours, TRL's, PEFT's form
+SIGNS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
 BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Biases, Trackio and Comet
 MOST_IN_TABLE = 12  # entries of a table in the state that the card shows; per question it may hold thousands
 
@@ -82,10 +79,10 @@ def write_model_card(
     """
     path = folder / CARD_FILE
     old = ModelCard.load(path, ignore_metadata_errors=True) if path.is_file() else ModelCard("---\n{}\n---\n")
-    if path.is_file() and not any(sign in old.content for sign in GENERATED_CARDS):
+    if path.is_file() and not any(sign in old.content for sign in SIGNS):
         logger.warning("%s is not ours to replace; delete it for a new card", path)
         return
-    kept: dict[str, Any] = old.data.to_dict()  # type: ignore[no-untyped-call]
+    kept: dict[str, Any] = old.data.to_dict()
     state = trainer_state["stateful_callbacks"]["LengthControl"]
     tags = [*(kept.get("tags") or ["generated_from_trainer", "trl"]), "leash", state["method"]]
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
@@ -105,7 +102,6 @@ def write_model_card(
     template = environment.from_string(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"))
     text = template.render(
         metadata=metadata,
-        state=state,
         trainer_state=trainer_state,
         recipe=recipe,
         recipe_yaml=recipe_yaml(recipe),
@@ -118,7 +114,6 @@ def write_model_card(
         badges=BADGE.findall(old.content),
         evaluation=evaluation,
         has_curves=(folder / CURVES_FILE).is_file(),
-        marker=MARKER,
         **_method(state["method"], recipe),
     )
     write_whole(path, f"---\n{metadata.to_yaml()}\n---\n\n{text}")
@@ -142,10 +137,10 @@ def _method(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
 def _hub_id(name: Any) -> str | None:
     """A name to link to: `owner/name`, unless it is a folder here."""
     try:
-        validate_repo_id(name)
-    except HFValidationError:
+        HfUri("model", name)
+    except ValueError:
         return None
-    return name if name and "/" in name and not Path(name).exists() else None
+    return None if Path(name).exists() else name
 
 
 def _mapping(value: Any) -> dict[str, Any]:

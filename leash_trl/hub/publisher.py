@@ -1,7 +1,5 @@
 """`Publisher`: writes a training run's recipe, model card and curves, and pushes its checkpoints to the Hub."""
 
-import contextlib
-import itertools
 import logging
 import os
 import shlex
@@ -57,9 +55,8 @@ class Publisher:
         self._output_dir = Path(str(args.output_dir))
         self._is_adapter = isinstance(model, PeftModel)
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="hub-push")
-        self._job: Future[None] | None = None  # the newest
-        self._numbers = itertools.count()
-        self._newest: Path | None = None
+        self._job: Future[None] = Future()  # the newest
+        self._job.set_result(None)
         self._missing: dict[Path, None] = {}  # checkpoints that are not on the Hub, the oldest first
         self._problem = ""
         self._num_pushed = 0
@@ -96,22 +93,19 @@ class Publisher:
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
         """Pushes a checkpoint as `hub_strategy` says, now or, if another push is running, with the next one."""
-        if self._newest is None:
-            shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)  # of a run that was killed
-        if HubStrategy(self._args.hub_strategy) is not HubStrategy.ALL_CHECKPOINTS:
+        if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
             self._missing.clear()  # the new one takes the place of older ones
         self._newest = checkpoint
         self._missing[checkpoint] = None
         self._destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
-        if self._args.hub_always_push or self._job is None or self._job.done():
+        if self._args.hub_always_push or self._job.done():
             self._start()
         else:
             self._problem = "the push before it was still running"
 
     def finish(self) -> None:
         """Waits for the running push, tries once more what is missing, and reports what still is."""
-        if self._job is not None:
-            self._job.result()
+        self._job.result()
         if self._missing:
             self._start()
             self._job.result()
@@ -119,6 +113,8 @@ class Publisher:
             folder, repo_id = self._output_dir, self._destination.repo_id
             remedy = f"leash push {shlex.quote(str(folder))} --repo {repo_id}"
             logger.error("%s; what is left of it is in %s, try again with %s", self.report, folder, remedy)
+        if self._num_pushed:  # only on the process that pushes
+            shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)
 
     @property
     def report(self) -> str:
@@ -142,15 +138,18 @@ class Publisher:
 
     def _start(self) -> None:
         """Hands what is missing to the worker, as a snapshot that nothing deletes or changes during the push."""
-        taken = [path for path in self._missing if path.is_dir()]  # save_total_limit deletes others
-        files = {}
+        taken = [path for path in [*self._missing] if path.is_dir()]  # save_total_limit deletes others
+        if not taken:
+            return
+        files: dict[str, Path] = {}
         for path in taken:
             places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
-            if place := places.get(HubStrategy(self._args.hub_strategy)):
+            if place := places.get(self._args.hub_strategy):
                 files |= repository.checkpoint_files(path, place)
         if self._newest in taken:  # else the repository has a newer model
             files |= {**repository.model_files(self._newest), **found_files(self._output_dir, (repository.EVENTS,))}
-        folder = self._output_dir / SNAPSHOTS / str(next(self._numbers))
+        folder = self._output_dir / SNAPSHOTS / self._newest.name
+        shutil.rmtree(folder, ignore_errors=True)  # of a snapshot that found no room, or a run that was killed
         try:
             files = {name: _snapshot(path, folder / name) for name, path in files.items()}
         except OSError as error:  # no room for it
@@ -174,8 +173,8 @@ class Publisher:
 def _snapshot(path: Path, copy: Path) -> Path:
     """A hard link to a file, which takes no space, or a copy: of event files, which grow, or where links cannot be."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    if "tfevents" not in path.name:
-        with contextlib.suppress(OSError):
-            os.link(path, copy)
-            return copy
-    return Path(shutil.copyfile(path, copy))
+    try:
+        (shutil.copyfile if "tfevents" in path.name else os.link)(path, copy)
+    except OSError:
+        shutil.copyfile(path, copy)
+    return copy

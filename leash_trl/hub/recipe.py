@@ -3,14 +3,13 @@
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from importlib.metadata import version
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import yaml
-from transformers.trainer_pt_utils import AcceleratorConfig
 
 from leash_trl import __version__
 from leash_trl.files import write_whole
@@ -21,7 +20,7 @@ RECIPE_FILE = "leash_recipe.yaml"
 # this machine's environment and folders, the checkpoint of a resume and, as all `hub_` fields, the pushes
 NOT_THE_RUN = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
 # what transformers and TRL work out from other fields when a configuration is made
-DERIVED = ("debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm")
+DERIVED = ("debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm", "include_for_metrics")
 PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
@@ -36,18 +35,13 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
         `dict[str, Any]`: Values by field name, without what is derived from other fields.
     """
     values = arguments.to_dict()
-    usual = {
-        field.name: field.default if field.default_factory is MISSING else field.default_factory()
-        for field in fields(arguments)
-    }
-    changed = {name: values[name] for name in usual if name in values and values[name] != usual[name]}
+    own = [field for field in fields(arguments) if field.init and field.name not in DERIVED]
+    changed = {field.name: values[field.name] for field in own if values[field.name] != field.default}
     if "steps_per_generation" in changed:  # TRL takes one of the two, and then sets both
         changed.pop("generation_batch_size", None)
-    if not values["report_to"]:
-        changed.pop("report_to", None)
-    if values["accelerator_config"].items() <= AcceleratorConfig().to_dict().items():
+    if values["accelerator_config"].items() <= type(arguments.accelerator_config)().to_dict().items():
         changed.pop("accelerator_config", None)
-    return {name: value for name, value in changed.items() if name not in DERIVED}
+    return changed
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:

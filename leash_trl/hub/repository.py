@@ -1,12 +1,12 @@
 """A model repository on the Hub: which files go there, commits that are tried again, downloads, plain errors."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from time import sleep
 
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token, parse_hf_uri
+from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
 
 from leash_trl.engines.checkpoint_path import ADAPTER_FILE, TRAINER_STATE_FILE
 from leash_trl.hub.hub_token import without_token
@@ -37,7 +37,6 @@ TRAINING_STATE = (
 
 # Seconds before further attempts: huggingface_hub itself repeats uploads of files, but not the commit.
 WAITS = (1.0, 4.0, 15.0, 40.0)
-LOGIN = "log in with `hf auth login`, or set HF_TOKEN, to a user who may do this"
 
 
 def found_files(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
@@ -117,8 +116,8 @@ class HubRepository:
             if self.revision is not None:
                 api.create_branch(full_id, branch=self.revision, exist_ok=True)
         except Exception as error:  # the Hub and the network have many ways to say no, and some quote the token
-            reason = what_went_wrong(error, self.token)
-            raise ValueError(f"cannot write to {self.repo_id} on the Hub ({reason}); {LOGIN}") from None
+            reason = f"{what_went_wrong(error, self.token)}; log in with `hf auth login`, or set HF_TOKEN"
+            raise ValueError(f"cannot write to {self.repo_id} on the Hub: {reason}") from None
         return full_id
 
     def commit(self, files: Mapping[str, Path | bytes], message: str, waits: Sequence[float] = WAITS) -> CommitInfo:
@@ -141,8 +140,8 @@ class HubRepository:
         api = HfApi(token=self.token)
         try:
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
-            added = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
-            changes = [*added, *map(CommitOperationDelete, stale)]
+            changes: list[CommitOperation] = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
+            changes += map(CommitOperationDelete, stale)
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
         except Exception:
             if not waits:
@@ -158,46 +157,33 @@ def what_went_wrong(error: BaseException, token: str | None = None) -> str:
         error (`BaseException`):
             An exception of a request to the Hub.
         token (`str`, *optional*):
-            The token in use; by default that of `HF_TOKEN` or `hf auth login`.
+            The token in use, where it does not look like one.
     """
     said = [f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None]
-    return without_token(" ".join(" <- ".join(said).split()), token or get_token())
-
-
-def pinned(checkpoint: str) -> str:
-    """The place of a checkpoint on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, with its newest commit as
-    revision, so that all processes download the same; a folder stays as it is.
-
-    Raises:
-        `ValueError`: If it starts with `hf://` and is no such place, or the Hub does not return its commit.
-    """
-    if not checkpoint.startswith("hf://"):
-        return checkpoint
-    place = parse_hf_uri(checkpoint)
-    try:
-        return replace(place, revision=HfApi().model_info(place.id, revision=place.revision).sha).to_uri()
-    except Exception as error:  # the Hub and the network have many ways to say no
-        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
+    return without_token(" ".join(" <- ".join(said).split()), token)
 
 
 def local_checkpoint(checkpoint: str) -> str:
-    """The folder of a checkpoint; one on the Hub, as [`pinned`] gives it, is downloaded.
+    """The folder of a checkpoint; one on the Hub, `hf://owner/name[@revision][/last-checkpoint]`, is downloaded.
 
     The root of a repository holds weights, the state of length control and the step; its folder `last-checkpoint`
     (`hub_strategy="checkpoint"`) holds all that resuming needs.
 
     Raises:
-        `ValueError`: If nothing is there.
+        `ValueError`: If it starts with `hf://` and is no such place, nothing is there, or the Hub does not answer.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
-    place = parse_hf_uri(pinned(checkpoint))
+    place, api = parse_hf_uri(checkpoint), HfApi()
     path = place.path_in_repo
     # the root comes without checkpoints, whose optimizers are several times as large as the model
     others = None if path else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-    root = HfApi().snapshot_download(
-        place.id, revision=place.revision, allow_patterns=f"{path}/*" if path else None, ignore_patterns=others
-    )
+    wanted = f"{path}/*" if path else None
+    try:  # a branch's name would fall back to an older download if the Hub does not answer
+        revision = api.model_info(place.id, revision=place.revision).sha
+        root = api.snapshot_download(place.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
+    except Exception as error:  # the Hub and the network have many ways to say no
+        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
     if not Path(root, path).is_dir():
         raise ValueError(f"{checkpoint}: the repository has no folder {path!r}")
     return str(Path(root, path))

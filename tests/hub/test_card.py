@@ -7,14 +7,14 @@ import yaml
 from huggingface_hub import ModelCard
 from saved_run import RECIPE, trainer_state
 
-from leash_trl.hub.card import Evaluation, write_model_card
+from leash_trl.hub.card import write_model_card
 
 
 TRL_S = "It has been trained using [TRL](https://github.com/huggingface/trl)."
 
 
-def card_of(folder, recipe=RECIPE, repo_id="me/short", is_adapter=False, evaluation=None, **state):
-    write_model_card(folder, trainer_state(40, **state), recipe, repo_id, is_adapter, evaluation)
+def card_of(folder, recipe=RECIPE, repo_id="me/short", **state):
+    write_model_card(folder, trainer_state(40, **state), recipe, repo_id)
     return ModelCard.load(folder / "README.md")
 
 
@@ -129,16 +129,6 @@ def test_trl_s_metadata_and_links_to_trackers_are_kept_and_a_second_card_is_the_
     assert badge in card.text
     assert "old text" not in card.text
     assert card_of(tmp_path).content == card.content
-
-
-def test_an_adapter_says_that_it_is_one(tmp_path):
-    card = card_of(tmp_path, is_adapter=True)
-    assert card.data.library_name == "peft"
-    assert "leash merge" in card.text
-
-
-def test_an_evaluation_is_shown(tmp_path):
-    assert "## Evaluation\n\n| run | tokens |" in card_of(tmp_path, evaluation=Evaluation("| run | tokens |")).text
 
 
 def test_a_local_model_and_data_are_not_linked(tmp_path):

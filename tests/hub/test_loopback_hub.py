@@ -1,11 +1,11 @@
-"""The loopback Hub, proved against the real client: what it keeps, what it refuses, what breaks on demand."""
+"""The loopback Hub, proved against the real client: what it keeps and what it refuses."""
 
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, constants
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
 
 @pytest.fixture
@@ -44,32 +44,14 @@ def test_one_commit_rewrites_and_deletes_or_does_nothing(hub):
 
 def test_what_is_not_there_or_not_allowed_has_its_error(hub):
     huggingface_hub.create_repo("me/secret", private=True)
-    for repo_id, revision, error in (
-        ("me/y", "main", RepositoryNotFoundError),
-        ("me/x", "other", RevisionNotFoundError),
-        ("me/x", "main", EntryNotFoundError),
-    ):
-        with pytest.raises(error):
-            huggingface_hub.hf_hub_download(repo_id, "config.json", revision=revision)
+    with pytest.raises(EntryNotFoundError):
+        huggingface_hub.hf_hub_download("me/x", "config.json")
     for token in (False, "hf_wrong"):
         with pytest.raises(HfHubHTTPError, match="401"):
             HfApi(token=token).create_commit("me/x", add(), commit_message="no")
     with pytest.raises(RepositoryNotFoundError):
         HfApi(token=False).list_repo_files("me/secret")
     assert len(hub.commits("me/x")) == 1
-
-
-def test_faults_meet_what_they_name_and_have_no_effect(hub):
-    hub.fail("POST", "/commit/", status=500)
-    hub.fail("POST", "/commit/", "drop")
-    for _ in range(2):
-        with pytest.raises((HfHubHTTPError, OSError, Exception), match="500|disconnected"):
-            huggingface_hub.create_commit("me/x", add(), commit_message="lost")
-    with hub.hold("POST", "/commit/") as hold:
-        job = huggingface_hub.create_commit("me/x", add(), commit_message="held", run_as_future=True)
-        hold.wait()
-        assert len(hub.commits("me/x")) == 1
-    assert job.result().oid == hub.commits("me/x")[-1].oid
 
 
 @pytest.mark.parametrize("num_before", [0, 1, 2])

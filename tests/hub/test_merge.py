@@ -1,4 +1,4 @@
-"""`leash merge`: the merged model is base and adapter, in a complete folder, and a base that does not fit is refused."""
+"""`leash merge`: the merged model is base and adapter, its folder is complete; a base that does not fit is refused."""
 
 import json
 import shutil

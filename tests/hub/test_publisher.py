@@ -1,6 +1,7 @@
 """Pushes of checkpoints: one commit a push, nothing lost where the Hub fails; the real client, no training."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -87,12 +88,10 @@ def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publis
     sharded = {"global_step1/shard.pt": b"s", "pytorch_model_fsdp_0/part": b"p", "optimizer_0/part": b"o"}
     push(make_publisher("checkpoint"), run, 1, **mine, **sharded)
     names = set(hub.files("me/x"))
-    model = {"README.md", "config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
+    model = {"config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
     model |= {"leash_recipe.yaml", "trainer_state.json"}
     resuming = {"optimizer.pt", "scheduler.pt", "rng_state.pth", *sharded}
-    assert names - {".gitattributes"} == (model - {"README.md"}) | {
-        f"last-checkpoint/{name}" for name in (model - {"README.md"}) | resuming
-    }
+    assert names - {".gitattributes"} == model | {f"last-checkpoint/{name}" for name in model | resuming}
     assert not hub.requests_with(hub.token)
 
 
@@ -179,7 +178,7 @@ def test_a_checkpoint_may_be_deleted_while_it_is_pushed(hub, make_publisher, run
         shutil.rmtree(run / "checkpoint-1")
     publisher.finish()
     assert hub.files("me/x")["checkpoint-1/optimizer.pt"] == b"moments 1"
-    assert not [*(run / SNAPSHOTS).iterdir()]
+    assert not (run / SNAPSHOTS).exists()
 
 
 def test_a_checkpoint_that_was_deleted_before_is_reported_and_the_root_keeps_the_newer_model(hub, make_publisher, run):
@@ -189,22 +188,27 @@ def test_a_checkpoint_that_was_deleted_before_is_reported_and_the_root_keeps_the
     shutil.rmtree(run / "checkpoint-1")
     push(publisher, run, 2)
     publisher.finish()
+    assert publisher.report.startswith("1 pushed; ")
     assert "checkpoint-1" in publisher.report
     assert {name.split("/")[0] for name in hub.files("me/x") if "/" in name} == {"checkpoint-2"}
     assert step_of(hub.files("me/x")) == 2
 
 
 def test_a_snapshot_without_room_does_not_stop_training(hub, make_publisher, run, monkeypatch):
-    def full(*paths):
-        raise OSError(28, "No space left on device")
+    publisher, link = make_publisher(), os.link
 
-    publisher_ = make_publisher()
+    def full(source, destination):
+        if source.name == "optimizer.pt":
+            raise OSError(28, "No space left on device")
+        link(source, destination)
+
     with monkeypatch.context() as patch:
-        patch.setattr(publisher, "_snapshot", full)
-        publisher_.push_checkpoint(save_checkpoint(run, 1), "me/x")
-    assert "No space left" in publisher_.report
-    publisher_.finish()
-    assert publisher_.report == "1 pushed"
+        patch.setattr(os, "link", full)
+        patch.setattr(shutil, "copyfile", full)
+        publisher.push_checkpoint(save_checkpoint(run, 1), "me/x")
+    assert "No space left" in publisher.report
+    publisher.finish()
+    assert publisher.report == "1 pushed"
 
 
 def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publisher, run):

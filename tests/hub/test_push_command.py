@@ -106,7 +106,9 @@ def test_an_adapter_of_a_local_base_is_pushed_with_a_warning(hub, run, tmp_path,
     save(run, 2, **adapter, **{"adapter_model.safetensors": b"a"})
     assert push(run, "--repo", "me/x") == 0
     assert str(base) in capsys.readouterr().err
-    assert b"library_name: peft" in hub.files("me/x")["README.md"]
+    card = hub.files("me/x")["README.md"].decode()
+    assert "library_name: peft" in card
+    assert "leash merge" in card
 
 
 @pytest.mark.parametrize(

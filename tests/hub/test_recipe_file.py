@@ -43,7 +43,7 @@ def test_a_trainer_without_a_recipe_tells_its_changed_fields(make_args, tmp_path
     args = make_args(gradient_accumulation_steps=2, steps_per_generation=4, length_control_kwargs={}, seed=3)
     changed = changed_fields(args)
     assert {"target_length": 12, "lambda_lr": 0.1, "steps_per_generation": 4, "seed": 3}.items() <= changed.items()
-    assert not {"temperature", "generation_batch_size", "accelerator_config", "report_to"} & changed.keys()
+    assert not {"temperature", "generation_batch_size", "accelerator_config"} & changed.keys()
     write_recipe(tmp_path, {"model_name_or_path": "x", **changed})
     assert configuration(["--config", str(tmp_path / RECIPE_FILE)])["steps_per_generation"] == 4
 

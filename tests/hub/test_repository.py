@@ -1,10 +1,12 @@
-"""A repository on the Hub: what cannot be written or read is one line without the token; what is read is the newest."""
+"""A repository on the Hub: the newest is read, and what cannot be written or read is one line without the token."""
+
+from pathlib import Path
 
 import pytest
 from saved_run import save_checkpoint
 
 from leash_trl.hub import repository
-from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
+from leash_trl.hub.repository import HubRepository, local_checkpoint
 
 
 @pytest.fixture
@@ -22,19 +24,11 @@ def hub(loopback_hub, monkeypatch, tmp_path):
 @pytest.mark.parametrize("path", ["", "/last-checkpoint"])
 def test_a_place_on_the_hub_becomes_a_folder(hub, path):
     folder = local_checkpoint(f"hf://me/x{path}")
-    assert local_checkpoint(folder) == pinned(folder) == folder
-    names = {name.relative_to(folder).as_posix() for name in (repository.Path(folder)).rglob("*") if name.is_file()}
+    assert local_checkpoint(folder) == folder
+    names = {name.relative_to(folder).as_posix() for name in Path(folder).rglob("*") if name.is_file()}
     assert {"model.safetensors", "trainer_state.json", "leash_recipe.yaml"} <= names
     assert ("optimizer.pt" in names) == bool(path)
     assert not [name for name in names if name.startswith("last-checkpoint")]
-
-
-def test_a_pinned_place_stays_the_commit_that_it_was(hub, tmp_path):
-    place = pinned("hf://me/x/last-checkpoint")
-    newer = save_checkpoint(tmp_path, 2)
-    HubRepository("me/x").commit(repository.checkpoint_files(newer, "last-checkpoint"), "newer")
-    for name, step in ((place, 1), ("hf://me/x/last-checkpoint", 2)):
-        assert repository.Path(local_checkpoint(name), "optimizer.pt").read_text() == f"moments {step}"
 
 
 def test_an_older_download_is_not_taken_for_the_newest_commit(hub):

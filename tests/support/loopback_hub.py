@@ -214,7 +214,7 @@ class LoopbackHub:
             read_environment_again()
 
     def answer(self, request: Request, is_known: bool) -> dict | bytes:
-        """The content of an answer, JSON or a file's, or `HubError`; strangers read what is public, and write nothing."""
+        """The content of an answer, JSON or a file's; strangers read what is public, and write nothing."""
         target = f"{request.method.replace('HEAD', 'GET')} {urlsplit(request.path).path}"
         found = [(route, match) for route, regex in ROUTES.items() if (match := re.fullmatch(regex, target))]
         if not found:

@@ -1,0 +1,62 @@
+"""A training run that pushes: one commit a save, all of it usable by others, and no token anywhere."""
+
+import contextlib
+import io
+import json
+import logging
+from pathlib import Path
+
+import killable_run
+import pytest
+import yaml
+
+from leash_trl.cli.main import main
+
+
+@pytest.fixture
+def hub(loopback_hub):
+    with loopback_hub.online():
+        yield loopback_hub
+
+
+def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_path, tiny_model_path):
+    said, folder = io.StringIO(), tmp_path / "run"
+    handler = logging.StreamHandler(said)
+    logging.getLogger("leash_trl").addHandler(handler)
+    tracked = {"report_to": "tensorboard", "log_completions": True, "hub_token": hub.token}
+    trainer = killable_run.make_trainer(
+        tiny_model_path, str(folder), hub_model_id="me/x", max_steps=2, save_steps=1, **tracked
+    )
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        trainer.train()
+        trainer.push_to_hub()
+    logging.getLogger("leash_trl").removeHandler(handler)
+    files = hub.files("me/x")
+    assert hub.commits("me/x")[-1].message == "End of training"
+    assert {"last-checkpoint/optimizer.pt", "README.md", "training_curves.png", "leash_recipe.yaml"} <= files.keys()
+    assert json.loads(files["trainer_state.json"])["stateful_callbacks"]["LengthControl"]["method"] == "leash"
+    assert {name.split("/")[0] for name in files if "tfevents" in name} == {"runs"}
+    resumed = killable_run.make_trainer(tiny_model_path, str(tmp_path / "resumed"), max_steps=3)
+    resumed.train(resume_from_checkpoint="hf://me/x/last-checkpoint")
+    assert (resumed.state.global_step, resumed.state.log_history[:2]) == (3, trainer.state.log_history[:2])
+    assert not hub.requests_with(hub.token)
+    assert hub.token not in said.getvalue()
+    assert not [path for path in folder.rglob("*") if path.is_file() and hub.token.encode() in path.read_bytes()]
+
+
+def test_leash_train_pushes_no_secret_and_no_address_of_its_own(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    smoke = Path(__file__).parents[2] / "recipes" / "gym" / "smoke.yaml"
+    short = {**yaml.safe_load(smoke.read_text()), "max_completion_length": 64, "env": {"MY_API_KEY": "key-of-mine"}}
+    Path("mine.yaml").write_text(yaml.safe_dump(short))
+    push = ["--push_to_hub", "true", "--hub_model_id", "me/x", "--hub_token", hub.token]
+    assert main(["train", "--config", "mine.yaml", *push, "--max_steps", "1", "--output_dir", "run"]) == 0
+    assert not hub.requests_with("key-of-mine")
+    assert not hub.requests_with(hub.token)
+    assert not {"push_to_hub", "hub_model_id"} & yaml.safe_load(hub.files("me/x")["leash_recipe.yaml"]).keys()
+
+
+def test_without_write_access_nothing_is_trained(hub, tmp_path, tiny_model_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "")
+    with pytest.raises(ValueError, match="me/x"):
+        killable_run.make_trainer(tiny_model_path, str(tmp_path / "run"), hub_model_id="me/x")
