@@ -54,7 +54,7 @@ GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "tru
         (GYM, "target_length is None"),
         ([*GYM, "--target_length", "40", "--max_completion_length", "30"], "target_length is 40"),
         ([*GYM, "--target_length", "40", "--reward_funcs", "maths_reward"], "cannot load 'maths_reward'"),
-        ([*GYM, "--target_length", "40", "--resume_from_checkpoint", "true"], "holds no checkpoint"),
+        ([*GYM, "--target_length", "40", "--resume_from_checkpoint", "true"], "no whole checkpoint"),
         (
             [*GYM, "--target_length", "40", "--per_device_train_batch_size", "80000"],
             "takes 10000 prompts",

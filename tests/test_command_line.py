@@ -296,7 +296,6 @@ def test_compare_sees_that_a_run_had_other_data_or_another_method_of_the_same_na
     ("options", "message"),
     [
         (["--max_stepz", "5"], "did you mean --max_steps"),
-        (["--length_control", "kimi", "--lambda_lr", "0.1"], "kimi"),
     ],
 )
 def test_compare_refuses_overrides_that_mean_nothing(options, message, planned):

@@ -52,7 +52,7 @@ def training_arguments(*words: str):
 
 
 def ids_of(prompts, tokenizer) -> list[list[int]]:
-    return prompt_ids(tokenizer, prompts, {})
+    return prompt_ids(tokenizer, prompts)
 
 
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
