@@ -211,7 +211,7 @@ def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"^profile_band is ") as error:
         band_of(value, BAND)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match="row 1 .*column_of_bands"):
+    with pytest.raises(ValueError, match=r"row 1 .*column_of_bands"):
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})
 
 
