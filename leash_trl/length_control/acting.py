@@ -5,9 +5,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score
 
 
 MOST_UPDATES = 512  # after which a state that is still without effect is taken to stay so
@@ -38,14 +36,16 @@ def cannot_act(
     if method.name == "none" or method.columns_read() or _acts_on_generation(method, target_length, generation_limit):
         return None
     tried, rule = copy.deepcopy(method), AdvantageRule()
-    batches = [_batch(method, target_length, generation_limit, num_generations, is_up) for is_up in (True, False)]
+    up, down = (_batch(method, target_length, generation_limit, num_generations, is_up) for is_up in (True, False))
     for update in range(MOST_UPDATES + 1):
         # a state that grows slowly need not be asked every time
-        if update & (update - 1) == 0 and _differ(*(tried.score(batch, rule) for batch in batches), *batches):
-            return None
+        if update & (update - 1) == 0:
+            first, second = tried.score(up, rule), tried.score(down, rule)
+            if _differ(first, second) or (first.cut is not None and bool((first.cut < up.lengths).any())):
+                return None
         # in every second batch all are correct, which raises a price that follows accuracy
         rows = torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)
-        tried.observe(batches[0].select(rows))
+        tried.observe(up.select(rows))
         tried.step()
         if _acts_on_generation(tried, target_length, generation_limit):
             return None
@@ -87,11 +87,7 @@ def _batch(
     )
 
 
-def _differ(first: Score, second: Score, of_first: Rollouts, of_second: Rollouts) -> bool:
-    """Whether two scores of the same answers differ, or one of them cuts."""
-    pairs = [(first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep)]
-    is_cut = any(
-        score.cut is not None and bool((score.cut < batch.lengths).any())
-        for score, batch in ((first, of_first), (second, of_second))
-    )
-    return is_cut or any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+def _differ(first: Score, second: Score) -> bool:
+    """Whether two scores of the same answers differ."""
+    pairs = ((first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep))
+    return any(one is not None and other is not None and not torch.equal(one, other) for one, other in pairs)

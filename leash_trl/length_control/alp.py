@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
 @dataclass

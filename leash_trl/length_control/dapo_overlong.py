@@ -4,9 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, check_limit, knob
 
 
 @dataclass

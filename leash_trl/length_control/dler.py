@@ -5,9 +5,8 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, group_advantages, standardised
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.advantages import group_advantages, standardised
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
 @dataclass

@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, mean_and_std, robust_centre_and_spread
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.advantages import mean_and_std, robust_centre_and_spread
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
 @dataclass

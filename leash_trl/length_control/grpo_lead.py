@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, standardised
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.advantages import standardised
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
 def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float) -> torch.Tensor:

@@ -7,8 +7,7 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0

@@ -7,9 +7,8 @@ from statistics import fmean, pvariance
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, group_advantages, standardised
-from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.advantages import group_advantages, standardised
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, check_limit, knob
 
 
 TINY = 1e-8

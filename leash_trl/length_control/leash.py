@@ -7,10 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
@@ -103,7 +101,7 @@ class Leash(LengthControl):
         "2512.21540",
         "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo",
     )
-    state = ("multiplier_per", "lambdas", "observed")
+    state: ClassVar[tuple[str, ...]] = ("multiplier_per", "lambdas", "observed")
     target_use = "required"
     uses_correctness = False
     needs_truncated = True

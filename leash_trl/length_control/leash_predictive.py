@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, group_advantages
+from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash, relative_overshoot
-from leash_trl.length_control.method import knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, Rollouts, Score, knob
 
 
 # Chosen on toy plants of CHOICE_SEED (tests/support/length_plants.py) and on the gym's seed 51.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, knob
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, Rollouts, knob
 
 
 def solve_rate_prices(

@@ -15,6 +15,9 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
+# what the file of a method needs
+__all__ = ["AdvantageRule", "LengthControl", "Paper", "Rollouts", "Score", "check_limit", "is_number", "knob"]
+
 # what a field of these types holds; what their own fields hold is the method's to check
 PLAIN = {bool: "True or False", str: "text", dict: "a mapping", list: "a list", tuple: "a tuple", NoneType: "None"}
 
@@ -66,8 +69,7 @@ def knob(
         least (`float`), most (`float`), above (`float`), below (`float`):
             Bounds; the first two are allowed values themselves.
     """
-    bounds = {"at least": least, "at most": most, "above": above, "below": below}
-    return field(default=default, metadata={name: bound for name, bound in bounds.items() if math.isfinite(bound)})
+    return field(default=default, metadata={"at least": least, "at most": most, "above": above, "below": below})
 
 
 def is_number(value: Any) -> bool:
@@ -76,9 +78,8 @@ def is_number(value: Any) -> bool:
 
 
 def _is_within(value: float, bounds: Mapping[str, float]) -> bool:
-    return bounds.get("at least", value) <= value <= bounds.get("at most", value) and bounds.get(
-        "above", -math.inf
-    ) < value < bounds.get("below", math.inf)
+    least, most, above, below = bounds.values() or (-math.inf, math.inf, -math.inf, math.inf)
+    return least <= value <= most and above < value < below
 
 
 def _needed(value: Any, annotation: Any, bounds: Mapping[str, float]) -> str | None:
@@ -90,7 +91,7 @@ def _needed(value: Any, annotation: Any, bounds: Mapping[str, float]) -> str | N
         if plain in (int, float):
             is_right = is_number(value) and (plain is float or type(value) is int) and _is_within(value, bounds)
             text = "a whole number" if plain is int else "a finite number"
-            text += "".join(f", {name} {bound}" for name, bound in bounds.items())
+            text += "".join(f", {name} {bound}" for name, bound in bounds.items() if math.isfinite(bound))
         elif plain is Literal:
             is_right, text = value in get_args(kind), " or ".join(map(repr, get_args(kind)))
         elif plain in PLAIN:

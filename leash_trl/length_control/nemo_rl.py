@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule, robust_scores
+from leash_trl.length_control.advantages import robust_scores
 from leash_trl.length_control.grlc import centred_weights
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import LengthControl, is_number, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, is_number, knob
 
 
 SWITCHES = (

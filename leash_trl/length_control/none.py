@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, Rollouts
 
 
 @dataclass

@@ -8,10 +8,8 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import LengthControl, check_limit, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, check_limit, knob
 
 
 @dataclass

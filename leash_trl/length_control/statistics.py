@@ -4,8 +4,7 @@ import math
 
 import torch
 
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import LengthControl, Rollouts, Score
 
 
 def _mean(values: torch.Tensor) -> float:

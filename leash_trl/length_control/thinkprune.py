@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts
 
 
 @dataclass

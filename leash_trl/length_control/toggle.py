@@ -6,9 +6,7 @@ from typing import Any
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.rollouts import Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others

@@ -141,3 +141,15 @@ def test_what_no_objective_can_score_has_no_advantage_and_does_not_move_the_othe
     torch.testing.assert_close(
         advantages[others], decoupled_advantages([task[others], length[others]], [1, 1], 3, 1e-8)
     )
+
+
+def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():
+    rewards = doubles(1, 0, 1, 0)
+    for size, is_signal in ((0.9e-6, False), (2e-6, True)):
+        assert has_signal(rewards, doubles(0, 0, size, -size), 2).tolist() == [False, is_signal]
+    for spread, is_signal in ((0.9e-12, False), (2e-12, True)):
+        assert has_signal(doubles(1, 0, 0, spread), doubles(1, -1, 1, -1), 2).tolist() == [True, is_signal]
+    # the same bound decides where two objectives cancel out: sums of 4e-6 and less than 1e-6
+    task, length = doubles(1, -1), doubles(-1, 1)
+    assert (decoupled_advantages([task, length], [1 + 4e-6, 1], 2, 0.0) != 0).all()
+    assert (decoupled_advantages([task, length], [1 + 9e-7, 1], 2, 0.0) == 0).all()

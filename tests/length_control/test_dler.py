@@ -50,7 +50,6 @@ def test_a_right_answer_without_an_end_counts_for_nothing(make_rollouts):
 def test_advantages_are_standardised_over_the_batch_by_hand(make_rollouts):
     # centred (0.5, -0.5, 0, 0), population std sqrt(0.5 / 4)
     rollouts = make_rollouts([1, 0, 1, 1], [5, 5, 5, 5], target=10.0, num_generations=2)
-    shaped = DLER().shape(rollouts)
     for scale_rewards in ("group", "batch", "none"):
         close(DLER().score(rollouts, AdvantageRule(scale_rewards, 0.0)).advantages, [2**0.5, -(2**0.5), 0.0, 0.0])
 
@@ -68,3 +67,4 @@ def test_an_unscorable_completion_is_not_counted(make_rollouts, variant):
 def test_generation_is_cut_only_on_request():
     assert DLER(cut_generation=False).generation_cap(4000.0) is None
     assert DLER().generation_cap(4000.0) == 4000
+    assert DLER().generation_cap(24.9) == 24  # never beyond the target of a schedule

@@ -99,7 +99,6 @@ def test_memory_is_bounded(make_rollouts):
     assert len(method.state_dict()["group_means"]) == MAX_GROUPS
 
 
-def test_keeping_more_than_there_are_is_refused_before_training():
-    with pytest.raises(ValueError, match="num_kept is 9, but must not exceed num_generations=8"):
-        GFPO(num_kept=9).check(None, 32768, 8)
-    GFPO(num_kept=8).check(None, 32768, 8)
+def test_the_advantage_is_where_a_wrong_answer_feels_its_length(make_rollouts):
+    score = GFPO().score(make_rollouts([1, -1, -1, 1], [40, 20, 190, 60]), AdvantageRule())
+    assert (score.advantages != 0).tolist() == [True, True, False, False]

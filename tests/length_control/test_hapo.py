@@ -35,5 +35,5 @@ def test_history_survives_json(make_rollouts):
     method, restored = HAPO(), HAPO()
     method.observe(make_rollouts([1, 1], [70, 50], num_generations=1, questions=[2**62, 3]))
     restored.load_state_dict(json.loads(json.dumps(method.state_dict())))
-    assert restored.shortest == {2**62: 70, 3: 50}
+    assert restored.shortest == {str(2**62): 70, "3": 50}
     assert restored.statistics() == {"questions_with_history": 2.0}

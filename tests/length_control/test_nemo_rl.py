@@ -1,7 +1,6 @@
 """NeMo-RL's length rewards: its own test vectors, by hand, and what its band must never do."""
 
 import dataclasses
-import itertools
 import math
 from random import Random
 
@@ -140,12 +139,6 @@ def test_a_gate_without_a_limit_is_closed(make_rollouts):
     close(method.shape(dataclasses.replace(rollouts, columns={"band": rows})), [1, 1, 1.05, 0.95])
 
 
-def test_a_gate_leaves_other_terms_on(make_rollouts):
-    method = gate()
-    method.total_bonus = 0.25
-    close(method.shape(make_rollouts([1, 1], [5, 10])), [1.25, 1])
-
-
 def test_the_factor_is_one_without_a_band_and_never_rises_with_length():
     lengths = torch.arange(1, 400)
     factors = band_factors(lengths, torch.tensor([[100.0, 300.0, 0.2]]).expand(399, 3))
@@ -180,74 +173,6 @@ def test_the_band_of_reasoning_length():
     close(band_factors(torch.tensor([1024, 2560, 5000]), bands), [1.0, 0.975, 0.95])
 
 
-def test_a_row_wins_over_the_configured_band_value_by_value():
-    configured = {"a": 100, "b": 200, "f": 0.5}
-    assert band_of(None, configured) == (100, 200, 0.5)
-    assert band_of({}, configured) == (100, 200, 0.5)
-    assert band_of(NAN, configured) == (100, 200, 0.5)
-    assert band_of({"a": 150, "b": None, "f": NAN}, configured) == (150, 200, 0.5)
-    assert band_of({"total": {"f": 0.0}, "reasoning": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.0)
-    # NeMo-RL's rows may have bands for other channels only
-    assert band_of({"total": None, "answer": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.5)
-    # Arrow gives every row the keys of all
-    assert band_of({"a": 150, "b": None, "f": None, "total": None}, configured) == (150, 200, 0.5)
-    assert all(value != value for value in band_of({"reasoning": {"a": 1, "b": 2, "f": 0.1}}))
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ("900", "must hold a, b and f"),
-        (900, "must hold a, b and f"),
-        ({"tau1": 900}, "must hold a, b and f"),
-        ({"a": "9"}, "a is '9', but must be a number of tokens"),
-        ({"a": -1}, "a is -1, but must be a number of tokens"),
-        ({"b": True}, "b is True, but must be a number of tokens"),
-        ({"f": 1.5}, "f is 1.5, but must be a share"),
-        ({"f": -0.1}, "f is -0.1, but must be a"),
-        ({"a": 200}, "b must be above a"),
-    ],
-    ids=str,
-)
-def test_a_bad_band_is_an_error_that_names_column_value_and_remedy(value, problem):
-    with pytest.raises(ValueError, match=r"^profile_band is ") as error:
-        band_of(value, {"a": 100, "b": 200, "f": 0.5})
-    assert repr(value) in str(error.value)
-    assert problem in str(error.value)
-
-
-def test_half_a_band_is_an_error_that_names_what_is_missing():
-    with pytest.raises(ValueError, match=r"b and f is missing; add it there, or set profile_band in length_control_"):
-        band_of({"a": 900})
-
-
-def test_a_configuration_that_does_nothing_is_refused():
-    with pytest.raises(ValueError, match=r"'nemo_rl', but all its terms are off; set profile_band, or one of group_"):
-        NemoRL().check(None, 100, 4)
-    with pytest.raises(ValueError, match="all its terms are off"):
-        NemoRL(profile_band=BAND, profile_band_total=False).check(None, 100, 4)
-    for settings in ({"profile_band": BAND}, {"profile_band_column": "band"}, {"total_bonus": 0.1}):
-        NemoRL(**settings).check(None, 100, 4)
-
-
-def test_a_band_that_no_completion_reaches_is_refused():
-    with pytest.raises(ValueError, match=r"profile_band is .* generation ends at 10 tokens, where .*; lower a"):
-        NemoRL(profile_band=BAND).check(None, 10, 4)
-    NemoRL(profile_band=BAND).check(None, 11, 4)
-    NemoRL(profile_band=BAND, profile_band_column="band").check(None, 10, 4)
-
-
-def test_each_prompt_has_its_own_band(make_rollouts):
-    # configured 10 to 20, 0.5; the second prompt 20 to 40, the third down to 0.9; factors at 30: 0.5, 0.75, 0.9
-    method = NemoRL(profile_band=BAND, profile_band_column="band")
-    rows = [None, None, {"total": {"a": 20, "b": 40}}, {"total": {"a": 20, "b": 40}}, {"f": 0.9}, {"f": 0.9}]
-    rollouts = make_rollouts([1] * 6, [10, 30] * 3, num_generations=2)
-    shaped = method.shape(dataclasses.replace(rollouts, columns={"band": rows}))
-    close(shaped, [1, 0.5, 1, 0.75, 1, 0.9])
-    assert method.columns_read() == ("band",)
-    assert NemoRL(profile_band=BAND).columns_read() == ()
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(make_rollouts, seed):
     random = Random(seed)
@@ -256,7 +181,7 @@ def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(mak
     rewards, lengths = random.choices([1, 1, 0, NAN], k=12), random.choices(range(1, 200), k=12)
     rollouts = make_rollouts(rewards, lengths, num_generations=4)
     rows = [band for band in bands for _ in range(4)]
-    method = NemoRL(profile_band_column="band", **terms)
+    method = NemoRL(profile_band_column="band", profile_band_total=True, **terms)
     together = method.shape(dataclasses.replace(rollouts, columns={"band": rows}))
     apart = [
         NemoRL(profile_band=band, **terms).shape(make_rollouts(rewards[i : i + 4], lengths[i : i + 4]))
@@ -265,27 +190,65 @@ def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(mak
     torch.testing.assert_close(together, torch.cat(apart), rtol=0, atol=0, equal_nan=True)
 
 
-def test_a_prompt_without_any_band_keeps_its_rewards(make_rollouts):
-    rows = [None, None, BAND, BAND]
-    rollouts = dataclasses.replace(
-        make_rollouts([1, 0, 1, 0], [10, 30, 30, 30], num_generations=2), columns={"band": rows}
+def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
+    configured, own = {"a": 100, "b": 200, "f": 0.5}, {"a": 1, "b": 2, "f": 0.1}
+    for without in (None, {}, NAN, {"a": None, "b": None, "f": None, "total": None}, {"answer": own, "total": None}):
+        assert band_of(without, configured) == (100, 200, 0.5)
+        assert all(value != value for value in band_of(without))
+    assert band_of(own, configured) == band_of({"total": own, "reasoning": configured}, configured) == (1, 2, 0.1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("900", 900, {"tau1": 900}, {"a": 90, "b": None, "f": 0.5}, {"total": {"a": 900}}, {"b": 3, "f": 1}),
+        *({"a": 0, "b": 9, "f": 0.5, key: bad} for key, bad in (("a", "0"), ("a", -1), ("b", True), ("b", 0))),
+        *({"a": 0, "b": 9, "f": f} for f in (1.5, -0.1)),
+    ],
+    ids=str,
+)
+def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
+    with pytest.raises(ValueError, match=r"^profile_band is ") as error:
+        band_of(value, BAND)
+    assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"row 1 .*column_of_bands"):
+        NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})
+
+
+def in_rows(rollouts, rows):
+    return dataclasses.replace(rollouts, columns={"band": rows})
+
+
+def test_bands_in_rows_alone_multiply_only_if_they_are_told_to(make_rollouts):
+    rollouts = in_rows(make_rollouts([1, 1, 1, 1], [15] * 4), [BAND] * 4)
+    for settings, share in (
+        ({}, 1),
+        ({"profile_band_total": True}, 0.75),
+        ({"profile_band": BAND}, 0.75),
+        ({"profile_band": BAND, "profile_band_total": False}, 1),
+    ):
+        close(NemoRL(profile_band_column="band", **settings).shape(rollouts), [share] * 4)
+    with pytest.raises(ValueError, match="profile_band_total"):
+        NemoRL(profile_band_column="band").check(None, 100, 4)
+
+
+def test_each_prompt_has_its_own_band_the_configured_one_or_none(make_rollouts):
+    # configured 10 to 20, 0.5; the second prompt 20 to 40, down to 0.9: factors at 30: 0.5, 0.95
+    rollouts = in_rows(
+        make_rollouts([1] * 4, [10, 30] * 2, num_generations=2), [None] * 2 + [{"a": 20, "b": 40, "f": 0.9}] * 2
     )
-    close(NemoRL(profile_band_column="band").shape(rollouts), [1, 0, 0.5, 0])
+    close(NemoRL(profile_band=BAND, profile_band_column="band").shape(rollouts), [1, 0.5, 1, 0.95])
+    close(NemoRL(profile_band_column="band", profile_band_total=True).shape(rollouts), [1, 1, 1, 0.95])
 
 
-SIGNS = {
-    "total_bonus": 0.1,
-    "longest_total_penalty": 0.1,
-    "group_total_length_penalty_coeff": 0.1,
-    "pass_rate_length_penalty_weight": 0.1,
-    "total_zmad_penalty": 0.1,
-}
+def test_a_configuration_that_does_nothing_is_refused():
+    for settings in ({}, {"profile_band": BAND, "profile_band_total": False}, {"profile_band": {"total": None}}):
+        with pytest.raises(ValueError, match="profile_band"):
+            NemoRL(**settings).check(None, 100, 4)
+    for settings in ({"profile_band": BAND}, {"total_bonus": 0.1}):
+        NemoRL(**settings).check(None, 100, 4)
 
 
-@pytest.mark.parametrize("names", [names for n in (1, 2, 5) for names in itertools.combinations(SIGNS, n)], ids=str)
-def test_every_combination_of_terms_prefers_the_shorter(make_rollouts, names):
-    settings = {name: SIGNS[name] for name in names} | {"total_zmad_threshold": 1.0, "profile_band": BAND}
-    lengths = [5, 12, 14, 16, 90]
-    shaped = NemoRL(**settings).shape(make_rollouts([1] * 5, lengths))
-    assert (shaped.diff() <= 0).all()
-    assert shaped[0] > shaped[-1]
+def test_only_terms_that_compare_completions_need_the_group():
+    assert not NemoRL(profile_band=BAND).needs_group
+    assert NemoRL(total_bonus=0.1).needs_group

@@ -79,3 +79,10 @@ def test_the_spread_of_normal_values_is_their_standard_deviation():
     centre, spread = robust_centre_and_spread(values)
     assert centre.item() == pytest.approx(500, abs=0.5)
     assert spread.item() == pytest.approx(40, rel=0.01)
+
+
+def test_the_least_deviation_that_counts_is_one_and_a_half_percent_of_the_median():
+    # median 1000: a MAD of 15 counts, one of 14 does not
+    for mad, is_outlier in ((15.0, True), (16.0, True), (14.0, False)):
+        scores = robust_scores(torch.tensor([[1000 - 2 * mad, 1000 - mad, 1000, 1000 + mad, 9000.0]]))
+        assert bool(scores[0, 4] > 0) == is_outlier

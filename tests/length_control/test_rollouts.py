@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from leash_trl.length_control.rollouts import weighted_task_rewards
+from leash_trl.length_control.rollouts import Score, joined, weighted_task_rewards
 
 
 NAN = float("nan")
@@ -44,7 +44,36 @@ def test_what_the_deciding_function_could_not_score_is_unscorable_whatever_the_o
     assert rollouts.solve_rates.tolist() == [2 / 3] * 4
 
 
-@pytest.mark.parametrize(("lengths", "groups"), [([1, 2, 3], 4), ([1, 2, 3, 4], 3)])
-def test_shapes_that_do_not_fit_are_errors(make_rollouts, lengths, groups):
-    with pytest.raises(ValueError, match="completion"):
-        make_rollouts([0.0] * 4, lengths, num_generations=groups)
+def test_shapes_that_torch_would_broadcast_are_errors(make_rollouts):
+    for rewards in ([0.0], [[0.0]] * 4):
+        with pytest.raises(ValueError, match="task_rewards"):
+            make_rollouts(rewards, [1, 2, 3, 4])
+
+
+def test_rows_are_joined_and_selected_with_their_columns(make_rollouts):
+    first = make_rollouts([1, 0], [1, 2], target=9.0, columns={"effort": ["low", "low"]})
+    second = make_rollouts([1, 1, 0, 0], [3, 4, 5, 6], num_generations=2, columns={"effort": ["a", "a", "b", "b"]})
+    both = joined([first, second])
+    assert both.lengths.tolist() == [1, 2, 3, 4, 5, 6]
+    assert list(both.columns["effort"]) == ["low", "low", "a", "a", "b", "b"]
+    picked = both.select(torch.tensor([4, 5, 0, 1]))
+    assert picked.lengths.tolist() == [5, 6, 1, 2]
+    assert list(picked.columns["effort"]) == ["b", "b", "low", "low"]
+    assert picked.target_lengths.nan_to_num(-1).tolist() == [-1, -1, 9, 9]
+
+
+def score_of(*values, keep=None, cut=None):
+    numbers = torch.tensor(values, dtype=torch.float64)
+    return Score(numbers, numbers + 10, numbers + 20, numbers + 30, keep, cut)
+
+
+def test_scores_are_joined_selected_and_mixed():
+    is_own, ones = torch.tensor([True, False]), torch.ones(2, dtype=torch.bool)
+    first, second = score_of(1, 2, cut=torch.tensor([5, 6])), score_of(3, 4, cut=torch.tensor([7, 8]))
+    picked = joined([first, second]).select(torch.tensor([3, 0]))
+    assert (picked.base.tolist(), picked.advantages.tolist(), picked.cut.tolist()) == ([4, 1], [34, 31], [8, 5])
+    assert picked.keep is None
+    mixed = first.where(is_own, second)
+    assert (mixed.penalty.tolist(), mixed.shaped.tolist(), mixed.cut.tolist()) == ([11, 14], [21, 24], [5, 8])
+    mixed = score_of(1, 2, keep=~ones).where(is_own, score_of(3, 4, keep=ones, cut=torch.tensor([7, 8])))
+    assert (mixed.keep.tolist(), mixed.cut) == ([False, True], None)

@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
-from leash_trl.length_control.rollouts import ScoredRollouts
 from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.toggle import Toggle
 
 
 @pytest.fixture
@@ -20,13 +21,7 @@ def statistics(make_rollouts):
         if correctness is not None:
             rollouts = replace(rollouts, correctness_rewards=torch.tensor(correctness).double())
         method = method or Leash(lambda_init=0.5)
-        scored = ScoredRollouts(
-            rollouts,
-            method.base_rewards(rollouts),
-            method.score(rollouts, AdvantageRule()).penalty,
-            method.shape(rollouts),
-        )
-        return length_statistics(method, scored)
+        return length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
 
     return make
 
@@ -64,8 +59,16 @@ def test_what_the_clip_takes_without_a_penalty_is_no_penalty(statistics):
 def test_without_a_target_its_statistics_are_nan_and_the_others_are_not(statistics):
     logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
     missing = {key for key, value in logged.items() if math.isnan(value)}
-    assert missing == {"target_length", "violation", "satisfaction_rate"}
+    assert missing == {"violation"}
     assert logged["mean_penalty"] == 0
+
+
+def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them(statistics):
+    for method, aims in ((NoControl(), False), (Kimi(), False), (Toggle(), False), (Toggle("leash"), True)):
+        logged = statistics([1, -1], [50, 150], target=100, method=method)
+        assert ({"target_length", "satisfaction_rate"} <= logged.keys()) == aims
+    # a completion at its target satisfies it
+    assert statistics([1, -1, 1, 1], [99, 100, 101, 300])["satisfaction_rate"] == 0.5
 
 
 def test_keys_do_not_depend_on_the_batch(statistics):
@@ -91,10 +94,7 @@ def test_the_logged_violation_is_what_the_dual_step_takes(make_rollouts):
             return super().violation([max(lengths)], [min(target_lengths)])
 
     method, rollouts = ByTheLongest(lambda_init=0.5, lambda_lr=0.1), make_rollouts([1, 1], [50, 300], target=100.0)
-    scored = ScoredRollouts(
-        rollouts, *(part(rollouts) for part in (method.base_rewards, method.penalty, method.shape))
-    )
-    assert length_statistics(method, scored)["violation"] == 2.0
+    assert length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))["violation"] == 2.0
     method.observe(rollouts)
     method.step()
     assert method.lam == pytest.approx(0.7)

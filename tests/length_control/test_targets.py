@@ -1,13 +1,16 @@
 """Where targets come from: schedule, data set, method."""
 
 import io
+import math
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.targets import (
+    column_values,
     own_target,
     question_number,
     rows_with_targets,
@@ -93,7 +96,7 @@ RED, BLUE = (255, 0, 0), (0, 0, 255)
 def test_a_question_is_its_text_and_its_pictures(row_with):
     text = {"prompt": [{"role": "user", "content": "Which colour?"}]}
     rows = [{**text, **row_with(colour)} for colour in (RED, BLUE, RED)]
-    seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None)
+    seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
     bare = question_number(text["prompt"])
     assert red == again
     assert len({red, blue, bare}) == 3
@@ -103,15 +106,14 @@ def test_a_question_is_its_text_and_its_pictures(row_with):
 @pytest.mark.parametrize("none", [{}, {"image": None}, {"images": []}, {"images": None}])
 def test_without_pictures_a_question_is_its_text(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
-    _, (number,), _ = rows_with_targets([{"prompt": prompt, **none}], L1Max(), None, None)
+    _, (number,), _ = rows_with_targets([{"prompt": prompt, **none}], L1Max(), None, None, math.inf)
     assert number == question_number(prompt) == 1131603105239393652  # saved histories count on it
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():
     method = L1Max(budget_range=None, suffix=" {n}")
-    method.generation_limit = 300
     rows = [{"prompt": "a", "target_length": own} for own in (None, 50, 80, 400)]
-    seen, _, targets = rows_with_targets(rows, method, current_target=400.0, target_length=100.0)
+    seen, _, targets = rows_with_targets(rows, method, 400.0, 100.0, generation_limit=300)
     assert targets == [300, 200, 300, 400]
     assert [row["prompt"] for row in seen] == ["a 300", "a 200", "a 300", "a 400"]
 
@@ -127,3 +129,11 @@ def test_suffix_leaves_the_original_alone():
 def test_a_suffix_needs_text():
     with pytest.raises(ValueError, match="must be text"):
         with_suffix([{"role": "user", "content": [{"type": "image"}]}], " Now.")
+
+
+def test_columns_are_read_as_python_has_them_whatever_the_format():
+    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": float("nan")}, {"k": np.int64(3)}, {}]
+    assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}
+    assert column_values([{"target_length": None}, {"target_length": 8}], ["target_length"], 6) == {
+        "target_length": [6, 8]
+    }
