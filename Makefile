@@ -66,9 +66,9 @@ test: install ## run the tests
 test-slow: install ## run the tests marked slow too
 	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm and not notebook"
 
-# Colocate mode only: weights travel to a vLLM server over NCCL, which needs GPUs.
+# Colocate mode, and a server for asynchronous GRPO with LoRA: whole weights travel to a server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
-	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engines
+	$(VLLM_VENV)/bin/python -m pytest -m vllm tests/engines tests/trainer/test_async_grpo.py
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from accelerate import Accelerator
 from accelerate.data_loader import prepare_data_loader
+from accelerate.optimizer import AcceleratedOptimizer
 from conftest import parity_reward
 from transformers import TrainerCallback
 
@@ -134,7 +134,7 @@ def test_what_a_skipped_update_observed_is_in_its_checkpoint(make_trainer, tmp_p
 @pytest.mark.parametrize("was_skipped", [True, False])
 def test_an_engine_with_a_loss_scale_of_its_own_says_whether_it_skipped(make_trainer, monkeypatch, was_skipped):
     """As DeepSpeed does, which leaves accelerate without a scaler."""
-    monkeypatch.setattr(Accelerator, "optimizer_step_was_skipped", was_skipped)
+    monkeypatch.setattr(AcceleratedOptimizer, "step_was_skipped", was_skipped)
     trainer = make_trainer(max_steps=1)
     trainer.train()
     assert (trainer.length_control.lam == 0.1) == was_skipped

@@ -18,7 +18,6 @@ from filelock import FileLock
 
 from leash_trl.analysis.comparisons import read_comparison, read_trade_offs
 from leash_trl.analysis.page import Paragraph, Table
-from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli import compare, comparison_report, process_queue
 from leash_trl.cli.comparison_plan import load_arms, planned_runs
 from leash_trl.cli.gym_run import run_claim
@@ -36,6 +35,7 @@ from leash_trl.evaluation.comparison import (
 from leash_trl.evaluation.comparison_table import HEADINGS, csv_table, markdown_table
 from leash_trl.evaluation.intervals import Estimate, mean_amount, mean_over_seeds, mean_share
 from leash_trl.evaluation.numbers import with_interval
+from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
 RECORD = {"accuracy": 0.8, "accuracy_interval": [0.75, 0.85], "mean_tokens": 100.0, "p95_tokens": 170.0}
@@ -690,14 +690,17 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path, monkeypatch):
 
 
 def test_a_model_is_asked_as_it_was_taught(make_args, tmp_path):
-    from leash_trl.checkpoints.state_file import write_state
     from leash_trl.cli.gym_run import _prompt_suffix
+
+    def write_state(method, state):
+        saved = {"stateful_callbacks": {"LengthControl": {"method": method, "state": state}}}
+        (tmp_path / "trainer_state.json").write_text(json.dumps(saved), encoding="utf-8")
 
     parameters = {"stages": {0: 20, 10: 15}, "suffix": " {limit} at most"}
     args = make_args(length_control="thinkprune", length_control_kwargs=parameters, lambda_lr=None)
-    write_state(tmp_path, {"controller": {"steps_done": 10}})
+    write_state("thinkprune", {"steps_done": 10})
     assert _prompt_suffix(args, tmp_path) == " 15 at most"
-    write_state(tmp_path, {"controller": make_args().make_length_control().state_dict()})
+    write_state("leash", make_args().make_length_control().state_dict())
     assert _prompt_suffix(make_args(), tmp_path) == ""
 
 

@@ -16,7 +16,6 @@ from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from sampled_run import completion, problem, write_run
 
-from leash_trl.checkpoints.completeness import LOCK_FILE
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked, resolve_engine
 from leash_trl.cli.train import load_training_data
@@ -25,6 +24,7 @@ from leash_trl.data import BOXED_SUFFIX
 from leash_trl.evaluation.export import write_results
 from leash_trl.evaluation.results import load_results
 from leash_trl.evaluation.run_description import weights_fingerprint
+from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
 SMALL = ["--model", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1", "--max_new_tokens", "256"]

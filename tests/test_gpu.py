@@ -26,7 +26,7 @@ import yaml
 from conftest import ROOT
 from gpu_table import Machine, Report
 
-from leash_trl.checkpoints.state_file import read_state
+from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.planning import plan as memory
 
 
@@ -86,7 +86,7 @@ SIZES = Sizes((128, 256), "float32", 1e-5, (0.6, 1.5)) if ON_CPU else Sizes((819
 def environment(num_gpus: int | None = 1) -> dict[str, str]:
     """The environment of a process that may use the first GPUs, or all; with several it would spread its model."""
     gpus = "" if ON_CPU else ",".join(os.environ["LEASH_ALL_GPUS"].split(",")[:num_gpus])
-    paths = (str(ROOT), str(RUN.parent), os.environ.get("PYTHONPATH", ""))
+    paths = (str(ROOT), str(RUN.parent), str(RUN.parent / "support"), os.environ.get("PYTHONPATH", ""))
     # TensorFloat-32, which NVIDIA's images turn on, is no float32; and one thread is for the tiny models of the CPU
     dropped = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"} | (set() if ON_CPU else {"OMP_NUM_THREADS"})
     return {
@@ -367,7 +367,7 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_
         run(tmp_path / "resumed.log", *command("killed", "--resume"))
         whole, resumed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
         lambdas = [
-            read_state(tmp_path / name / "checkpoint-8")["controller"]["lambda"] for name in ("whole", "killed")
+            length_control_state(tmp_path / name / "checkpoint-8")["state"]["lambdas"] for name in ("whole", "killed")
         ]
         measured.append(f"lambda {lambdas[0]!r} and {lambdas[1]!r} after {len(whole)} and {len(resumed)} steps")
         assert resumed[:4] == whole[:4], "without any resuming, two runs differ: the card is not deterministic here"
@@ -398,6 +398,24 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, repo
             awake, asleep = min(seen["used"]["awake"]), max(seen["used"]["asleep"])
             measured.append(f"memory in use {awake:.1f} GiB awake, {asleep:.1f} GiB asleep")
             assert awake - asleep > 0.5 * seen["share"] * machine.memory_gib
+
+
+def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(report, tmp_path):
+    """TRL's own trainer and worker beside a vLLM server: no stand-in but how the gym's replies are parsed."""
+    with report.part("asynchronous GRPO") as measured:
+        need("vllm")
+        import async_run
+        from vllm_server import served
+
+        run_folder, words = tmp_path / "run", ["--on_cpu"] if ON_CPU else []
+        with served(tmp_path, ON_CPU, environment()) as url:
+            run(tmp_path / "asynchronous.log", async_run.__file__, url, str(run_folder), *words)
+        seen, groups, expected = async_run.by_hand(run_folder)
+        staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
+        measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
+        lambdas = [entry["state"]["lambda"] for entry in seen["entries"]]
+        assert lambdas == pytest.approx(expected[1:], abs=1e-12)
+        assert len(lambdas) == async_run.NUM_UPDATES
 
 
 def test_qlora_trains_an_adapter_on_four_bits(report, tmp_path):

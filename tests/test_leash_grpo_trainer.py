@@ -193,7 +193,7 @@ def test_environment_tokens_do_not_count(make_trainer, tokenizer):
 
 
 def test_truncated_completions_count_in_full_even_when_masked(make_trainer):
-    with pytest.warns(UserWarning, match="a multiplier rises"):
+    with pytest.warns(UserWarning, match="mask_truncated_completions"):
         trainer = make_trainer(
             max_steps=1, mask_truncated_completions=True, generation_kwargs=None, max_completion_length=16
         )

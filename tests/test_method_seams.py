@@ -136,7 +136,7 @@ def test_with_several_rewards_one_must_say_what_is_correct(make_trainer):
         return [1.0] * len(completion_ids)
 
     fields = {"length_control": "alp", "lambda_lr": None, "max_steps": 1}
-    with pytest.raises(ValueError, match="set correctness_func to one of them"):
+    with pytest.raises(ValueError, match="correctness_func is None"):
         make_trainer([wrong, well_formed], **fields)
     with pytest.raises(ValueError, match="must be one of wrong, well_formed"):
         make_trainer([wrong, well_formed], correctness_func="right", **fields)
@@ -245,7 +245,7 @@ def test_targets_of_rows_are_held_to_the_method_at_every_milestone(make_args, pr
     fits = problems.add_column("target_length", [13] * len(problems))  # 13 * 18 / 12 = 19.5
     check_own_targets(fits, args.make_length_control(), args)
     dataset = problems.add_column("target_length", [13, 14] * (len(problems) // 2))
-    with pytest.raises(ValueError, match=r"row 1 of .* target_milestones holds 0: 18, and upper_bound is 20, .*=21"):
+    with pytest.raises(ValueError, match=r"row 1 .*target_length"):
         check_own_targets(dataset, args.make_length_control(), args)
 
 

@@ -154,8 +154,8 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
     recipe = yaml.safe_load((ROOT / plan_arguments.config).read_text())
     rows = num_processes * training_args.per_device_train_batch_size
     updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
-    assert rows * training_args.gradient_accumulation_steps == recipe["update_batch_size"]
-    assert training_args.generation_batch_size == updates * recipe["update_batch_size"]
+    assert rows * training_args.gradient_accumulation_steps == 256
+    assert training_args.generation_batch_size == updates * 256
 
 
 def test_the_table_of_batches_adds_up():

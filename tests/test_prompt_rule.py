@@ -2,22 +2,20 @@
 
 import json
 import shutil
-import warnings
 from types import SimpleNamespace
 
 import pytest
-from conftest import parity_reward
 from datasets import Dataset, IterableDataset
 from test_schemas import DAPO_PROCESSED, dapo_row
 
-from leash_trl import LeashGRPOTrainer, gym
+from leash_trl import gym
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import load_checked
 from leash_trl.cli.train import build_trainer, load_training_data
 from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.blank_prompts import check_not_blank
-from leash_trl.engines.chat_template import prompt_ids
+from leash_trl.evaluation.sampling_run import prompt_ids
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
@@ -54,7 +52,7 @@ def training_arguments(*words: str):
 
 
 def ids_of(prompts, tokenizer) -> list[list[int]]:
-    return prompt_ids(tokenizer, prompts)
+    return prompt_ids(tokenizer, prompts, {})
 
 
 @pytest.mark.parametrize(("rows", "suffix"), [*((rows, None) for rows in ROWS), ("strings", " Be brief.")])
@@ -225,36 +223,3 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
     assert main(["filter", "--dataset", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))
     assert load_training_data(script_args, dataset_args)["train"]["prompt"][:] == gym["prompt"][:6]
-
-
-@pytest.fixture
-def strings():
-    return Dataset.from_list([{"prompt": text, "solution": "1"} for text in QUESTIONS])
-
-
-STRINGS = "prompts are strings"
-
-
-@pytest.mark.parametrize("streams", [False, True])
-def test_the_trainer_warns_once_of_strings_where_the_tokenizer_has_a_chat_template(streams, make_trainer, strings):
-    with pytest.warns(UserWarning, match=f"{STRINGS}.*as_conversation") as record:
-        make_trainer(dataset=strings.to_iterable_dataset() if streams else strings)
-    assert len([warning for warning in record if STRINGS in str(warning.message)]) == 1
-
-
-def test_strings_that_are_meant_are_not_warned_of(make_trainer, make_args, strings, tokenizer, tiny_model_path):
-    from leash_trl.gym.tokenizer import build_tokenizer
-
-    written = [
-        {"prompt": tokenizer.apply_chat_template(user(text), tokenize=False, add_generation_prompt=True)}
-        for text in QUESTIONS
-    ]
-    plain = build_tokenizer()
-    plain.chat_template = None
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=f".*{STRINGS}")
-        make_trainer()
-        make_trainer(dataset=strings.map(as_conversation))
-        make_trainer(dataset=Dataset.from_list(written))
-        make_trainer(dataset=strings, rollout_func=lambda prompts, trainer: {})
-        LeashGRPOTrainer(tiny_model_path, parity_reward, make_args(), train_dataset=strings, processing_class=plain)

@@ -557,7 +557,7 @@ def test_naming_the_checkpoint_means_to_go_on_with_other_settings(resumable, tmp
 def test_what_does_not_change_training_may_differ(resumable, caplog):
     same = {"logging_steps": 2, "save_steps": 3, "save_total_limit": 1, "dataloader_num_workers": 0, "run_name": "x"}
     batch = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    trainer = resumable(**same, **batch, update_batch_size=8, eval_strategy="no", skip_zero_signal=False)
+    trainer = resumable(**same, **batch, eval_strategy="no", skip_zero_signal=False)
     trainer.train(resume_from_checkpoint=True)
     assert trainer.state.global_step == 6
     assert "other settings" not in caplog.text

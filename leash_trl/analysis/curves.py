@@ -13,8 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.util import tensor_util
 
 from leash_trl.analysis.run_labels import run_labels
-from leash_trl.checkpoints.state_file import STATE_FILE
-from leash_trl.engines.checkpoint_path import read_trainer_state
+from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state
 from leash_trl.figures.curves import Curves, curves_from_rows, renamed, rows_by_step
 
 
@@ -85,10 +84,7 @@ def _newest_state(path: Path) -> tuple[dict[str, Any], Path]:
 
 
 def _target_length(folder: Path, arguments: dict[str, Any]) -> int | None:
-    state_file = folder / STATE_FILE
-    if state_file.is_file():
-        arguments = json.loads(state_file.read_text(encoding="utf-8"))
-    target: int | None = arguments.get("target_length")
+    target: int | None = (length_control_state(folder) or arguments).get("target_length")
     return target
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from leash_trl.analysis.curves import event_files, load_runs, read_event_files
 from leash_trl.analysis.page import Paragraph, Picture, Section, Table
-from leash_trl.checkpoints.state_file import STATE_FILE
+from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.evaluation.comparison import first_step_at_target
 from leash_trl.evaluation.numbers import percent, plain, tokens
 from leash_trl.figures import dynamics_figure, training_figure
@@ -40,7 +40,6 @@ SETTINGS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
     "steps_per_generation",
-    "update_batch_size",
     "max_completion_length",
     "temperature",
     "top_p",
@@ -75,7 +74,7 @@ def training_section(paths: Sequence[Path], evaluations: Sequence[Path] = ()) ->
 def run_settings(path: Path) -> dict[str, Any]:
     """The settings of a run, from its event files, else its recipe, else its controller's state."""
     log = read_event_files(event_files(path))
-    claim, state = _json(path / "claim.json"), _json(path / STATE_FILE)
+    claim, state = _json(path / "claim.json"), length_control_state(path) or {}
     known = {
         "length_control": state.get("method"),
         "target_length": state.get("target_length"),

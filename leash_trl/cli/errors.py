@@ -1,4 +1,4 @@
-"""Turns a user's mistakes, and failures with a known remedy, into one line; bugs keep their traceback."""
+"""Turns a user's mistakes into one line; bugs keep their traceback."""
 
 import os
 import tempfile
@@ -11,7 +11,6 @@ from typing import Any
 from safetensors import SafetensorError
 
 from leash_trl.engines.checkpoint_path import missing_folder
-from leash_trl.trainer.advice import advice_in
 from leash_trl.trainer.checkpoints import only_run_in
 
 
@@ -40,7 +39,7 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     try:
         yield
     except SET_UP_ERRORS as error:
-        raise UserError(failure_line(error) or _set_up_line(error, only_loads, read)) from error
+        raise UserError(_set_up_line(error, only_loads, read)) from error
 
 
 def _set_up_line(error: BaseException, only_loads: bool, read: dict[str, Any]) -> str:
@@ -107,12 +106,3 @@ def only_command_in(folder: str | Path) -> Iterator[None]:
         with user_errors():
             stack.enter_context(only_run_in(folder))
         yield
-
-
-def failure_line(error: BaseException) -> str | None:
-    """A failure and its remedy in one line; `None` if no remedy is known."""
-    text = advice_in(error)
-    if text is None:
-        return None
-    first = str(error).strip().partition("\n")[0].rstrip(".")
-    return f"{type(error).__name__}: {first}. {text}" if first else f"{type(error).__name__}. {text}"

@@ -13,10 +13,9 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leash_trl.checkpoints.completeness import is_whole
-from leash_trl.checkpoints.state_file import read_state
 from leash_trl.cli.command_parser import CommandParser
 from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state, whole_checkpoints
 from leash_trl.files import write_whole
 
 
@@ -164,8 +163,8 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     training_args = arguments[1]
-    if not is_whole(run_dir):  # the final model is not there yet
-        if any(map(is_whole, run_dir.glob("checkpoint-*"))):
+    if read_trainer_state(run_dir) is None:  # the final model is not there yet
+        if any(whole_checkpoints(run_dir)):
             training_args.resume_from_checkpoint = "true"
         run_training(*arguments, recipe=recipe)
     own_suffix = _prompt_suffix(training_args, run_dir)
@@ -195,8 +194,9 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
 def _prompt_suffix(training_args, model_dir: Path) -> str:
     """The method's prompt suffix at the end of training, so that evaluation prompts equal training prompts."""
     method = training_args.make_length_control()
-    method.load_state_dict(read_state(model_dir)["controller"])
-    return str(method.prompt_suffix(training_args.target_length))
+    if (saved := length_control_state(model_dir)) is not None:
+        method.load_state_dict(saved["state"])
+    return str(method.prompt_suffix(training_args.target_length, training_args.generation_limit))
 
 
 def _training_record(run_dir: Path) -> dict[str, Any]:

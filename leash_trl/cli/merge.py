@@ -12,8 +12,8 @@ def main(argv: list[str]) -> None:
     parser = CommandParser(
         prog="leash merge",
         description="Merge a LoRA or QLoRA adapter into its base model and write a complete model folder: weights, "
-        "tokenizer, chat template, generation configuration, and the run's leash_state.json, trainer_state.json and, "
-        "without the adapter's fields, leash_recipe.yaml.",
+        "tokenizer, chat template, generation configuration, and the run's trainer_state.json and, without the "
+        "adapter's fields, leash_recipe.yaml.",
         epilog="QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the "
         "merged model answers a little differently; evaluate it. LoRA: the merge is exact up to rounding in --dtype. "
         "Where training had the base in float32 and it is stored in bfloat16, --dtype float32 keeps what bfloat16 "
@@ -34,13 +34,11 @@ def main(argv: list[str]) -> None:
     folder, output_dir = Path(arguments.run), Path(arguments.output_dir)
 
     warnings.filterwarnings("ignore", category=FutureWarning)  # from transformers' own code, while saving
-    from leash_trl.hub.merging import check_output, merged_model, write_model
+    from leash_trl.hub.merge import merge_adapter
 
     with user_errors():
-        check_output(output_dir)
         check_writable(output_dir)
-        model = merged_model(folder, arguments.dtype, arguments.model_name_or_path)
-        write_model(model, folder, output_dir, arguments.model_name_or_path)
+        model = merge_adapter(folder, output_dir, arguments.dtype, arguments.model_name_or_path)
     print(
         f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {model.num_parameters():,} "
         f"parameters in {str(model.dtype).removeprefix('torch.')}; the model is in {output_dir}"

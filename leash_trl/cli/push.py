@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from functools import partial
 from pathlib import Path
 
 from leash_trl.cli.command_parser import CommandParser
@@ -40,24 +39,45 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.run)
     if arguments.repo is None and not arguments.dry_run:
         raise UserError("--repo owner/name is needed, or --dry_run")
-    if arguments.repo is not None and arguments.repo.count("/") != 1:
-        raise UserError(f"--repo is {arguments.repo!r}, but must be owner/name")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise UserError("--baseline is what --evaluation is compared with; give both")
 
-    from leash_trl.hub.checkpoint_files import EVAL_RESULTS_FILE, run_files
-    from leash_trl.hub.model_card import write_curves, write_model_card
-    from leash_trl.hub.repository import PATIENT, HubRepository, what_went_wrong, with_attempts
-    from leash_trl.hub.run_record import check_model, load_run_record, local_base_model
+    from huggingface_hub.utils import validate_repo_id
+
+    from leash_trl.engines.checkpoint_path import (
+        ADAPTER_FILE,
+        checkpoint_path,
+        length_control_state,
+        read_trainer_state,
+        whole_checkpoints,
+    )
+    from leash_trl.hub.card import local_base_model, write_curves, write_model_card
+    from leash_trl.hub.recipe import read_recipe
+    from leash_trl.hub.repository import (
+        EVAL_RESULTS_FILE,
+        LAST_CHECKPOINT,
+        HubRepository,
+        checkpoint_files,
+        model_files,
+        what_went_wrong,
+    )
 
     with user_errors():
-        check_model(folder)
+        if arguments.repo is not None:
+            validate_repo_id(arguments.repo)
+            if "/" not in arguments.repo:
+                raise ValueError(f"--repo is {arguments.repo!r}, but must be owner/name")
+        checkpoint_path(str(folder))
+        if length_control_state(folder) is None:
+            raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
+        checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
+        if arguments.checkpoints != "none" and not checkpoints:
+            raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
         evaluation = None if arguments.evaluation is None else _evaluation(arguments, folder)
-        record = load_run_record(folder)
-        name = (arguments.repo or folder.resolve().name).split("/")[-1]
-        write_curves(folder, record, name)
-        write_model_card(folder, record, name, arguments.repo, evaluation)
-        files: dict[str, Path | bytes] = {**run_files(folder, arguments.checkpoints)}
+        trainer_state = read_trainer_state(folder)
+        write_curves(folder, trainer_state)
+        is_adapter = (folder / ADAPTER_FILE).is_file()
+        write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, evaluation)
         base = local_base_model(folder)
     if base is not None:
         print(
@@ -65,6 +85,9 @@ def main(argv: list[str]) -> None:
             f"leash merge {folder} --output_dir DIR makes a complete model.",
             file=sys.stderr,
         )
+    files: dict[str, Path | bytes] = {**model_files(folder)}
+    for checkpoint in checkpoints[:1] if arguments.checkpoints == "last" else checkpoints:
+        files |= checkpoint_files(checkpoint, LAST_CHECKPOINT if arguments.checkpoints == "last" else checkpoint.name)
     if evaluation is not None and evaluation.results_file is not None:
         files[EVAL_RESULTS_FILE] = evaluation.results_file.encode()
     num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
@@ -76,7 +99,7 @@ def main(argv: list[str]) -> None:
     repository = HubRepository(arguments.repo, revision=arguments.revision)
     try:
         repository.create(private=arguments.private or None)
-        print(with_attempts(partial(repository.commit, files, "Upload model"), PATIENT).commit_url)
+        print(repository.commit(files, "Upload model").commit_url)
     except Exception as error:  # the Hub and the network have many ways to say no
         raise UserError(
             f"pushing to {arguments.repo} failed ({what_went_wrong(error)}); the same command goes on"
@@ -88,7 +111,7 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
     from leash_trl.evaluation.export import summary_markdown
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
     from leash_trl.evaluation.results import load_results
-    from leash_trl.hub.model_card import Evaluation
+    from leash_trl.hub.card import Evaluation
 
     results = load_results(arguments.evaluation)
     model = results.run["model"]

@@ -7,7 +7,6 @@ import traceback
 import warnings
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -20,15 +19,7 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.checkpoints.completeness import (
-    CannotStartError,
-    check_is_there,
-    last_whole_checkpoint,
-    problem_of_used_folder,
-    whole_checkpoints,
-)
-from leash_trl.checkpoints.state_file import read_state, restore_method
-from leash_trl.cli.errors import UserError, check_writable, failure_line, user_errors
+from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
@@ -40,13 +31,13 @@ from leash_trl.cli.training_arguments import (
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
-from leash_trl.engines.checkpoint_path import has_chat_template
-from leash_trl.hub.repository import local_checkpoint, what_went_wrong
+from leash_trl.engines.checkpoint_path import whole_checkpoints
+from leash_trl.engines.context import has_chat_template
+from leash_trl.hub.repository import what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
-from leash_trl.trainer.advice import advise
 from leash_trl.trainer.callbacks import LeashProgressCallback
-from leash_trl.trainer.checked_rewards import RewardError
-from leash_trl.trainer.checks import check_size, check_vllm
+from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.trainer.checks import check_size
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -145,28 +136,24 @@ def load_training_data(
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a folder.
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a place.
 
-    What is missing is better said before the model is loaded; the rest is for the trainer to say.
+    Raises:
+        `ValueError`: If a new run would begin in the folder of another.
     """
-    requested, output_dir = str(training_args.resume_from_checkpoint), training_args.output_dir
-    if requested.lower() in ("none", "false"):
-        if (problem := problem_of_used_folder(output_dir)) is not None:
-            raise ValueError(problem)
-        return False
-    if is_last := requested.lower() == "true":
-        checkpoint = next(whole_checkpoints(output_dir), None) or last_whole_checkpoint(output_dir)
-    else:
-        checkpoint = Path(local_checkpoint(requested))
-    check_is_there(checkpoint, output_dir)
-    restore_method(training_args.make_length_control(), read_state(checkpoint), checkpoint)
-    # the processes of a run agree in the trainer on which one that is, also on the Hub
-    return is_last or requested
+    requested = str(training_args.resume_from_checkpoint)
+    if requested.lower() not in ("none", "false"):
+        return requested.lower() == "true" or requested
+    if (used := next(whole_checkpoints(training_args.output_dir), None)) is not None:
+        raise ValueError(
+            f"output_dir {training_args.output_dir} holds {used.name} of an earlier run; choose another output_dir, "
+            "remove the checkpoints, or set resume_from_checkpoint to true to go on from it"
+        )
+    return False
 
 
 def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, dataset_args) -> LeashGRPOTrainer:
     """The trainer that the arguments describe, with its model and data loaded."""
-    check_vllm(training_args)
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
     rollout_func = None if path is None else _imported("rollout_func", path)
@@ -235,13 +222,12 @@ def run_training(
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
-        trainer.publishing.recipe = recipe
+        trainer.publisher.recipe = recipe
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)
-    except (CannotStartError, RewardError) as error:
+    except (CannotStartError, FloatingPointError) as error:
         raise UserError(str(error)) from error
-    trainer.save_state()
     if training_args.push_to_hub:
         _push(trainer, script_args.dataset_name)  # saves the model first
     else:
@@ -252,11 +238,8 @@ def run_training(
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
     try:
-        with advise(trainer.args):
-            trainer.push_to_hub(dataset_name=dataset_name)
+        trainer.push_to_hub(dataset_name=dataset_name)
     except Exception as error:
-        if failure_line(error) is not None:  # it was saving that failed
-            raise
         folder, repo = trainer.args.output_dir, trainer.hub_model_id
         raise UserError(
             f"training is done and the model is in {folder}, but pushing it to {repo} failed "
@@ -270,7 +253,7 @@ def _warning_line(message, *args, **kwargs) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash train`; a failure with a known remedy is one line, with its traceback at `--log_level debug`."""
+    """Runs `leash train`; a user's mistake is one line, with its traceback at `--log_level debug`."""
     # future renames of upstream, and that a rollout function in a recipe is experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
@@ -282,18 +265,13 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = arguments_of(recipe)
     try:
-        with advise(arguments[1]):  # covers the final save too
-            trainer = run_training(*arguments, recipe=recipe)
-    except Exception as error:
-        is_debugging = arguments[1].log_level == "debug"
-        if is_debugging and isinstance(error, UserError):
+        trainer = run_training(*arguments, recipe=recipe)
+    except UserError as error:
+        if arguments[1].log_level == "debug":
             traceback.print_exception(error.__cause__)
-        if is_debugging or (line := failure_line(error)) is None:
-            raise
-        print(f"leash train: {line}", file=sys.stderr)
-        return 1
+        raise
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
-    if (pushes := trainer.publishing.pushes) is not None:
-        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {pushes.report}")
+    if arguments[1].push_to_hub:
+        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {trainer.publisher.report}")
     return 0

@@ -1,17 +1,12 @@
-"""A-DLP: a price per token that rises while accuracy is above a reference and falls while it is below.
-
-Paper: [Thinking Fast and Right](https://huggingface.co/papers/2505.18298).
-"""
+"""A-DLP: a price per token that rises while accuracy is above a reference and falls while it is below."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range, is_count, saved_multiplier, saved_value
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -42,16 +37,17 @@ class ADLP(LengthControl):
     """
 
     name = "a_dlp"
+    paper = Paper("Thinking Fast and Right", "2505.18298")
+    state = ("lam", "correct", "scorable")
 
-    lambda_init: float = 0.001
-    lambda_lr: float = 0.001
-    accuracy_reference: float = 0.62
+    lambda_init: float = knob(0.001, least=0)
+    lambda_lr: float = knob(0.001, least=0)
+    accuracy_reference: float = knob(0.62, least=0, most=1)
 
     def __post_init__(self) -> None:
-        check_range(self, "lambda_init lambda_lr", 0)
-        check_range(self, "accuracy_reference", 0, 1)
+        super().__post_init__()
         self.lam = float(self.lambda_init)
-        self._forget_observations()
+        self.correct = self.scorable = 0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards, not bounded below; NaN where unscorable."""
@@ -59,36 +55,16 @@ class ADLP(LengthControl):
 
     def observe(self, rollouts: Rollouts) -> None:
         """Counts correct and scorable completions for the next step."""
-        self._correct += int(rollouts.is_correct.sum())
-        self._scorable += int(rollouts.is_scorable.sum())
+        self.correct += int(rollouts.is_correct.sum())
+        self.scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
         """Moves the multiplier by the accuracy since the last step; it stays if nothing was scorable."""
-        if self._scorable == 0:
-            return
-        surplus = self._correct / self._scorable - self.accuracy_reference
-        self.lam = projected_ascent(self.lam, surplus, self.lambda_lr, 0.0, math.inf)
-        self._forget_observations()
-
-    def _forget_observations(self) -> None:
-        self._correct = self._scorable = 0
+        if self.scorable > 0:
+            surplus = self.correct / self.scorable - self.accuracy_reference
+            self.lam = projected_ascent(self.lam, surplus, self.lambda_lr, 0.0, math.inf)
+        self.correct = self.scorable = 0
 
     def statistics(self) -> dict[str, float]:
         """The multiplier that the coming batch uses, in reward units per token."""
         return {"lambda": self.lam}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The multiplier, and the counts that wait for a step, as after a skipped policy update."""
-        return {"lambda": self.lam, "correct": self._correct, "scorable": self._scorable}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state."""
-        self.lam = saved_multiplier(state, "lambda", 0.0, math.inf)
-        counts = {"correct": 0, "scorable": 0, **state}
-        self._scorable = saved_value(counts, "scorable", is_count, "a number of completions")
-        self._correct = saved_value(
-            counts,
-            "correct",
-            lambda n: is_count(n) and n <= self._scorable,
-            f"a number of at most {self._scorable} completions",
-        )

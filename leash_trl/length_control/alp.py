@@ -1,14 +1,10 @@
-"""ALP: a price per token that grows with how often the prompt is solved.
-
-Paper: [Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties](https://huggingface.co/papers/2506.05256).
-"""
+"""ALP: a price per token that grows with how often the prompt is solved."""
 
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -37,11 +33,10 @@ class ALP(LengthControl):
     """
 
     name = "alp"
+    paper = Paper("Just Enough Thinking: Efficient Reasoning with Adaptive Length Penalties", "2506.05256")
+    needs_group = True
 
-    beta: float = 1e-7
-
-    def __post_init__(self) -> None:
-        check_range(self, "beta", 0)
+    beta: float = knob(1e-7, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards, at most 1; NaN where unscorable."""

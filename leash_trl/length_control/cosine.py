@@ -1,15 +1,11 @@
-"""The cosine length reward: short correct answers earn most, short wrong ones least.
-
-Paper: [Demystifying Long Chain-of-Thought Reasoning in LLMs](https://huggingface.co/papers/2502.03373).
-"""
+"""The cosine length reward: short correct answers earn most, short wrong ones least."""
 
 import math
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_limit, check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -43,19 +39,15 @@ class Cosine(LengthControl):
     """
 
     name = "cosine"
+    paper = Paper("Demystifying Long Chain-of-Thought Reasoning in LLMs", "2502.03373")
 
     correct_at_zero: float = 2.0
     correct_at_max: float = 1.0
     wrong_at_zero: float = -10.0
     wrong_at_max: float = 0.0
     exceeded: float | None = -10.0
-    margin: int = 16
-    max_length: int | None = None
-
-    def __post_init__(self) -> None:
-        check_range(self, "correct_at_zero correct_at_max wrong_at_zero wrong_at_max exceeded")
-        check_range(self, "margin", 0)
-        check_range(self, "max_length", 1)
+    margin: int = knob(16, least=0)
+    max_length: int | None = knob(None, least=1)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if neither the method nor the run has a greatest length."""

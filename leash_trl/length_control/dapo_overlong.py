@@ -1,15 +1,12 @@
-"""DAPO's two answers to overlong completions: the soft punishment and the filter.
+"""DAPO's two answers to overlong completions: the soft punishment and the filter."""
 
-Paper: [DAPO: An Open-Source LLM Reinforcement Learning System at Scale](https://huggingface.co/papers/2503.14476).
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.checked_values import check_limit, check_range
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 @dataclass
@@ -37,14 +34,15 @@ class DapoOverlong(LengthControl):
     """
 
     name = "dapo_overlong"
+    paper = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476")
+    leaves_out = True
 
-    cache_length: int | None = 4096
-    max_length: int | None = None
+    cache_length: int | None = knob(4096, least=1)
+    max_length: int | None = knob(None, least=2)
     mask_truncated: bool = False
 
     def __post_init__(self) -> None:
-        check_range(self, "cache_length", 1)
-        check_range(self, "max_length", 2)
+        super().__post_init__()
         if self.max_length is not None:
             self._cache_below(self.max_length)
 
@@ -74,6 +72,9 @@ class DapoOverlong(LengthControl):
         punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length
         return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
 
-    def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
-        """`torch.Tensor` of shape `(N,)`, *optional*: False where truncated, with `mask_truncated`."""
-        return ~rollouts.is_truncated if self.mask_truncated else None
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Leaves out truncated completions, with `mask_truncated`."""
+        if not self.mask_truncated:
+            return super().score(rollouts, rule)
+        score = super().score(rollouts, replace(rule, mask_truncated=True))
+        return replace(score, keep=~rollouts.is_truncated)

@@ -1,32 +1,15 @@
-"""Describes a method from its own code and docstrings, for `leash methods` and the README's table."""
+"""Describes a method from its own code and docstrings, for `leash methods` and the README's tables."""
 
 import inspect
 import json
-import re
-import sys
+import math
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import MISSING, fields
 from typing import Any
 
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.toggle import refusal
-
-
-# What a method does beyond shaping rewards, by the function that it overrides, or by the property that says so
-OVERRIDDEN = {
-    "state_dict": "state",
-    "generation_cap": "cuts generation",
-    "prompt_suffix": "writes into prompts",
-}
-SAID = {
-    "has_own_advantages": "own advantages",
-    "may_leave_out": "leaves completions out",
-    "may_cut": "cuts completions and grades them again",
-}
-REFERENCE = re.compile(r"\[`(\w+)`\]")
-LINK = re.compile(r"\[[^\]]+\]\([^)]+\)")
-FORMULA = re.compile(r"\$\$.*?\$\$", re.DOTALL)
 
 
 def traits(method: type[LengthControl]) -> list[str]:
@@ -38,9 +21,16 @@ def traits(method: type[LengthControl]) -> list[str]:
         (['target', 'state'], [])
     """
     made = method()
-    needs = ["target"] if made.target_use == "required" else []
-    does = [word for name, word in OVERRIDDEN.items() if getattr(method, name) is not getattr(LengthControl, name)]
-    return [*needs, *does, *(word for name, word in SAID.items() if getattr(made, name))]
+    said = {
+        "target": made.target_use == "required",
+        "state": bool(made.state),
+        "cuts generation": made.generation_cap(1.0) is not None,
+        "writes into prompts": bool(made.prompt_suffix(1.0, math.inf)),
+        "own advantages": made.own_advantages,
+        "leaves completions out": made.leaves_out,
+        "cuts completions and grades them again": made.cuts,
+    }
+    return [word for word, is_so in said.items() if is_so]
 
 
 def first_line(method: type[LengthControl]) -> str:
@@ -54,6 +44,14 @@ def hyper_parameters(method: type[LengthControl]) -> dict[str, Any]:
         field.name: field.default_factory() if field.default_factory is not MISSING else field.default
         for field in fields(method)
     }
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):  # JSON has text only for keys
+        return str(value)
+    text = json.dumps(value)
+    # YAML reads 1e-7 as text
+    return text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
 
 
 def recipe_lines(method: type[LengthControl]) -> str:
@@ -73,15 +71,6 @@ def recipe_lines(method: type[LengthControl]) -> str:
     return "\n".join([f"length_control: {name}", *(["length_control_kwargs:", *lines] if lines else [])])
 
 
-def _yaml(value: Any) -> str:
-    if isinstance(value, dict):  # JSON has text only for keys
-        return str(value)
-    text = json.dumps(value)
-    return (
-        text.replace("e", ".0e") if isinstance(value, float) and "." not in text else text
-    )  # YAML reads 1e-7 as text
-
-
 def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
     """A row for each method: name, what it does, its source, and three hyper-parameters, inherited ones last.
 
@@ -89,12 +78,11 @@ def markdown_table(methods: Iterable[type[LengthControl]]) -> str:
     """
     rows = ["| `length_control` | what it does | source | main knobs |", "|---|---|---|---|"]
     for method in methods:
-        source = LINK.search(sys.modules[method.__module__].__doc__ or "")
-        link = " ".join(source[0].split()) if source else ""
+        source = method.code if method.paper is None else method.paper.link
         defaults = hyper_parameters(method)
         names = sorted(defaults, key=lambda name: name not in method.__annotations__)[:3]
         knobs = ", ".join(f"`{name}: {_yaml(defaults[name])}`" for name in names)
-        rows.append(f"| `{method.name}` | {first_line(method)} | {link} | {knobs} |")
+        rows.append(f"| `{method.name}` | {first_line(method)} | {source} | {knobs} |")
     return "\n".join(rows)
 
 
@@ -135,49 +123,23 @@ def composition_table(methods: Iterable[type[LengthControl]]) -> str:
 
 
 def description(method: type[LengthControl]) -> str:
-    """A page about a method: what it does, formulas, when to use it, source, differences, traits and defaults."""
-    text = _docstring(method).partition("\nArgs:\n")[0]
-    arguments = _explained(method)
+    """A page about a method: what it does, formula, when to use it, source, differences, traits and defaults.
+
+    Hyper-parameters that its docstring leaves to those of the methods from which it is made are explained by these.
+    """
     parts = [
-        f"{method.name}\n{'=' * len(method.name)}\n\n{text.strip()}",
-        *(f"{name}:\n\n{formula}" for name, formula in _formulas(method, text).items()),
+        f"{method.name}\n{'=' * len(method.name)}",
+        _docstring(method),
         f"Needs and does: {', '.join(traits(method)) or 'nothing beyond the task reward'}.",
         f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}",
-        *([f"Hyper-parameters:\n\n{arguments}"] if arguments else []),
+        *(
+            f"From {base.name}:\n\n{_docstring(base).partition('Args:')[2].strip()}"
+            for base in method.__mro__[1:]
+            if issubclass(base, LengthControl) and base is not LengthControl and fields(base)
+        ),
     ]
     return "\n\n".join(parts)
 
 
 def _docstring(method: type[LengthControl]) -> str:
     return inspect.cleandoc(method.__doc__ or "")
-
-
-def _explained(method: type[LengthControl]) -> str:
-    """The docstring's text on the hyper-parameters; those it does not repeat come from the base class."""
-    explained = ""
-    for base in method.__mro__:
-        if all(f"{name} (`" in explained for name in hyper_parameters(method)):
-            break
-        if issubclass(base, LengthControl) and base is not LengthControl:
-            text = inspect.cleandoc(base.__doc__ or "").partition("\nArgs:\n")[2].partition("\nRaises:\n")[0]
-            entries = re.split(r"\n(?=    \S)", text.rstrip())
-            new = [entry for entry in entries if not _is_in(explained, entry)]
-            heading = "" if base is method else f"\nFrom {base.name}:\n\n"
-            explained += heading + "\n".join(new) + "\n"
-    return explained.rstrip()
-
-
-def _is_in(explained: str, entry: str) -> bool:
-    """Whether all hyper-parameters of an entry, which its first line names, are explained already."""
-    names = re.findall(r"(\w+) \(`", entry.partition("\n")[0])
-    return bool(names) and all(f"{name} (`" in explained for name in names)
-
-
-def _formulas(method: type[LengthControl], text: str) -> dict[str, str]:
-    """Formulas of the functions to which a docstring refers, by the function's name."""
-    names = vars(sys.modules[method.__module__])
-    functions: dict[str, Callable] = {
-        name: names[name] for name in REFERENCE.findall(text) if inspect.isfunction(names.get(name))
-    }
-    found = {name: FORMULA.findall(inspect.getdoc(function) or "") for name, function in functions.items()}
-    return {name: "\n\n".join(formulas) for name, formulas in found.items() if formulas}

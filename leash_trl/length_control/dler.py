@@ -1,17 +1,13 @@
-"""DLER: truncation as the only length penalty, advantages standardised over the complete batch.
+"""DLER: truncation as the only length penalty, advantages standardised over the complete batch."""
 
-Paper: [DLER: Doing Length pEnalty Right](https://huggingface.co/papers/2510.15110).
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
-from leash_trl.length_control.checked_values import check_choice, check_range
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule, group_advantages, standardised
+from leash_trl.length_control.method import LengthControl, Paper, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 @dataclass
@@ -47,18 +43,19 @@ class DLER(LengthControl):
     """
 
     name = "dler"
+    paper = Paper("DLER: Doing Length pEnalty Right", "2510.15110")
+    own_advantages = True
     target_use = "required"
     needs_truncated = True
 
     variant: Literal["paper", "release"] = "paper"
-    easy_limit: int | None = None
-    easy_threshold: float = 0.5
+    easy_limit: int | None = knob(None, least=1)
+    easy_threshold: float = knob(0.5, least=0, most=1)
     cut_generation: bool = True
 
     def __post_init__(self) -> None:
-        check_choice(self, "variant", "paper", "release")
-        check_range(self, "easy_limit", 1)
-        check_range(self, "easy_threshold", 0, 1)
+        super().__post_init__()
+        self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # the solve rate is that of the prompt
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 for answers correct within their limit, else 0; NaN where unscorable."""
@@ -80,16 +77,17 @@ class DLER(LengthControl):
         limits_PG = rollouts.by_group(limits)
         return limits_PG.clamp(max=self.easy_limit).where(solve_rates_P1 > self.easy_threshold, limits_PG).flatten()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages, standardised over the batch; 0 where unscorable."""
-        centred = group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
-        centred = centred.masked_fill(torch.isnan(shaped_rewards), torch.nan)
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are standardised over the batch; 0 where unscorable."""
+        score = super().score(rollouts, rule)
+        centred = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
+        centred = centred.masked_fill(torch.isnan(score.shaped), torch.nan)
         if self.variant == "paper":
-            return standardised(centred, torch.ones_like(centred), 0, epsilon).nan_to_num(nan=0.0)
-        boosts = 0.1 * (shaped_rewards >= 1.0 - 1e-5).double()
-        return (standardised(centred, rollouts.lengths, 1, epsilon) + boosts).nan_to_num(nan=0.0)
+            advantages = standardised(centred, torch.ones_like(centred), 0, rule.epsilon)
+        else:
+            advantages = standardised(centred, rollouts.lengths, 1, rule.epsilon)
+            advantages = advantages + 0.1 * (score.shaped >= 1.0 - 1e-5).double()
+        return replace(score, advantages=advantages.nan_to_num(nan=0.0))
 
     def generation_cap(self, target_length: float | None) -> int | None:
         """The target, if it cuts generation."""

@@ -1,17 +1,14 @@
-"""DOT: cuts the outliers in length of a group that is all correct, and grades them again.
-
-Paper: [Anti-Length Shift: Dynamic Outlier Truncation for Training Efficient Reasoning Models](https://huggingface.co/papers/2601.03969).
-"""
+"""DOT: cuts the outliers in length of a group that is all correct, and grades them again."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.outliers import NORMAL_FACTOR, mean_and_std, robust_centre_and_spread
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 def largest_score(num_values: int, is_robust: bool) -> float:
@@ -86,18 +83,17 @@ class DOT(LengthControl):
     """
 
     name = "dot"
-    authors = (
+    paper = Paper(
+        "Anti-Length Shift: Dynamic Outlier Truncation for Training Efficient Reasoning Models",
+        "2601.03969",
         "Wei Wu and Liyi Chen and Congxi Xiao and Tianfu Wang and Qimeng Wang and Chengqiang Lu and Yan Gao and Yi Wu "
-        "and Yao Hu and Hui Xiong"
+        "and Yao Hu and Hui Xiong",
     )
+    cuts = True
 
-    alpha: float = 3.0
-    min_excess: int = 32
+    alpha: float = knob(3.0, least=0)
+    min_excess: int = knob(32, least=1)
     robust: bool = False
-
-    def __post_init__(self) -> None:
-        check_range(self, "alpha", 0)
-        check_range(self, "min_excess", 1, whole=True)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no completion of a group could ever be cut."""
@@ -134,6 +130,10 @@ class DOT(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
         return rollouts.task_rewards
+
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Says where completions are to be cut."""
+        return replace(super().score(rollouts, rule), cut=self.cut_lengths(rollouts))
 
     def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Tokens to keep of each completion; its length where it stays whole."""

@@ -1,16 +1,12 @@
-"""DRPO: the weight of a correct answer falls with its length, but never turns against it.
+"""DRPO: the weight of a correct answer falls with its length, but never turns against it."""
 
-Paper: [DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization](https://huggingface.co/papers/2510.04474).
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling
-from leash_trl.length_control.checked_values import check_limit, is_number
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 @dataclass
@@ -49,13 +45,15 @@ class DRPO(LengthControl):
     """
 
     name = "drpo"
-    authors = "Gang Li and Yan Chen and Ming Lin and Tianbao Yang"
+    paper = Paper(
+        "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization",
+        "2510.04474",
+        "Gang Li and Yan Chen and Ming Lin and Tianbao Yang",
+    )
+    needs_group = True
+    own_advantages = True
 
-    temperature: float = 0.1
-
-    def __post_init__(self) -> None:
-        if not is_number(self.temperature) or self.temperature <= 0:
-            raise ValueError(f"temperature is {self.temperature!r}, but must be a number above 0")
+    temperature: float = knob(0.1, above=0)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if there is no generation limit to measure by."""
@@ -70,14 +68,14 @@ class DRPO(LengthControl):
         weights_PG = torch.exp(-excess_PG / (self.temperature * rollouts.max_completion_length))
         return self.base_rewards(rollouts) * weights_PG.flatten()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: At least 0 where correct, at most 0 where wrong, 0 where unscorable."""
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are at least 0 where correct, at most 0 where wrong, 0 where unscorable."""
+        score = super().score(rollouts, rule)
         is_right_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)
-        weights_PG = rollouts.by_group(shaped_rewards).where(is_right_PG, 0.0)
+        weights_PG = rollouts.by_group(score.shaped).where(is_right_PG, 0.0)
         right_PG = weights_PG / weights_PG.sum(dim=1, keepdim=True).clamp(min=1.0)  # the shortest has weight 1
         wrong_PG = is_wrong_PG.double() / is_wrong_PG.sum(dim=1, keepdim=True).clamp(min=1)
         is_mixed_P1 = is_right_PG.any(dim=1, keepdim=True) & is_wrong_PG.any(dim=1, keepdim=True)
-        return (rollouts.num_generations * (right_PG - wrong_PG)).where(is_mixed_P1, 0.0).flatten()
+        advantages_PG = (rollouts.num_generations * (right_PG - wrong_PG)).where(is_mixed_P1, 0.0)
+        return replace(score, advantages=advantages_PG.flatten())

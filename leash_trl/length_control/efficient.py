@@ -1,15 +1,11 @@
-"""The length reward of Arora and Zanette: the correct answers to a prompt compete with each other.
-
-Paper: [Training Language Models to Reason Efficiently](https://huggingface.co/papers/2502.04463).
-"""
+"""The length reward of Arora and Zanette: the correct answers to a prompt compete with each other."""
 
 from dataclasses import dataclass
 
 import torch
 
 from leash_trl.length_control.advantages import standardised
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -60,12 +56,11 @@ class Efficient(LengthControl):
     """
 
     name = "efficient"
+    paper = Paper("Training Language Models to Reason Efficiently", "2502.04463")
+    needs_group = True
 
-    alpha: float = 0.1
+    alpha: float = knob(0.1, least=0, below=1)
     requires_eos: bool = True
-
-    def __post_init__(self) -> None:
-        check_range(self, "alpha", 0, below=1)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct (and ended), 0 where not; NaN where unscorable."""

@@ -1,20 +1,15 @@
-"""GFPO: samples more completions per prompt and learns only from the best few by length.
-
-Paper: [Sample More to Think Less: Group Filtered Policy Optimization](https://huggingface.co/papers/2508.09726).
-"""
+"""GFPO: samples more completions per prompt and learns only from the best few by length."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages
-from leash_trl.length_control.checked_values import check_choice, check_range, is_number, saved_value
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule, group_advantages
+from leash_trl.length_control.method import LengthControl, Paper, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 # More than the paper's complete run of 100 steps with 64 prompts each.
@@ -76,17 +71,20 @@ class GFPO(LengthControl):
     """
 
     name = "gfpo"
+    paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
+    state = ("group_means",)
+    own_advantages = True
+    leaves_out = True
     uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
-    num_kept: int | None = None
+    num_kept: int | None = knob(None, least=2)  # one alone has no advantage
     adaptive: bool = False
     drop_unkept: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self, "metric", "length", "token_efficiency")
-        check_range(self, "num_kept", 2, whole=True)  # one alone has no advantage
-        self._group_means: deque[float] = deque(maxlen=MAX_GROUPS)
+        super().__post_init__()
+        self.group_means: list[float] = []
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
@@ -117,43 +115,24 @@ class GFPO(LengthControl):
 
     def quartiles(self) -> list[float] | None:
         """Quartiles of the mean rewards of earlier prompts; `None` during warm-up and without `adaptive`."""
-        if not self.adaptive or len(self._group_means) < WARMUP_GROUPS:
+        if not self.adaptive or len(self.group_means) < WARMUP_GROUPS:
             return None
-        means = torch.tensor(self._group_means, dtype=torch.float64)
+        means = torch.tensor(self.group_means, dtype=torch.float64)
         return means.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages over the kept completions; 0 for the others."""
-        rewards = shaped_rewards.masked_fill(~self.kept(rollouts), torch.nan)
-        correction = 1 if self.drop_unkept else 0
-        return group_advantages(rewards, rollouts.num_generations, scale_rewards, epsilon, correction)
-
-    def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
-        """`torch.Tensor` of shape `(N,)`, *optional*: False where not kept, with `drop_unkept`."""
-        return self.kept(rollouts) if self.drop_unkept else None
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are those over the kept completions; the others have 0 and, with `drop_unkept`, are left out."""
+        score, kept = super().score(rollouts, rule), self.kept(rollouts)
+        rewards, correction = score.shaped.masked_fill(~kept, torch.nan), int(self.drop_unkept)
+        advantages = group_advantages(rewards, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction)
+        return replace(score, advantages=advantages, keep=kept if self.drop_unkept else None)
 
     def observe(self, rollouts: Rollouts) -> None:
         """With `adaptive`, records the mean reward of each prompt."""
         if self.adaptive:
             means_P = rollouts.by_group(rollouts.task_rewards).nanmean(dim=1)
-            self._group_means.extend(means_P[~torch.isnan(means_P)].tolist())
+            self.group_means = (self.group_means + means_P[~torch.isnan(means_P)].tolist())[-MAX_GROUPS:]
 
     def statistics(self) -> dict[str, float]:
         """The quartiles in use, in reward units."""
         return dict(zip(("reward_q25", "reward_q50", "reward_q75"), self.quartiles() or (), strict=False))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Mean rewards of the last prompts, oldest first."""
-        return {"group_means": list(self._group_means)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores saved mean rewards."""
-        means = saved_value(
-            state,
-            "group_means",
-            lambda means: isinstance(means, list) and all(map(is_number, means)),
-            "a list of finite numbers",
-        )
-        self._group_means = deque(means, maxlen=MAX_GROUPS)

@@ -1,16 +1,12 @@
-"""GR3, group-relative reward rescaling: divides the reward by a factor of relative length.
+"""GR3, group-relative reward rescaling: divides the reward by a factor of relative length."""
 
-Paper: [GR3](https://huggingface.co/papers/2603.10535); code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl).
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl, Paper, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 @dataclass
@@ -32,11 +28,11 @@ class GR3(LengthControl):
     """
 
     name = "gr3"
+    paper = Paper("GR3", "2603.10535")
+    needs_group = True
+    own_advantages = True
 
-    alpha: float = 0.33
-
-    def __post_init__(self) -> None:
-        check_range(self, "alpha", 0)
+    alpha: float = knob(0.33, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rescaled correctness in [0, 1]; NaN where unscorable."""
@@ -44,8 +40,6 @@ class GR3(LengthControl):
         shares_PG = lengths_PG / lengths_PG.nanmean(dim=1, keepdim=True).clamp(min=1.0)
         return self.base_rewards(rollouts) / (1.0 + self.alpha * shares_PG.flatten())
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
-        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon)
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are shaped rewards minus their group's mean; 0 where unscorable."""
+        return super().score(rollouts, replace(rule, scale_rewards="none"))

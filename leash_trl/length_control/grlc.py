@@ -1,14 +1,10 @@
-"""GRLC: group-relative length control, a zero-sum contest for brevity among the completions of a prompt.
-
-Report: [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
-"""
+"""GRLC: group-relative length control, a zero-sum contest for brevity among the completions of a prompt."""
 
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -63,11 +59,10 @@ class GRLC(LengthControl):
     """
 
     name = "grlc"
+    paper = Paper("Nemotron 3 Nano", "2512.20848")
+    needs_group = True
 
-    weight: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range(self, "weight", 0)
+    weight: float = knob(0.5, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""

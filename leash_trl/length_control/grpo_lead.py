@@ -1,16 +1,12 @@
-"""GRPO-LEAD: length reward by z-score among the correct answers, advantages weighted by difficulty.
+"""GRPO-LEAD: length reward by z-score among the correct answers, advantages weighted by difficulty."""
 
-Paper: [GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach](https://huggingface.co/papers/2504.09696).
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule, standardised
+from leash_trl.length_control.method import LengthControl, Paper, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float) -> torch.Tensor:
@@ -88,20 +84,21 @@ class GRPOLead(LengthControl):
     """
 
     name = "grpo_lead"
+    paper = Paper("GRPO-LEAD: A Difficulty-Aware Reinforcement Learning Approach", "2504.09696")
+    needs_group = True
+    own_advantages = True
 
-    alpha: float = 0.05
-    gate: int | None = None
-    weight_min: float = 0.4
-    weight_max: float = 1.5
+    alpha: float = knob(0.05, least=0)
+    gate: int | None = knob(None, least=1)
+    weight_min: float = knob(0.4, least=0)
+    weight_max: float = knob(1.5, least=0)
     weight_midpoint: float = 0.75
     weight_steepness: float = 10.0
 
     def __post_init__(self) -> None:
-        check_range(self, "alpha", 0)
-        check_range(self, "gate", 1)
-        check_range(self, "weight_midpoint weight_steepness")
-        check_range(self, "weight_max", 0)
-        check_range(self, "weight_min", 0, self.weight_max)
+        super().__post_init__()
+        if self.weight_min > self.weight_max:
+            raise ValueError(f"weight_min is {self.weight_min}, but must not exceed weight_max={self.weight_max}")
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong, NaN where unscorable."""
@@ -117,13 +114,11 @@ class GRPOLead(LengthControl):
             factors_PG = factors_PG.where(shortest_P1 > self.gate, 1.0)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Standardised advantages, weighted by difficulty; 0 where unscorable."""
-        advantages = group_advantages(shaped_rewards, rollouts.num_generations, "group", epsilon)
-        rates = torch.where(advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are standardised and weighted by difficulty; 0 where unscorable."""
+        score = super().score(rollouts, replace(rule, scale_rewards="group"))
+        rates = torch.where(score.advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
         weights = difficulty_weights(
             rates, self.weight_min, self.weight_max, self.weight_midpoint, self.weight_steepness
         )
-        return (advantages * weights).nan_to_num(nan=0.0)
+        return replace(score, advantages=(score.advantages * weights).nan_to_num(nan=0.0))

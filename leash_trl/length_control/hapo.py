@@ -1,16 +1,11 @@
-"""HAPO: every question remembers its shortest correct answer, and new answers are measured by it.
-
-Paper: [HAPO: History-Aware Policy Optimization](https://huggingface.co/papers/2505.11225).
-"""
+"""HAPO: every question remembers its shortest correct answer, and new answers are measured by it."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range, is_count, saved_value
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -38,18 +33,19 @@ class HAPO(LengthControl):
     """
 
     name = "hapo"
+    paper = Paper("HAPO: History-Aware Policy Optimization", "2505.11225")
+    state = ("shortest",)
 
-    weight: float = 1.0
-    correct_minimum: float = -0.7
+    weight: float = knob(1.0, least=0)
+    correct_minimum: float = knob(-0.7, least=-1, most=0)
 
     def __post_init__(self) -> None:
-        check_range(self, "weight", 0)
-        check_range(self, "correct_minimum", -1, 0)
-        self.shortest: dict[int, int] = {}
+        super().__post_init__()
+        self.shortest: dict[str, int] = {}  # by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""
-        known = [self.shortest.get(question, math.nan) for question in rollouts.questions.tolist()]
+        known = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]
         shortest = torch.tensor(known, dtype=torch.float64)
         waves = torch.cos((math.pi / 2 * rollouts.lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
         rewards = torch.where(rollouts.is_correct, waves.clamp(min=self.correct_minimum), waves.clamp(max=0.0))
@@ -59,22 +55,9 @@ class HAPO(LengthControl):
         """Records the correct lengths of a training batch for the next time its questions come up."""
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].tolist(), rollouts.questions[is_correct].tolist()
-        for question, length in zip(questions, lengths, strict=True):
+        for question, length in zip(map(str, questions), lengths, strict=True):
             self.shortest[question] = min(self.shortest.get(question, length), length)
 
     def statistics(self) -> dict[str, float]:
         """The number of questions with a history."""
         return {"questions_with_history": float(len(self.shortest))}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Shortest correct length of every question in tokens; JSON keys are strings."""
-        return {"shortest": {str(question): length for question, length in self.shortest.items()}}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores the saved lengths."""
-        saved = saved_value(state, "shortest", _is_history, "a table of tokens by question number")
-        self.shortest = {int(question): length for question, length in saved.items()}
-
-
-def _is_history(saved: Any) -> bool:
-    return isinstance(saved, dict) and all(str(key).isdecimal() and is_count(value) for key, value in saved.items())

@@ -1,15 +1,11 @@
-"""Kimi k1.5: a length reward by place between the shortest and the longest answer to the same prompt.
-
-Report: [Kimi k1.5: Scaling Reinforcement Learning with LLMs](https://huggingface.co/papers/2501.12599).
-"""
+"""Kimi k1.5: a length reward by place between the shortest and the longest answer to the same prompt."""
 
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.step_count import CountsSteps
 
 
 def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -46,7 +42,7 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
 
 
 @dataclass
-class Kimi(CountsSteps):
+class Kimi(LengthControl):
     r"""Kimi k1.5: correct answers (1, wrong 0) earn or pay by their place between the group's shortest and longest.
 
     Wrong answers pay too, but only in the longer half of the range.
@@ -67,14 +63,20 @@ class Kimi(CountsSteps):
     """
 
     name = "kimi"
+    paper = Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599")
+    state = ("steps_done",)
+    needs_group = True
 
-    weight: float = 0.4
-    warmup_steps: int = 0
+    weight: float = knob(0.4, least=0)
+    warmup_steps: int = knob(0, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "weight", 0)
-        check_range(self, "warmup_steps", 0, whole=True)
+        self.steps_done = 0
+
+    def step(self) -> None:
+        """Counts policy updates."""
+        self.steps_done += 1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""

@@ -1,15 +1,11 @@
-"""LCPO of L1: every prompt asks for its own length, and the answer must meet it (Exact) or stay below it (Max).
-
-Paper: [L1: Controlling How Long A Reasoning Model Thinks](https://huggingface.co/papers/2503.04697).
-"""
+"""LCPO of L1: every prompt asks for its own length, and the answer must meet it (Exact) or stay below it (Max)."""
 
 import random
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -37,14 +33,15 @@ class L1Exact(LengthControl):
     """
 
     name = "l1_exact"
+    paper = Paper("L1: Controlling How Long A Reasoning Model Thinks", "2503.04697")
     target_use = "optional"
 
-    alpha: float = 0.0003
+    alpha: float = knob(0.0003, least=0)
     budget_range: tuple[int, int] | list[int] | None = (100, 4000)
     suffix: str = " Think for {n} tokens."
 
     def __post_init__(self) -> None:
-        check_range(self, "alpha", 0)
+        super().__post_init__()
         if self.budget_range is not None and not _is_range(self.budget_range):
             raise ValueError(
                 f"budget_range is {self.budget_range!r}, but must be two whole numbers of tokens, 1 <= low <= high, "
@@ -82,7 +79,7 @@ class L1Exact(LengthControl):
             )
         return target_length
 
-    def prompt_suffix(self, target_length: float | None) -> str:
+    def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
         """The request in words; empty without a target."""
         return "" if target_length is None else self.suffix.replace("{n}", str(round(target_length)))
 
@@ -114,11 +111,7 @@ class L1Max(L1Exact):
     name = "l1_max"
 
     suffix: str = " Think for maximum {n} tokens."
-    delta: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_range(self, "delta", 0, 1)
+    delta: float = knob(0.5, least=0, most=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""

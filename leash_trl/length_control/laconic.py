@@ -1,14 +1,11 @@
-"""LACONIC: LEASH's price on overshoot and its dual step, with no clip on the shaped reward.
-
-Paper: [LACONIC: Length-Aware Constrained Reinforcement Learning for LLM](https://huggingface.co/papers/2602.14468).
-"""
+"""LACONIC: LEASH's price on overshoot and its dual step, with no clip on the shaped reward."""
 
 from dataclasses import dataclass
 
 import torch
 
 from leash_trl.length_control.leash import Leash
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -40,11 +37,12 @@ class Laconic(Leash):
     """
 
     name = "laconic"
+    paper = Paper("LACONIC: Length-Aware Constrained Reinforcement Learning for LLM", "2602.14468")
     uses_correctness = True
 
-    lambda_init: float = 0.0
-    lambda_lr: float = 0.002
-    lambda_max: float = 0.1
+    lambda_init: float = knob(0.0, least=0)
+    lambda_lr: float = knob(0.002, least=0)
+    lambda_max: float = knob(0.1, least=0)
 
     base_rewards = LengthControl.base_rewards
     reward_scale_problem = LengthControl.reward_scale_problem

@@ -1,14 +1,10 @@
-"""LASER: a step-shaped bonus for correct answers within the target.
-
-Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
-"""
+"""LASER: a step-shaped bonus for correct answers within the target."""
 
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -37,12 +33,10 @@ class Laser(LengthControl):
     """
 
     name = "laser"
+    paper = Paper("Learn to Reason Efficiently with Adaptive Length-based Reward Shaping", "2505.15612")
     target_use = "required"
 
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range(self, "alpha", 0)
+    alpha: float = knob(0.5, least=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: $C$: 1, -0.5 or -1; NaN where unscorable."""

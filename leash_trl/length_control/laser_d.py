@@ -1,15 +1,11 @@
-"""LASER-D and LASER-DE: LASER with a target for each difficulty, chosen anew every few steps.
-
-Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
-"""
+"""LASER-D and LASER-DE: LASER with a target for each difficulty, chosen anew every few steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from leash_trl.length_control.checked_values import check_choice, check_range, is_count, saved_value
 from leash_trl.length_control.laser import WRONG_SCORE, Laser
 from leash_trl.length_control.laser_targets import (
     DIFFICULTIES,
@@ -19,6 +15,7 @@ from leash_trl.length_control.laser_targets import (
     right_answers,
     smallest_target,
 )
+from leash_trl.length_control.method import knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -52,17 +49,17 @@ class LaserD(Laser):
     """
 
     name = "laser_d"
+    state = ("targets", "steps_since_refresh", "window", "lower_bound", "num_generations")
+    needs_group = True
 
-    refresh_steps: int = 20
-    interval: int = 1024
-    upper_bound: int = 16384
-    expected_correct: int = 1
+    refresh_steps: int = knob(20, least=1)
+    interval: int = knob(1024, least=1)
+    upper_bound: int = knob(16384, least=1)
+    expected_correct: int = knob(1, least=1)
     rounding: Literal["paper", "release"] = "paper"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_range(self, "refresh_steps interval upper_bound expected_correct", 1, whole=True)
-        check_choice(self, "rounding", "paper", "release")
         self.targets: list[int | None] | None = None
         self.steps_since_refresh = 0
         self._clear_window()
@@ -73,9 +70,9 @@ class LaserD(Laser):
             candidate_targets(target_length, self.upper_bound, self.interval)
 
     def _clear_window(self) -> None:
-        self._window: list[list[int]] = [[] for _ in DIFFICULTIES]
-        self._lower_bound = 0
-        self._num_generations = 0
+        self.window: list[list[int]] = [[] for _ in DIFFICULTIES]
+        self.lower_bound = 0
+        self.num_generations = 0
 
     def choose_targets(
         self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
@@ -105,16 +102,16 @@ class LaserD(Laser):
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the window."""
         lowest = _lowest(rollouts)
-        self._lower_bound = min(self._lower_bound or lowest, lowest)
-        self._num_generations = rollouts.num_generations
-        for held, new in zip(self._window, lengths_by_difficulty(rollouts), strict=True):
+        self.lower_bound = min(self.lower_bound or lowest, lowest)
+        self.num_generations = rollouts.num_generations
+        for held, new in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
             held += new
 
     def step(self) -> None:
         """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
         self.steps_since_refresh += 1
-        if self.steps_since_refresh >= self.refresh_steps and any(self._window):
-            self.targets = self.choose_targets(self._window, self._lower_bound, self._num_generations)
+        if self.steps_since_refresh >= self.refresh_steps and any(self.window):
+            self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
             self.steps_since_refresh = 0
             self._clear_window()
 
@@ -122,28 +119,6 @@ class LaserD(Laser):
         """The chosen targets in tokens, except those that are the longest response of the batch."""
         chosen = zip(DIFFICULTIES, self.targets or (), strict=False)
         return {f"target_{name}": float(target) for name, target in chosen if target is not None}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Targets and window; lists are in the order of `DIFFICULTIES`."""
-        return {
-            "targets": None if self.targets is None else list(self.targets),
-            "steps_since_refresh": self.steps_since_refresh,
-            "window": [list(lengths) for lengths in self._window],
-            "lower_bound": self._lower_bound,
-            "num_generations": self._num_generations,
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state."""
-        self.targets = saved_value(
-            {"targets": (), **state}, "targets", _are_targets, "null or three lengths in tokens"
-        )
-        window = saved_value(state, "window", _is_window, "three lists of lengths in tokens")
-        needed, is_size = ("a whole number from 1 on", _is_size) if any(window) else ("a count", is_count)
-        self._lower_bound = saved_value(state, "lower_bound", is_size, needed)
-        self._num_generations = saved_value(state, "num_generations", is_size, needed)
-        self.steps_since_refresh = saved_value(state, "steps_since_refresh", is_count, "a count")
-        self._window = [list(lengths) for lengths in window]
 
 
 @dataclass
@@ -173,19 +148,3 @@ class LaserDE(LaserD):
 
 def _lowest(rollouts: Rollouts) -> int:
     return max(1, int(rollouts.target_lengths.min()))
-
-
-def _is_size(value: Any) -> bool:
-    return is_count(value) and value > 0
-
-
-def _is_triple(values: Any) -> bool:
-    return isinstance(values, list) and len(values) == len(DIFFICULTIES)
-
-
-def _are_targets(values: Any) -> bool:
-    return values is None or (_is_triple(values) and all(value is None or is_count(value) for value in values))
-
-
-def _is_window(values: Any) -> bool:
-    return _is_triple(values) and all(isinstance(each, list) and all(map(is_count, each)) for each in values)

@@ -1,7 +1,4 @@
-"""Sorts prompts into LASER-D's three difficulties and chooses a target for each.
-
-Paper: [Learn to Reason Efficiently with Adaptive Length-based Reward Shaping](https://huggingface.co/papers/2505.15612).
-"""
+"""Sorts prompts into LASER-D's three difficulties and chooses a target for each."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

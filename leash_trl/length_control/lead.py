@@ -1,21 +1,15 @@
-"""LEAD: correctness and closeness to the prompt's own length are normalised apart; the state weighs one by the other.
-
-Paper: [LEAD: Length-Efficient Adaptive and Dynamic Reasoning for Large Language
-Models](https://huggingface.co/papers/2605.09806).
-"""
+"""LEAD: correctness and closeness to the prompt's own length are normalised apart, then weighed by the state."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
-from typing import Any
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages, standardised
-from leash_trl.length_control.checked_values import check_limit, check_range, is_number, saved_value
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule, group_advantages, standardised
+from leash_trl.length_control.method import LengthControl, Paper, check_limit, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 TINY = 1e-8
@@ -108,12 +102,6 @@ def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     return pairs
 
 
-def _are_groups(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(row, list) and len(row) == 2 and all(map(is_number, row)) and row[1] >= 0 for row in value
-    )
-
-
 @dataclass
 class LEAD(LengthControl):
     r"""LEAD: advantages of correctness and of closeness to the prompt's own length, by weights that follow the batch.
@@ -153,21 +141,24 @@ class LEAD(LengthControl):
     """
 
     name = "lead"
-    authors = (
+    paper = Paper(
+        "LEAD: Length-Efficient Adaptive and Dynamic Reasoning for Large Language Models",
+        "2605.09806",
         "Songtao Wei and Yi Li and Zhikai Li and Xu Hu and Yuede Ji and Guanpeng Li and Feng Chen and Carl Yang and "
-        "Zhichun Guo and Bingzhe Li"
+        "Zhichun Guo and Bingzhe Li",
     )
+    state = ("weight", "observed_correctness", "observed_efficiency")
+    needs_group = True
+    own_advantages = True
 
-    lower_bound: int = 1000
-    upper_bound: int | None = None
-    weight_min: float = 0.3
-    alpha: float = 1.0
-    beta: float = 0.95
+    lower_bound: int = knob(1000, least=1)
+    upper_bound: int | None = knob(None, least=1)
+    weight_min: float = knob(0.3, least=0, most=1)
+    alpha: float = knob(1.0, least=0)
+    beta: float = knob(0.95, least=0, most=1)
 
     def __post_init__(self) -> None:
-        check_range(self, "lower_bound upper_bound", 1, whole=True)
-        check_range(self, "weight_min beta", 0, 1)
-        check_range(self, "alpha", 0)
+        super().__post_init__()
         self.weight = 0.5
         self._forget_observations()
 
@@ -188,7 +179,10 @@ class LEAD(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Weighted sum of correctness and efficiency; NaN where unscorable."""
-        return self._share * rollouts.correctness + (1.0 - self._share) * self._efficiency(rollouts)
+        return self._weighed(rollouts.correctness, self._efficiency(rollouts))
+
+    def _weighed(self, correctness: torch.Tensor, efficiency: torch.Tensor) -> torch.Tensor:
+        return self._share * correctness + (1.0 - self._share) * efficiency
 
     def _efficiency(self, rollouts: Rollouts) -> torch.Tensor:
         upper_bound = self.upper_bound or rollouts.max_completion_length
@@ -196,53 +190,37 @@ class LEAD(LengthControl):
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         return efficiency_rewards(is_correct_PG, lengths_PG, self.lower_bound, upper_bound).flatten()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Weighted advantages, whitened over tokens; 0 where unscorable."""
-        correctness, efficiency = (
-            group_advantages(rewards, rollouts.num_generations, "group", epsilon)
-            for rewards in (rollouts.correctness, self._efficiency(rollouts))
-        )
-        weighted = self._share * correctness + (1.0 - self._share) * efficiency
-        scorable = weighted.masked_fill(~rollouts.is_scorable, torch.nan)
-        return standardised(scorable, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are weighted and whitened over tokens; 0 where unscorable."""
+        base, efficiency = rollouts.correctness, self._efficiency(rollouts)
+        shaped = self._weighed(base, efficiency)
+        advantages = self._weighed(
+            *(
+                group_advantages(rewards, rollouts.num_generations, "group", rule.epsilon)
+                for rewards in (base, efficiency)
+            )
+        ).masked_fill(~rollouts.is_scorable, torch.nan)
+        whitened = standardised(advantages, rollouts.lengths, 1, rule.epsilon).nan_to_num(nan=0.0)
+        return Score(base, base - shaped, shaped, whitened)
 
     def observe(self, rollouts: Rollouts) -> None:
         """Keeps what the next step needs of each group."""
         efficiency = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
-        self._observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
-        self._observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
+        self.observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
+        self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
 
     def step(self) -> None:
         """Moves the weight towards what the batches since the last step ask for; it stays if nothing was scorable."""
-        if not self._observed_correctness:
+        if not self.observed_correctness:
             return
-        wanted = correctness_weight(self._observed_correctness, self._observed_efficiency, self.alpha)
+        wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
         self.weight = self.beta * self.weight + (1.0 - self.beta) * wanted
         self._forget_observations()
 
     def _forget_observations(self) -> None:
-        self._observed_correctness: list[list[float]] = []
-        self._observed_efficiency: list[list[float]] = []
+        self.observed_correctness: list[list[float]] = []
+        self.observed_efficiency: list[list[float]] = []
 
     def statistics(self) -> dict[str, float]:
         """The weight of correctness that the coming batch uses."""
         return {"correctness_weight": self._share}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The weight, and the groups that wait for a step, as after a skipped policy update."""
-        return {
-            "weight": self.weight,
-            "correctness": [*self._observed_correctness],
-            "efficiency": [*self._observed_efficiency],
-        }
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state."""
-        self.weight = float(
-            saved_value(state, "weight", lambda w: is_number(w) and 0 <= w <= 1, "a number within [0, 1]")
-        )
-        needed = "a list of means and variances"
-        self._observed_correctness = [*saved_value(state, "correctness", _are_groups, needed)]
-        self._observed_efficiency = [*saved_value(state, "efficiency", _are_groups, needed)]

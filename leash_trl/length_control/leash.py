@@ -1,20 +1,16 @@
-"""LEASH and its constant variant LEASH-C: the paper's Algorithm 1.
-
-Paper: [Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning
-Model](https://huggingface.co/papers/2512.21540).
-"""
+"""LEASH and its constant variant LEASH-C: the paper's Algorithm 1."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 
-from leash_trl.length_control.checked_values import are_states, check_column, check_multiplier, saved_value
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.multiplier import Multiplier
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.dual import projected_ascent
+from leash_trl.length_control.method import LengthControl, Paper, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
@@ -102,30 +98,39 @@ class Leash(LengthControl):
     """
 
     name = "leash"
-    authors = "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo"
+    paper: ClassVar[Paper | None] = Paper(
+        "Leash: Adaptive Length Penalty and Reward Shaping for Efficient Large Reasoning Model",
+        "2512.21540",
+        "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo",
+    )
+    state = ("multiplier_per", "lambdas", "observed")
     target_use = "required"
     uses_correctness = False
     needs_truncated = True
 
-    lambda_init: float = 0.1
-    lambda_lr: float = 0.005
-    lambda_min: float = 0.0
-    lambda_max: float = 1.0
+    lambda_init: float = knob(0.1, least=0)
+    lambda_lr: float = knob(0.005, least=0)
+    lambda_min: float = knob(0.0, least=0)
+    lambda_max: float = knob(1.0, least=0)
     multiplier_per: str | None = None
 
     def __post_init__(self) -> None:
-        check_multiplier(self)
-        check_column(self, "multiplier_per")
-        self.multipliers: dict[str, Multiplier] = {} if self.multiplier_per else {ONLY: self.new_multiplier()}
-
-    def new_multiplier(self) -> Multiplier:
-        """A multiplier as it is before its first dual step."""
-        return Multiplier(self.lambda_init, self.lambda_lr, self.lambda_min, self.lambda_max)
+        super().__post_init__()
+        if not self.lambda_min <= self.lambda_init <= self.lambda_max:
+            raise ValueError(
+                "lambda needs lambda_min <= lambda_init <= lambda_max, but they are "
+                f"lambda_min={self.lambda_min}, lambda_init={self.lambda_init}, lambda_max={self.lambda_max}; "
+                "change the others along with the one you set"
+            )
+        # each multiplier in reward units per unit of relative overshoot, and target and length in tokens of its
+        # completions since the last dual step, by name
+        self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
+        self.observed: dict[str, list[list[float]]] = {}
 
     @property
     def lam(self) -> float:
         """The multiplier that the coming batch uses; the mean of all if there are several."""
-        lambdas = [multiplier.lam for multiplier in self.multipliers.values()] or [self.lambda_init]
+        lambdas = [*self.lambdas.values()] or [self.lambda_init]
         return math.fsum(lambdas) / len(lambdas)
 
     def columns_read(self) -> tuple[str, ...]:
@@ -156,12 +161,15 @@ class Leash(LengthControl):
 
     def _lambdas(self, rollouts: Rollouts) -> torch.Tensor:
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        known = {name: multiplier.lam for name, multiplier in self.multipliers.items()}
-        return torch.tensor([known.get(name, self.lambda_init) for name in names], dtype=torch.float64)
+        return torch.tensor([self.lambdas.get(name, self.lambda_init) for name in names], dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards, clipped: apart from the clip, LEASH has no scale of its own."""
         return clip_reward(rollouts.task_rewards)
+
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """The price is that before the clip."""
+        return replace(super().score(rollouts, rule), penalty=self.penalty(rollouts))
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot before the clip, non-negative."""
@@ -200,52 +208,39 @@ class Leash(LengthControl):
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
         for name, pair in zip(names, pairs, strict=True):
-            if name not in self.multipliers:
-                self.multipliers[name] = self.new_multiplier()
-            self.multipliers[name].observed.append([*pair])
+            self.lambdas.setdefault(name, float(self.lambda_init))
+            self.observed.setdefault(name, []).append([*pair])
 
     def step(self) -> None:
-        """Moves each multiplier by its completions observed since the last dual step; without any it stays."""
-        has_new = any(multiplier.observed for multiplier in self.multipliers.values())
-        for multiplier in self.multipliers.values():
-            if multiplier.observed:
-                target_lengths, lengths = zip(*multiplier.observed, strict=True)
-                multiplier.move(self.violation(lengths, target_lengths))
-            else:
-                multiplier.pass_by(is_sampled=not has_new)
+        """Moves each multiplier by its completions observed since the last dual step, which are then forgotten."""
+        observed, self.observed = self.observed, {}
+        for name in self.lambdas:
+            self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
+
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
+        """One multiplier after a policy update.
+
+        Args:
+            name (`str`):
+                Name of the multiplier.
+            observed (`Sequence[Sequence[float]]`):
+                Target and length in tokens of its completions since the last update; without any it stays.
+            is_sampled (`bool`):
+                If there are none: whether the update was on its last completions once more, or on those of others.
+        """
+        if not observed:
+            return self.lambdas[name]
+        target_lengths, lengths = zip(*observed, strict=True)
+        violation = self.violation(lengths, target_lengths)
+        return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         """The multiplier of one budget that the coming batch uses."""
-        return self.multipliers.get(name, self.new_multiplier()).statistics()
+        return {"lambda": self.lambdas.get(name, float(self.lambda_init))}
 
     def statistics(self) -> dict[str, float]:
         """The multiplier that the coming batch uses; with several, their mean."""
-        return {"lambda": self.lam} if self.multiplier_per else self.multipliers[ONLY].statistics()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The multipliers, and target and length of the completions that wait for a dual step, as after a skipped
-        policy update."""
-        if self.multiplier_per is None:
-            return self.multipliers[ONLY].state_dict()
-        states = {name: multiplier.state_dict() for name, multiplier in self.multipliers.items()}
-        return {"multiplier_per": self.multiplier_per, "multipliers": states}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state."""
-        column = state.get("multiplier_per")
-        if column != self.multiplier_per:
-            raise ValueError(
-                f"the saved state is of multiplier_per={column!r}, but this run has {self.multiplier_per!r}; set the "
-                "same in length_control_kwargs, or start a run of its own from the weights"
-            )
-        saved = {ONLY: state}
-        if self.multiplier_per is not None:
-            needed = "a state for each value of multiplier_per"
-            saved = saved_value(state, "multipliers", are_states, needed)
-        multipliers = {name: self.new_multiplier() for name in saved}
-        for name, multiplier in multipliers.items():
-            multiplier.load_state_dict(saved[name])
-        self.multipliers = multipliers
+        return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)
 
 
 @dataclass
@@ -265,12 +260,4 @@ class LeashC(Leash):
 
     name = "leash_c"
 
-    lambda_lr: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.lambda_lr != 0:
-            raise ValueError(
-                f"lambda_lr is {self.lambda_lr}, but leash_c freezes lambda; set lambda_lr to null, or use "
-                "length_control='leash'"
-            )
+    lambda_lr: float = knob(0.0, least=0, most=0)

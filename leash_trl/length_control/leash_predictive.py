@@ -8,17 +8,16 @@ full push that a forecast of the length asks for.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages
-from leash_trl.length_control.checked_values import is_number, saved_value
+from leash_trl.length_control.advantages import AdvantageRule, group_advantages
 from leash_trl.length_control.leash import Leash, relative_overshoot
-from leash_trl.length_control.multiplier import Multiplier
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 # Chosen on toy plants of CHOICE_SEED (tests/length_plants.py) and on the gym's seed 51.
@@ -44,12 +43,24 @@ class Forecast(NamedTuple):
             $b$, by how much the logarithm falls in an update with a push of 1.
         drift (`float`):
             $d$, by how much it rises in an update without a push.
+        used (`float`):
+            lambda of the batch that the policy was last updated on.
+        target (`float`, *optional*):
+            Target in tokens of all completions of that batch; `None` if they had several.
     """
 
     level: float | None = None
     push: float = 0.0
     response: float = RESPONSE_INIT
     drift: float = 0.0
+    used: float = 0.0
+    target: float | None = None
+
+    def aimed_at(self, target: float | None) -> "Forecast":
+        """The forecast with a new target in tokens: the length is still expected, so its ratio to the target moves."""
+        if self.level is None or self.target is None or target is None:
+            return self._replace(target=target)
+        return self._replace(level=self.level + math.log(self.target / target), target=target)
 
     def corrected(self, violation: float) -> "Forecast":
         r"""The forecast after a batch has been measured.
@@ -72,8 +83,8 @@ class Forecast(NamedTuple):
             `Forecast`: With the same push.
 
         Example:
-            >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))
-            Forecast(level=0.5, push=0.0, response=0.25, drift=0.125)
+            >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
+            (0.5, 0.0, 0.25, 0.125)
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
@@ -82,7 +93,7 @@ class Forecast(NamedTuple):
         learned = surprise / (self.push**2 + QUIET)
         response = min(max(self.response - RESPONSE_RATE * learned * self.push, least), most)
         drift = min(max(self.drift + DRIFT_RATE * learned * QUIET, 0.0), response)
-        return Forecast(expected + CORRECTION * surprise, self.push, response, drift)
+        return self._replace(level=expected + CORRECTION * surprise, response=response, drift=drift)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
         r"""The forecast after one policy update with this lambda.
@@ -98,12 +109,12 @@ class Forecast(NamedTuple):
                 $\beta$ of the optimizer, in [0, 1): Adam's first one.
 
         Example:
-            >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)
-            Forecast(level=0.375, push=0.5, response=0.25, drift=0.0)
+            >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)[:4]
+            (0.375, 0.5, 0.25, 0.0)
         """
         push = momentum * self.push + (1.0 - momentum) * lam
         level = None if self.level is None else self.level - self.response * push + self.drift
-        return self._replace(level=level, push=push)
+        return self._replace(level=level, push=push, used=lam)
 
     def needed_push(self, momentum: float) -> float:
         r"""Push for the next batch, dimensionless; negative if less than nothing is needed.
@@ -135,85 +146,6 @@ class Forecast(NamedTuple):
 
 
 @dataclass
-class PredictiveMultiplier(Multiplier):
-    """The weight of length that the forecast asks for.
-
-    Args:
-        momentum (`float`):
-            As for [`Forecast.after_update`].
-        used (`float`):
-            lambda of the batch that the policy was last updated on.
-        target (`float`, *optional*):
-            Target in tokens of all completions of that batch; `None` if they had several.
-        forecast (`Forecast`):
-            What is known of the lengths.
-    """
-
-    momentum: float = 0.9
-    used: float = 0.0
-    target: float | None = None
-    forecast: Forecast = field(default_factory=Forecast)
-
-    def move(self, violation: float) -> None:
-        """Takes in the violation of the observed completions and the update on them, and sets the next lambda."""
-        self._follow_target()
-        self.used = self.lam
-        if not math.isnan(violation):
-            self.forecast = self.forecast.corrected(violation)
-        self._advance()
-        self.observed = []
-
-    def pass_by(self, is_sampled: bool) -> None:
-        """Carries the forecast on by the last lambda once more, or by none if the batch was of other prompts."""
-        self.used = self.used if is_sampled else 0.0
-        self._advance()
-
-    def _advance(self) -> None:
-        self.forecast = self.forecast.after_update(self.used, self.momentum)
-        self.lam = min(max(self.forecast.needed_push(self.momentum), self.minimum), self.maximum)
-
-    def _follow_target(self) -> None:
-        """Keeps the expected length, not its ratio, where a schedule has changed the one target of all prompts."""
-        targets = {target for target, _ in self.observed}
-        target = targets.pop() if len(targets) == 1 else None
-        if target is not None and self.target is not None and self.forecast.level is not None:
-            self.forecast = self.forecast._replace(level=self.forecast.level + math.log(self.target / target))
-        self.target = target
-
-    def statistics(self) -> dict[str, float]:
-        """The multiplier, the response and the drift."""
-        return {"lambda": self.lam, "response": self.forecast.response, "drift": self.forecast.drift}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The multiplier, the completions that wait for a step, the last batch's lambda and target, the forecast."""
-        return {**super().state_dict(), "used": self.used, "target": self.target, **self.forecast._asdict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a saved state.
-
-        Raises:
-            `ValueError`: If a value is missing or damaged.
-        """
-        super().load_state_dict(state)
-        least, most = RESPONSE_BOUNDS
-        self.used = float(saved_value(state, "used", _is_share, "a finite number, 0 or more"))
-        self.target = saved_value(state, "target", lambda value: value is None or _is_share(value), "tokens or None")
-        level = saved_value(state, "level", lambda value: value is None or is_number(value), "a finite number or None")
-        push = saved_value(state, "push", _is_share, "a finite number, 0 or more")
-        response = saved_value(
-            state, "response", lambda value: is_number(value) and least <= value <= most, f"within [{least}, {most}]"
-        )
-        drift = saved_value(
-            state, "drift", lambda value: _is_share(value) and value <= response, "within [0, response]"
-        )
-        self.forecast = Forecast(level, float(push), float(response), float(drift))
-
-
-def _is_share(value: Any) -> bool:
-    return is_number(value) and value >= 0
-
-
-@dataclass
 class LeashPredictive(Leash):
     r"""LEASH-Predictive, ours: a length advantage among correct answers, weighed by what a forecast asks for.
 
@@ -242,33 +174,46 @@ class LeashPredictive(Leash):
             task does.
         lambda_lr (`float`, *optional*, defaults to `0.0`):
             Must be 0: there is no step size.
+        momentum (`float`, *optional*, defaults to `0.9`):
+            $\beta$ of the optimizer, in [0, 1): Adam's first one.
     """
 
     name = "leash_predictive"
+    paper = None
+    state = (*Leash.state, "forecasts")
+    own_advantages = True
     uses_correctness = True
 
-    lambda_init: float = 1.0
-    lambda_lr: float = 0.0
+    lambda_init: float = knob(1.0, least=0)
+    lambda_lr: float = knob(0.0, least=0, most=0)
+    momentum: float = knob(0.9, least=0, below=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.lambda_lr != 0:
-            raise ValueError(
-                f"lambda_lr is {self.lambda_lr}, but leash_predictive has no step size; set lambda_lr to null, or use "
-                "length_control='leash'"
-            )
+        self.forecasts: dict[str, Forecast] = {}
 
-    def set_for_run(self, **settings: Any) -> None:
-        """Sets what the configuration says for every method, and the momentum of the multipliers."""
-        super().set_for_run(**settings)
-        self.multipliers = {name: self.new_multiplier() for name in self.multipliers}
+    def _forecast(self, name: str) -> Forecast:
+        return Forecast(*self.forecasts.get(name, ()))
 
-    def new_multiplier(self) -> Multiplier:
-        """A multiplier as it is before its first step."""
-        start = float(self.lambda_init)
-        return PredictiveMultiplier(
-            start, self.lambda_lr, self.lambda_min, self.lambda_max, [], self.optimizer_momentum
-        )
+    def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
+        """One multiplier after a policy update: what its forecast asks for, within the bounds.
+
+        Without new completions, the last lambda pushed once more if these were sampled, else none did.
+        """
+        forecast = self._forecast(name)
+        used = forecast.used if is_sampled else 0.0
+        if observed:
+            used = self.lambdas[name]
+            target_lengths, lengths = zip(*observed, strict=True)
+            forecast = forecast.aimed_at(target_lengths[0] if len(set(target_lengths)) == 1 else None)
+            forecast = forecast.corrected(self.violation(lengths, target_lengths))
+        forecast = self.forecasts[name] = forecast.after_update(used, self.momentum)
+        return min(max(forecast.needed_push(self.momentum), self.lambda_min), self.lambda_max)
+
+    def budget_statistics(self, name: str) -> dict[str, float]:
+        """The multiplier, the response and the drift of one budget."""
+        forecast = self._forecast(name)
+        return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """Task rewards as they are."""
@@ -282,18 +227,17 @@ class LeashPredictive(Leash):
         """`torch.Tensor` of shape `(N,)`: Task rewards less the penalty; NaN where the task reward is NaN."""
         return rollouts.task_rewards - self.penalty(rollouts)
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantage of the task plus lambda times that of length; 0 if unscorable.
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are that of the task plus lambda times that of length; 0 if unscorable.
 
         `scale_rewards` is for the task alone; length is always measured by its group's deviation.
         """
-        num_generations = rollouts.num_generations
-        task = group_advantages(rollouts.task_rewards, num_generations, scale_rewards, epsilon)
-        is_compared = rollouts.is_correct & ~torch.isnan(shaped_rewards)
+        score, num_generations = super().score(rollouts, rule), rollouts.num_generations
+        task = group_advantages(rollouts.task_rewards, num_generations, rule.scale_rewards, rule.epsilon)
+        is_compared = rollouts.is_correct & ~torch.isnan(score.shaped)
         overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths).where(is_compared, torch.nan)
-        return task + self._lambdas(rollouts) * group_advantages(-overshoot, num_generations, "group", epsilon)
+        length = group_advantages(-overshoot, num_generations, "group", rule.epsilon)
+        return replace(score, advantages=task + self._lambdas(rollouts) * length)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """A warning if no answer can be correct; other scales will do, as rewards are not clipped."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -67,11 +66,10 @@ class MAI(LengthControl):
     """
 
     name = "mai"
+    code = "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"
+    needs_group = True
 
-    weight: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_range(self, "weight", 0, 1)
+    weight: float = knob(0.2, least=0, most=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""

@@ -1,30 +1,116 @@
 """`LengthControl`, the base class of all methods: it turns rollouts into shaped rewards and moves its own state."""
 
+import copy
+import json
 import math
-import re
-import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, fields
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import torch
 
 from leash_trl.length_control import dual
-from leash_trl.length_control.advantages import AdvantageRule, Scaling, decoupled_advantages, group_advantages
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
-# of methods written for earlier releases
-RENAMED = {
-    "needs_target": "target_use = 'required'",
-    "uses_target": "target_use = 'optional'",
-    "may_aim_at_limit": "generation_cap",
-    "needs_limit": "check",
-    "owns_scale": "uses_correctness",
-    "own_scaling": "advantages",
-    "num_monitor_prompts": "observe, which sees every training batch",
-    "monitor": "observe, which sees every training batch",
-}
+# what a field of these types holds; what their own fields hold is the method's to check
+PLAIN = {bool: "True or False", str: "text", dict: "a mapping", list: "a list", tuple: "a tuple", NoneType: "None"}
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The paper of a method.
+
+    Args:
+        title (`str`):
+            Its title.
+        id (`str`):
+            Its arXiv id, such as `2512.21540`.
+        authors (`str`, *optional*):
+            Its authors, as BibTeX has them.
+    """
+
+    title: str
+    id: str
+    authors: str = ""
+
+    @property
+    def link(self) -> str:
+        """The paper as a Markdown link."""
+        return f"[{self.title}](https://huggingface.co/papers/{self.id})"
+
+    @property
+    def citation(self) -> str:
+        """The paper in BibTeX."""
+        author = f"  author = {{{self.authors}}},\n" if self.authors else ""
+        return (
+            f"@misc{{arxiv{self.id},\n  title = {{{{{self.title}}}}},\n{author}"
+            f"  year = {{20{self.id[:2]}}},\n  eprint = {{{self.id}}},\n  archivePrefix = {{arXiv}},\n}}"
+        )
+
+
+def knob(
+    default: Any,
+    least: float = -math.inf,
+    most: float = math.inf,
+    above: float = -math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A field of a method that is a number within a range; without one, its annotation alone says what it may be.
+
+    Args:
+        default (`Any`):
+            The paper's value.
+        least (`float`), most (`float`), above (`float`), below (`float`):
+            Bounds; the first two are allowed values themselves.
+    """
+    bounds = {"at least": least, "at most": most, "above": above, "below": below}
+    return field(default=default, metadata={name: bound for name, bound in bounds.items() if math.isfinite(bound)})
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_within(value: float, bounds: Mapping[str, float]) -> bool:
+    return bounds.get("at least", value) <= value <= bounds.get("at most", value) and bounds.get(
+        "above", -math.inf
+    ) < value < bounds.get("below", math.inf)
+
+
+def _needed(value: Any, annotation: Any, bounds: Mapping[str, float]) -> str | None:
+    """What the value of a field must be; `None` if it is that, or if only the method itself can say so."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    needed = []
+    for kind in kinds:
+        plain = get_origin(kind) or kind
+        if plain in (int, float):
+            is_right = is_number(value) and (plain is float or type(value) is int) and _is_within(value, bounds)
+            text = "a whole number" if plain is int else "a finite number"
+            text += "".join(f", {name} {bound}" for name, bound in bounds.items())
+        elif plain is Literal:
+            is_right, text = value in get_args(kind), " or ".join(map(repr, get_args(kind)))
+        elif plain in PLAIN:
+            is_right, text = isinstance(value, plain), PLAIN[plain]
+        else:
+            return None
+        if is_right:
+            return None
+        needed.append(text)
+    is_text = isinstance(value, str) and {int, float} & {*kinds}
+    return " or ".join(needed) + ("; YAML reads 5e-1 as text, 0.5 not" if is_text else "")
+
+
+def check_limit(method: "LengthControl", max_length: float) -> None:
+    """Raises `ValueError` if neither the method nor the run sets the greatest length, in tokens, that it needs."""
+    if math.isinf(max_length):
+        raise ValueError(
+            f"max_completion_length is None, but length_control={method.name!r} measures by the generation limit; set "
+            "it to the most tokens that a completion may have"
+        )
 
 
 @dataclass
@@ -32,52 +118,46 @@ class LengthControl:
     """A method. Only `name` and `shape` are required; all else has a default that leaves plain GRPO as it is.
 
     A subclass is a dataclass. Its fields are the method's hyper-parameters, which `length_control_kwargs` sets; their
-    defaults are the paper's values, and a value out of range is a `ValueError`. State that changes during training is
-    made in `__post_init__`.
+    defaults are the paper's values. A value that does not fit its field's annotation, or the range of its [`knob`], is
+    a `ValueError`. State that changes during training is made in `__post_init__`, and its attributes' names stand in
+    `state`.
 
-    For every training batch the trainer calls `cut_lengths`, `shape`, `advantages`, `is_trained_on` and `observe`, in
-    this order, and `step` after the policy update. If mixed precision skips the update, the observed batch waits for
-    the next one, and a checkpoint must hold it. With dynamic sampling, the trainer calls the first three for each
-    round, then `advantages` and `is_trained_on` for the batch that remains; `observe` gets all generated completions,
-    replaced groups included. Evaluation and the log also call `shape`, `base_rewards`, `penalty`, `violation` and
-    `statistics`.
+    For every training batch the trainer calls `score` and `observe`, in this order, and `step` after the policy
+    update. If mixed precision skips the update, the observed batch waits for the next one, and a checkpoint must hold
+    it. With dynamic sampling, the trainer calls `score` for each round, and once more for the batch that remains;
+    `observe` gets all generated completions, replaced groups included. Evaluation and the log also call `score`,
+    `violation` and `statistics`.
     Only `observe`, `step` and `load_state_dict` may change anything. Every process sees the same rollouts, those of
     all processes, as float64 on the CPU. `README.md` beside this file has an example.
     """
 
     name: ClassVar[str]
-    authors: ClassVar[str] = ""  # of the paper, as BibTeX has them
+    paper: ClassVar[Paper | None] = None
+    # Markdown link to the code of a method that has no paper
+    code: ClassVar[str] = ""
+    # attributes that a checkpoint holds, in types of JSON; a hyper-parameter among them must be as it was saved
+    state: ClassVar[tuple[str, ...]] = ()
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
     # False: the method uses task rewards as they are and does not ask what is correct
     uses_correctness: ClassVar[bool] = True
     # True: the method learns from truncated completions, or its state counts them, so they must not be masked
     needs_truncated: ClassVar[bool] = False
-    # `set_for_run` sets these, as the configuration has them; without an annotation, so no field:
-    # most tokens of a completion
-    generation_limit = math.inf
-    # how `advantages` compares the completions of a prompt
-    reward_baseline = "mean"
-    multi_objective_aggregation = "sum_then_normalize"
-    length_objective_weight = 1.0
-    # Adam's first beta
-    optimizer_momentum = 0.9
+    # True: the shaped reward of a completion depends on the others of its prompt
+    needs_group: ClassVar[bool] = False
+    # True: advantages follow a rule of the method, which the configuration's cannot change
+    own_advantages: ClassVar[bool] = False
+    # True: `Score.cut` is set, so completions must be of one turn
+    cuts: ClassVar[bool] = False
+    # True: `Score.keep` may be set
+    leaves_out: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for name in RENAMED.keys() & vars(cls).keys():
-            raise TypeError(f"{cls.__name__}.{name} has no effect any more; write {RENAMED[name]}")
-
-    def set_for_run(self, **settings: Any) -> None:
-        """Sets attributes that the configuration gives to every new method; a method that holds another hands them on.
-
-        Args:
-            settings (`Any`):
-                `generation_limit`, `reward_baseline`, `multi_objective_aggregation`, `length_objective_weight` and
-                `optimizer_momentum`.
-        """
-        for name, value in settings.items():
-            setattr(self, name, value)
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if (needed := _needed(value, hints[each.name], each.metadata)) is not None:
+                raise ValueError(f"{each.name} is {value!r}, but must be {needed}")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
@@ -122,13 +202,15 @@ class LengthControl:
         """`torch.Tensor` of shape `(N,)`: Rewards before length, on the method's own scale; NaN where unscorable."""
         return rollouts.correctness if self.uses_correctness else rollouts.task_rewards
 
-    @property
-    def may_cut(self) -> bool:
-        """Whether the method has a `cut_lengths` of its own; then completions must be of one turn."""
-        return type(self).cut_lengths is not LengthControl.cut_lengths
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
+        raise NotImplementedError
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
+
+        A method with advantages of its own, one that leaves completions out or cuts them, or one whose price is not
+        what the shaped reward lacks, because it clips, replaces these parts of what this function returns.
 
         Args:
             rollouts (`Rollouts`):
@@ -137,63 +219,7 @@ class LengthControl:
                 The run's rule for advantages.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
-        keep, cut = self.is_trained_on(rollouts), self.cut_lengths(rollouts)
-        advantages = (
-            self.advantages(shaped, rollouts, rule.scale_rewards, rule.epsilon)
-            if self.has_own_advantages
-            else rule(base, shaped, rollouts, keep, cut)
-        )
-        return Score(base, self.penalty(rollouts), shaped, advantages, keep, cut)
-
-    def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor | None:
-        """`torch.Tensor` of shape `(N,)`, *optional*: Tokens to keep of each completion; its own length to keep all.
-
-        In training, a shorter completion is graded again, and its tail leaves the loss. Rollouts that other functions
-        see have the second rewards, but lengths, ends and truncation of what was generated. A method that cuts always
-        returns a tensor, also when it cuts nothing; `None` means that it never cuts.
-        """
-        return None
-
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
-        raise NotImplementedError
-
-    def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Price of each completion's length in reward units; a bonus is negative.
-
-        A method that clips its rewards returns the price before the clip, so that the log can show both.
-        """
-        return self.base_rewards(rollouts) - self.shape(rollouts)
-
-    @property
-    def has_own_advantages(self) -> bool:
-        """Whether advantages follow a rule of the method, which the configuration's cannot change."""
-        return type(self).advantages is not LengthControl.advantages
-
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN.
-
-        A method with a rule of its own writes this function anew. The configuration's `reward_baseline` and
-        `multi_objective_aggregation` have no effect then, and are refused. With `normalize_then_sum` the objectives
-        are the reward before length and what length added to it; `scale_rewards` has no effect.
-        """
-        if self.multi_objective_aggregation == "normalize_then_sum":
-            base = self.base_rewards(rollouts)
-            weights = (1.0, self.length_objective_weight)
-            return decoupled_advantages((base, shaped_rewards - base), weights, rollouts.num_generations, epsilon)
-        weighted = rollouts.lengths if self.reward_baseline == "length_weighted" else None
-        return group_advantages(shaped_rewards, rollouts.num_generations, scale_rewards, epsilon, weights=weighted)
-
-    @property
-    def may_leave_out(self) -> bool:
-        """Whether the method has an `is_trained_on` of its own."""
-        return type(self).is_trained_on is not LengthControl.is_trained_on
-
-    def is_trained_on(self, rollouts: Rollouts) -> torch.Tensor | None:
-        """`torch.Tensor` of shape `(N,)`, *optional*: False for completions to leave out of the loss."""
-        return None
+        return Score(base, base - shaped, shaped, rule(base, shaped, rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; several may come before one `step`."""
@@ -223,35 +249,47 @@ class LengthControl:
         return None
 
     def state_dict(self) -> dict[str, Any]:
-        """The state for a checkpoint, in types of JSON: numbers, lists, and dictionaries with text keys."""
-        return {}
+        """A copy of the state for a checkpoint, in types of JSON, which keeps every number to the last bit."""
+        values = {name: getattr(self, name) for name in self.state}
+        held = {name: value.state_dict() for name, value in values.items() if isinstance(value, LengthControl)}
+        copied: dict[str, Any] = json.loads(json.dumps({**values, **held}))
+        return copied
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restores a saved state, or raises `ValueError` if something is missing or damaged."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores a saved state.
+
+        Raises:
+            `ValueError`: If it lacks a part of this method's state, or a hyper-parameter in it is another one's.
+        """
+        if missing := [name for name in self.state if name not in state]:
+            raise ValueError(f"the saved state has no {missing[0]}, which {self.name} needs; it holds {[*state]}")
+        for each in fields(self):
+            if each.name in self.state and state[each.name] != (value := getattr(self, each.name)):
+                raise ValueError(
+                    f"{each.name} is {value!r}, but {state[each.name]!r} in the saved state; set the same in "
+                    "length_control_kwargs, or start a run of its own from the weights"
+                )
+        for name in self.state:
+            if isinstance(held := getattr(self, name), LengthControl):
+                held.load_state_dict(state[name])
+            else:
+                setattr(self, name, copy.deepcopy(state[name]))
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """The target in tokens of a prompt that has none in the data set."""
         return target_length
 
-    def prompt_suffix(self, target_length: float | None) -> str:
-        """Text to append to the prompt, so that the model can read its target."""
+    def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
+        """Text to append to a prompt, which states its target.
+
+        Args:
+            target_length (`float`, *optional*):
+                Target of the prompt in tokens.
+            generation_limit (`float`):
+                The run's generation limit in tokens; infinite for none.
+        """
         return ""
 
     def generation_cap(self, target_length: float | None) -> int | None:
-        """Generation limit of the next training batch in tokens, or `None` for `max_completion_length`."""
+        """Generation limit of the next training batch in tokens, if below the run's own; `None` for that."""
         return None
-
-    @classmethod
-    def paper(cls) -> dict[str, str]:
-        """Title, id and BibTeX of the first paper in the docstring of the method's module; empty if there is none."""
-        text = sys.modules[cls.__module__].__doc__ or ""
-        found = re.search(r"\[([^\]]+)\]\(https://huggingface\.co/papers/([\d.]+)\)", text)
-        if found is None:
-            return {}
-        title, paper_id = " ".join(found[1].split()), found[2]
-        author = f"  author = {{{cls.authors}}},\n" if cls.authors else ""
-        citation = (
-            f"@misc{{arxiv{paper_id},\n  title = {{{{{title}}}}},\n{author}"
-            f"  year = {{20{paper_id[:2]}}},\n  eprint = {{{paper_id}}},\n  archivePrefix = {{arXiv}},\n}}"
-        )
-        return {"title": title, "id": paper_id, "citation": citation}

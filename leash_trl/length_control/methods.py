@@ -60,7 +60,6 @@ def _class_at(path: str) -> type[LengthControl]:
     return method
 
 
-SUCCESSORS = {"leash_pi": "leash_predictive", "leash_gated": "leash_predictive"}  # of retired methods
 METHODS = {method.name: method for method in (_class_at(f"{__package__}.{path}") for path in CLASSES)}
 
 
@@ -72,11 +71,6 @@ def find_method(name: str) -> type[LengthControl]:
     """
     if name in METHODS:
         return METHODS[name]
-    if name in SUCCESSORS:
-        raise ValueError(
-            f"length_control is {name!r}, which is retired; use {SUCCESSORS[name]!r} in its place and drop the knobs "
-            f"that only {name} had"
-        )
     if "." not in name:
         similar = difflib.get_close_matches(name, METHODS, n=1)
         raise ValueError(

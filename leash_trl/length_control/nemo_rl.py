@@ -6,17 +6,17 @@ no paper.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.checked_values import check_choice, check_column, check_range, is_number
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.grlc import centred_weights
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, is_number, knob
 from leash_trl.length_control.outliers import robust_scores
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 SWITCHES = (
@@ -55,12 +55,12 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
 
 
 def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[float, float, float]:
-    """$a$, $b$ and $f$ of a prompt: what its row says, and for the rest what is configured; NaN for no band.
+    """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
 
     Args:
         value (`Mapping`, *optional*):
             The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the same under
-            the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not set.
+            the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not have.
         configured (`Mapping[str, float]`, *optional*):
             The band of rows that have none.
 
@@ -68,15 +68,15 @@ def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[
         `ValueError`: If a value is no number or out of range, `b` is not above `a`, or only some of them are known.
 
     Example:
-        >>> band_of({"total": {"a": 90, "b": None}}, {"a": 100, "b": 200, "f": 0.5})
-        (90, 200, 0.5)
+        >>> band_of({"total": {"a": 90, "b": 100, "f": 0.9}}, {"a": 100, "b": 200, "f": 0.5})
+        (90, 100, 0.9)
     """
     row = {} if _is_missing(value) else value
     if isinstance(row, Mapping) and not _is_missing(row.get("total")):
         row = row["total"]
     if not isinstance(row, Mapping) or row.keys() - {"a", "b", "f", "total", "reasoning", "answer"}:
         raise ValueError(f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}")
-    band: dict[str, Any] = {**(configured or {}), **{k: row[k] for k in "abf" if not _is_missing(row.get(k))}}
+    band: Mapping[str, Any] = {key: row[key] for key in "abf" if not _is_missing(row.get(key))} or configured or {}
     if not band:
         return math.nan, math.nan, math.nan
     for key, given in band.items():
@@ -85,8 +85,8 @@ def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[
             raise ValueError(f"profile_band is {value!r}, whose {key} is {given!r}, but must be {needed}")
     if missing := [key for key in "abf" if key not in band]:
         raise ValueError(
-            f"profile_band is {value!r}, but {' and '.join(missing)} is missing; add it there, or set profile_band "
-            "in length_control_kwargs, which fills gaps"
+            f"profile_band is {value!r}, but {' and '.join(missing)} is missing; add it there: a row's band replaces "
+            "the configured one as a whole"
         )
     if band["b"] <= band["a"]:
         raise ValueError(
@@ -129,18 +129,20 @@ class NemoRL(LengthControl):
     Here no group is passed over, since the band multiplies correctness, 1 or 0, never a reward below 0. NeMo-RL gives
     bonus and penalty to the first of several that are equally short or long; here all of them have it, and nobody
     where all are equally long. NeMo-RL's data may have bands with `b` not above `a`, which do nothing; here they are
-    errors. Left out are the channels for thinking and answer, whose lengths are not visible, and
-    `profiled_length_penalty`, a flat price $p$ from a threshold $t$ on: alone, it is the band with `a` = $t - 1$,
-    `b` = $t$ and `f` = $1 - p$. With min-max, NeMo-RL waives that price for answers that already pay, so that a longer
-    answer can earn more.
+    errors, and so are bands that lack `a`, `b` or `f`. A row whose `total` is None has the configured band here, none
+    in NeMo-RL, since Arrow gives every row the keys of all. NeMo-RL counts the text again, without special tokens;
+    here lengths are the generated tokens. Left out are the channels for thinking and answer, whose lengths are not
+    visible, and `profiled_length_penalty`, a flat price $p$ from a threshold $t$ on: alone, it is the band with `a` =
+    $t - 1$, `b` = $t$ and `f` = $1 - p$. With min-max, NeMo-RL waives that price for answers that already pay, so that
+    a longer answer can earn more.
 
     Args:
         profile_band (`dict[str, float]`, *optional*):
             The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in tokens, and `f`, the share of the
             reward that is left at `b` and beyond.
         profile_band_column (`str`, *optional*):
-            Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. What a
-            row does not set comes from `profile_band`; a row without a band keeps its rewards.
+            Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. A row's
+            band replaces `profile_band` as a whole; a row without a band has that, or none.
         group_total_length_penalty_coeff (`float`, *optional*, defaults to `0.0`):
             Coefficient $\beta_g$ of min-max in reward units.
         total_bonus (`float`, *optional*, defaults to `0.0`):
@@ -154,8 +156,9 @@ class NemoRL(LengthControl):
             absolute deviation is below 1.5 % of their median have no outliers.
         pass_rate_length_penalty_weight (`float`, *optional*, defaults to `0.0`):
             Weight $w$ of MAI's price in reward units; `mai` is this term alone.
-        profile_band_total (`bool`, *optional*, defaults to `True`):
-            Whether the band, if there is one, multiplies rewards; `False` is for bands that only the gate reads.
+        profile_band_total (`bool`, *optional*):
+            Whether bands multiply rewards; `False` is for bands that only the gate reads. By default they do if
+            `profile_band` is set: with bands in rows alone, set it to `True`.
         group_length_penalty_profile_gate (`bool`, *optional*, defaults to `False`):
             Min-max acts only in groups whose mean length is above the prompt's `a` (or `b`), and where there is one.
         group_length_penalty_profile_gate_field (`str`, *optional*, defaults to `"a"`):
@@ -165,24 +168,24 @@ class NemoRL(LengthControl):
     """
 
     name = "nemo_rl"
+    code = "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"
 
     profile_band: dict[str, float] | None = None
     profile_band_column: str | None = None
-    group_total_length_penalty_coeff: float = 0.0
-    total_bonus: float = 0.0
-    longest_total_penalty: float = 0.0
-    total_zmad_penalty: float = 0.0
-    total_zmad_threshold: float = 0.0
-    pass_rate_length_penalty_weight: float = 0.0
-    profile_band_total: bool = True
+    group_total_length_penalty_coeff: float = knob(0.0, least=0)
+    total_bonus: float = knob(0.0, least=0)
+    longest_total_penalty: float = knob(0.0, least=0)
+    total_zmad_penalty: float = knob(0.0, least=0)
+    total_zmad_threshold: float = knob(0.0, least=0)
+    pass_rate_length_penalty_weight: float = knob(0.0, least=0)
+    profile_band_total: bool | None = None
     group_length_penalty_profile_gate: bool = False
     group_length_penalty_profile_gate_field: Literal["a", "b"] = "a"
     group_length_penalty_profile_gate_positive_only: bool = True
 
     def __post_init__(self) -> None:
-        check_range(self, " ".join((*SWITCHES, "total_zmad_threshold")), 0)
-        check_choice(self, "group_length_penalty_profile_gate_field", "a", "b")
-        check_column(self, "profile_band_column")
+        super().__post_init__()
+        self.needs_group = any(getattr(self, name) for name in SWITCHES)  # type: ignore[misc]  # the band does not
         # the same as a row has it, with or without the key total
         self.configured = dict(zip("abf", band_of(self.profile_band), strict=True)) if self.profile_band else {}
         if self.profile_band is not None and math.isnan(self.configured.get("a", math.nan)):
@@ -209,14 +212,15 @@ class NemoRL(LengthControl):
 
     @property
     def _multiplies(self) -> bool:
-        return self.profile_band_total and self._has_bands
+        is_set = self.profile_band is not None
+        return self._has_bands and (is_set if self.profile_band_total is None else self.profile_band_total)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if every term is off, or the band begins where no completion gets."""
         if not self._multiplies and not any(getattr(self, name) for name in SWITCHES):
             raise ValueError(
-                f"length_control is {self.name!r}, but all its terms are off; set profile_band, or one of "
-                f"{', '.join(SWITCHES)} above 0, in length_control_kwargs"
+                f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total to "
+                f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0, in length_control_kwargs"
             )
         if self.profile_band_column is None and self.configured.get("a", 0) >= max_completion_length:
             raise ValueError(
@@ -234,6 +238,10 @@ class NemoRL(LengthControl):
             if self._bands(rows, "of the data set").isnan().all():
                 return f"profile_band_column is {column!r}, but no row has a band there; fill it in, or leave it out"
         return None
+
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """The price is that before rewards are cut at 0."""
+        return replace(super().score(rollouts, rule), penalty=self.penalty(rollouts))
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: What each completion's length costs before rewards are cut at 0."""

@@ -3,16 +3,15 @@
 Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generations of it. There is no paper.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 
-from leash_trl.length_control.advantages import Scaling, group_advantages
-from leash_trl.length_control.checked_values import check_choice, check_limit, check_range
+from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.method import LengthControl, check_limit, knob
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 @dataclass
@@ -46,15 +45,17 @@ class PrimeRL(LengthControl):
     """
 
     name = "prime_rl"
+    code = "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)"
+    needs_group = True
+    own_advantages = True
 
     variant: Literal["head", "june", "april"] = "head"
-    weight: float = 0.25
+    weight: float = knob(0.25, least=0)
     gate_by_correctness: bool = False
     length_weighted_baseline: bool = False
 
     def __post_init__(self) -> None:
-        check_choice(self, "variant", "head", "june", "april")
-        check_range(self, "weight", 0)
+        super().__post_init__()
         for name in ("gate_by_correctness", "length_weighted_baseline"):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
@@ -78,9 +79,7 @@ class PrimeRL(LengthControl):
             penalties_PG = penalties_PG * rewards_PG
         return (rewards_PG - penalties_PG).flatten()
 
-    def advantages(
-        self, shaped_rewards: torch.Tensor, rollouts: Rollouts, scale_rewards: Scaling, epsilon: float
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped reward minus its group's mean; 0 where unscorable."""
-        weighted = rollouts.lengths if self.length_weighted_baseline else None
-        return group_advantages(shaped_rewards, rollouts.num_generations, "none", epsilon, weights=weighted)
+    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
+        """Advantages are shaped rewards minus their group's mean; 0 where unscorable."""
+        baseline = "length_weighted" if self.length_weighted_baseline else "mean"
+        return super().score(rollouts, replace(rule, scale_rewards="none", reward_baseline=baseline))

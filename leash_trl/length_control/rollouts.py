@@ -1,10 +1,10 @@
-"""`Rollouts`, the completions of all processes that a method sees, and `ScoredRollouts`, the same with its rewards."""
+"""`Rollouts`, the completions of all processes that a method sees, and `Score`, what it makes of them."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -104,8 +104,7 @@ class Rollouts:
 
     def select(self, rows: torch.Tensor) -> "Rollouts":
         """The rows with these indices, which must be complete groups."""
-        chosen: Rollouts = _joined_rows([self], rows)
-        return chosen
+        return _joined_rows([self], rows)
 
 
 @dataclass(frozen=True)
@@ -135,47 +134,37 @@ class Score:
     keep: torch.Tensor | None = None
     cut: torch.Tensor | None = None
 
-
-@dataclass(frozen=True)
-class ScoredRollouts:
-    """N completions and their rewards, all `torch.Tensor` of shape `(N,)` in reward units, NaN where unscorable.
-
-    Args:
-        rollouts (`Rollouts`):
-            The completions.
-        base_rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards before length, on the method's own scale.
-        penalty (`torch.Tensor` of shape `(N,)`):
-            Penalty before any clip; a bonus is negative.
-        shaped_rewards (`torch.Tensor` of shape `(N,)`):
-            Rewards from which the advantages are computed.
-        kept_lengths (`torch.Tensor` of shape `(N,)`, *optional*):
-            For a method that cuts completions, the tokens that were graded and are trained on.
-    """
-
-    rollouts: Rollouts
-    base_rewards: torch.Tensor
-    penalty: torch.Tensor
-    shaped_rewards: torch.Tensor
-    kept_lengths: torch.Tensor | None = None
-
-    def columns(self) -> dict[str, torch.Tensor]:
-        """Columns of the completions table."""
-        return {
-            "length": self.rollouts.lengths,
-            "penalty": self.penalty,
-            "shaped_reward": self.shaped_rewards,
-            "task_reward": self.rollouts.task_rewards,
-            **({} if self.kept_lengths is None else {"kept_length": self.kept_lengths}),
-        }
-
-    def select(self, rows: torch.Tensor) -> "ScoredRollouts":
-        """The given rows, which must be complete groups."""
+    def select(self, rows: torch.Tensor) -> "Score":
+        """The rows with these indices, which must be complete groups."""
         return _joined_rows([self], rows)
 
+    def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
+        """This score where `is_own` of shape `(N,)` is true, elsewhere the other one; both cut, or neither does."""
+        keep, cut = None, None
+        if self.keep is not None or other.keep is not None:
+            everything = torch.ones_like(is_own)
+            keep = torch.where(
+                is_own,
+                everything if self.keep is None else self.keep,
+                everything if other.keep is None else other.keep,
+            )
+        if self.cut is not None and other.cut is not None:
+            cut = self.cut.where(is_own, other.cut)
+        return Score(
+            self.base.where(is_own, other.base),
+            self.penalty.where(is_own, other.penalty),
+            self.shaped.where(is_own, other.shaped),
+            self.advantages.where(is_own, other.advantages),
+            keep,
+            cut,
+        )
 
-def joined(parts: Sequence[ScoredRollouts]) -> ScoredRollouts:
-    """Several batches as one; the generation limit is the first one's."""
+
+Batch = TypeVar("Batch", Rollouts, Score)
+
+
+def joined(parts: Sequence[Batch]) -> Batch:
+    """Several batches as one; what is no value per completion, such as the generation limit, is the first one's."""
     return _joined_rows(parts)
 
 
@@ -190,7 +179,7 @@ def _joined_rows(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
         return column if rows is None else [column[row] for row in rows.tolist()]
     if isinstance(first, Mapping):
         return {name: _joined_rows([part[name] for part in parts], rows) for name in first}
-    if isinstance(first, Rollouts | ScoredRollouts):
+    if isinstance(first, Rollouts | Score):
         return dataclasses.replace(
             first, **{name: _joined_rows([getattr(part, name) for part in parts], rows) for name in vars(first)}
         )

@@ -1,15 +1,10 @@
-"""ShorterBetter: the shortest correct answer of the group is the length that all its completions aim for.
-
-Paper: [ShorterBetter: Guiding Reasoning Models to Find Optimal Inference Length for Efficient
-Reasoning](https://huggingface.co/papers/2504.21370).
-"""
+"""ShorterBetter: the shortest correct answer of the group is the length that all its completions aim for."""
 
 from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.checked_values import check_range
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, Paper, knob
 from leash_trl.length_control.rollouts import Rollouts
 
 
@@ -65,13 +60,15 @@ class ShorterBetter(LengthControl):
     """
 
     name = "shorter_better"
-    authors = "Jingyang Yi and Jiazheng Wang and Sida Li"
+    paper = Paper(
+        "ShorterBetter: Guiding Reasoning Models to Find Optimal Inference Length for Efficient Reasoning",
+        "2504.21370",
+        "Jingyang Yi and Jiazheng Wang and Sida Li",
+    )
+    needs_group = True
 
-    alpha: float = 2.0
-    beta: float = 0.001
-
-    def __post_init__(self) -> None:
-        check_range(self, "alpha beta", 0)
+    alpha: float = knob(2.0, least=0)
+    beta: float = knob(0.001, least=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: `alpha` where correct, 0 where not; NaN where unscorable."""

@@ -5,7 +5,7 @@ import math
 import torch
 
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import ScoredRollouts
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 def _mean(values: torch.Tensor) -> float:
@@ -13,22 +13,29 @@ def _mean(values: torch.Tensor) -> float:
     return values.double().nanmean().item()
 
 
-def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str, float]:
+def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, float]:
     """Statistics of the completions generated for one policy batch, by log key without the `leash/` prefix.
 
+    Args:
+        method ([`~leash_trl.LengthControl`]):
+            The method, in the state in which it scored them.
+        rollouts (`Rollouts`):
+            The completions.
+        score (`Score`):
+            What the method made of them; `cut` is what was kept of each.
+
     Returns:
-        `dict[str, float]`: The method's own statistics, and others whose keys are always the same. `mean_penalty` is
-        the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means leave out
-        unknown values, such as the correctness of an unscorable completion. A mean over no completions (none correct,
-        say) is NaN, and so are `violation`, `satisfaction_rate` and `target_length` without a target. If the method
-        has several budgets, each in the batch has some of them again, by keys such as `mean_length/low`, and its
-        state, such as `lambda/low`; `lambda` is then the mean over completions.
+        `dict[str, float]`: The method's own statistics, and others whose keys do not depend on the batch.
+        `mean_penalty` is the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left.
+        Means leave out unknown values, such as the correctness of an unscorable completion. A mean over no
+        completions (none correct, say) is NaN, and so is `violation` without a target. `target_length` and
+        `satisfaction_rate` are there only if the method aims at targets. If it has several budgets, each in the batch
+        has some of these again, by keys such as `mean_length/low`, and its state, such as `lambda/low`; `lambda` is
+        then the mean over completions.
     """
-    rollouts, penalty, shaped_rewards = scored.rollouts, scored.penalty, scored.shaped_rewards
-    lengths = rollouts.lengths.double()
+    lengths, shaped = rollouts.lengths.double(), score.shaped
     correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct
-    kept_lengths = scored.kept_lengths
-    clipped = (scored.base_rewards - penalty - shaped_rewards).abs() > 1e-12
+    clipped = (score.base - score.penalty - shaped).abs() > 1e-12
     names = method.budgets(rollouts) or []
     states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
     return {
@@ -36,38 +43,50 @@ def length_statistics(method: LengthControl, scored: ScoredRollouts) -> dict[str
         **{
             key: math.fsum(states[name][key] for name in names) / len(names) for key in next(iter(states.values()), {})
         },
-        **_constraint_statistics(method, scored, torch.ones_like(correct)),
-        "mean_effective_penalty": _mean(scored.base_rewards - shaped_rewards),
-        "paying_share": _mean(penalty[correct] > 0),
+        **_constraint_statistics(method, rollouts, score, torch.ones_like(correct)),
+        "mean_effective_penalty": _mean(score.base - shaped),
+        "paying_share": _mean(score.penalty[correct] > 0),
         "p95_length": lengths.quantile(0.95).item(),
         "max_length": lengths.max().item(),
         "mean_correct_length": _mean(lengths[correct]),
         "mean_wrong_length": _mean(lengths[wrong]),
         "truncated_share": _mean(rollouts.is_truncated),
-        **({} if kept_lengths is None else {"cut_share": _mean(kept_lengths < rollouts.lengths)}),
+        **({} if score.cut is None else {"cut_share": _mean(score.cut < rollouts.lengths)}),
         "task_reward": _mean(rollouts.task_rewards),
-        "shaped_reward": _mean(shaped_rewards),
-        "clipped_share": _mean(clipped[~torch.isnan(shaped_rewards)]),
+        "shaped_reward": _mean(shaped),
+        "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
         **{
             f"{key}/{name}": value
             for name, state in states.items()
             for key, value in {
                 **state,
-                **_constraint_statistics(method, scored, torch.tensor([each == name for each in names])),
+                **_constraint_statistics(method, rollouts, score, torch.tensor([each == name for each in names])),
             }.items()
         },
     }
 
 
-def _constraint_statistics(method: LengthControl, scored: ScoredRollouts, rows: torch.Tensor) -> dict[str, float]:
+def _constraint_statistics(
+    method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor
+) -> dict[str, float]:
     """Statistics of the completions that count to one budget."""
-    rollouts = scored.rollouts
     lengths, targets = rollouts.lengths[rows].double(), rollouts.target_lengths[rows]
+    aims = {"target_length": _mean(targets), "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets)}
     return {
-        "target_length": _mean(targets),
+        **({} if method.target_use == "none" else aims),
         "violation": method.violation(lengths.tolist(), targets.tolist()),
-        "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets),
-        "mean_penalty": _mean(scored.penalty[rows]),
+        "mean_penalty": _mean(score.penalty[rows]),
         "mean_length": _mean(lengths),
         "accuracy": _mean(rollouts.correctness[rows]),
+    }
+
+
+def table_columns(rollouts: Rollouts, score: Score) -> dict[str, torch.Tensor]:
+    """Columns of the completions table, each a `torch.Tensor` of shape `(N,)`."""
+    return {
+        "length": rollouts.lengths,
+        "penalty": score.penalty,
+        "shaped_reward": score.shaped,
+        "task_reward": rollouts.task_rewards,
+        **({} if score.cut is None else {"kept_length": score.cut}),
     }

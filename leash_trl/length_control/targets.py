@@ -134,6 +134,7 @@ def rows_with_targets(
     method: LengthControl,
     current_target: float | None,
     target_length: float | None,
+    generation_limit: float,
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
     """Data set rows as the model will see them, their question numbers, and their targets in tokens.
 
@@ -149,6 +150,8 @@ def rows_with_targets(
             The schedule's present value of `target_length`.
         target_length (`float`, *optional*):
             The configured target.
+        generation_limit (`float`):
+            The run's generation limit in tokens; infinite for none.
 
     Returns:
         `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.
@@ -161,8 +164,8 @@ def rows_with_targets(
         if target is None:
             target = method.target_for(question, target_length)
         if target is not None and current_target is not None and target_length is not None:
-            target = min(target * current_target / target_length, max(target, method.generation_limit))
-        suffix = method.prompt_suffix(target)
+            target = min(target * current_target / target_length, max(target, generation_limit))
+        suffix = method.prompt_suffix(target, generation_limit)
         seen.append({**row, "prompt": with_suffix(row["prompt"], suffix)} if suffix else dict(row))
         questions.append(question)
         targets.append(math.nan if target is None else target)

@@ -1,18 +1,15 @@
-"""ThinkPrune: no length term; generation is cut ever shorter, and only the text up to the cut is graded.
-
-Paper: [ThinkPrune: Pruning Long Chain-of-Thought of LLMs](https://huggingface.co/papers/2504.01296).
-"""
+"""ThinkPrune: no length term; generation is cut ever shorter, and only the text up to the cut is graded."""
 
 from dataclasses import dataclass, field
 
 import torch
 
+from leash_trl.length_control.method import LengthControl, Paper
 from leash_trl.length_control.rollouts import Rollouts
-from leash_trl.length_control.step_count import CountsSteps
 
 
 @dataclass
-class ThinkPrune(CountsSteps):
+class ThinkPrune(LengthControl):
     """ThinkPrune: 1 for a correct answer within the generation limit, else 0; the limit falls from stage to stage.
 
     A completion that is cut at the limit still earns 1 if its answer is correct: the grader sees the text up to there.
@@ -35,6 +32,8 @@ class ThinkPrune(CountsSteps):
     """
 
     name = "thinkprune"
+    paper = Paper("ThinkPrune: Pruning Long Chain-of-Thought of LLMs", "2504.01296")
+    state = ("steps_done",)
     needs_truncated = True
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
@@ -42,16 +41,22 @@ class ThinkPrune(CountsSteps):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        problem = f"stages is {self.stages!r}, but must map policy updates, the first 0, to limits in tokens, "
+        needed = "must map policy updates, the first 0, to limits in tokens, such as {0: 4000, 180: 3000}"
+        problem = f"stages is {self.stages!r}, but {needed}"
         try:
             # keys from JSON and the command line are strings
             self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise ValueError(problem + "such as {0: 4000, 180: 3000}") from error
+        except (TypeError, ValueError) as error:
+            raise ValueError(problem) from error
         if min(self.stages, default=-1) != 0 or min(self.stages.values()) < 1:
-            raise ValueError(problem + "such as {0: 4000, 180: 3000}")
+            raise ValueError(problem)
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
+        self.steps_done = 0
+
+    def step(self) -> None:
+        """Counts policy updates."""
+        self.steps_done += 1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness, 0 or 1, of the text as it was cut; NaN where unscorable."""
@@ -59,12 +64,11 @@ class ThinkPrune(CountsSteps):
 
     def generation_cap(self, target_length: float | None) -> int:
         """Generation limit of the current stage in tokens; the target has no effect."""
-        reached = max(start for start in self.stages if start <= self.steps_done)
-        return int(min(self.stages[reached], self.generation_limit))
+        return self.stages[max(start for start in self.stages if start <= self.steps_done)]
 
-    def prompt_suffix(self, target_length: float | None) -> str:
-        """The limit of the current stage in words; the target has no effect."""
-        return self.suffix.replace("{limit}", str(self.generation_cap(target_length)))
+    def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
+        """The limit of the current stage in words, or the run's own where it is lower; the target has no effect."""
+        return self.suffix.replace("{limit}", str(int(min(self.generation_cap(None), generation_limit))))
 
     def statistics(self) -> dict[str, float]:
         """The limit of the coming batch, in tokens."""

@@ -1,11 +1,31 @@
 """Configuration of `LengthGroupedGRPOTrainer`: two switches beside TRL's own fields."""
 
+import re
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from trl import GRPOConfig
 
 
+Config = TypeVar("Config", bound=type[GRPOConfig])
+
+# name, and the first sentence of an entry such as "beta (`float`, *optional*, defaults to `0.0`):\n    Weight."
+ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\n +(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
+
+
+def helped_by_docstring(config: Config) -> Config:
+    """The class, in which the first sentence of each field's entry in its docstring is the help of the command line.
+
+    Comes below `@dataclass`, which turns what this leaves into fields.
+    """
+    for name, sentence in ENTRY.findall(config.__doc__ or ""):
+        text = " ".join(sentence.split()).replace("%", "%%")  # argparse formats help by %
+        setattr(config, name, field(default=getattr(config, name), metadata={"help": text}))
+    return config
+
+
 @dataclass
+@helped_by_docstring
 class LengthGroupedGRPOConfig(GRPOConfig):
     r"""
     Configuration class for the [`LengthGroupedGRPOTrainer`].
@@ -26,13 +46,5 @@ class LengthGroupedGRPOConfig(GRPOConfig):
             `beta`, an entropy bonus, `top_entropy_quantile` or a router loss.
     """
 
-    length_grouped_microbatches: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether to fill micro-batches with completions of similar length and to trim each to its longest."
-        },
-    )
-    skip_zero_signal: bool = field(
-        default=True,
-        metadata={"help": "Whether to leave out completions whose advantage is exactly zero."},
-    )
+    length_grouped_microbatches: bool = True
+    skip_zero_signal: bool = True

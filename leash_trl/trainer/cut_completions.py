@@ -15,7 +15,7 @@ def check_cuts(trainer: Any) -> None:
         trainer ([`~trl.GRPOTrainer`]):
             A trainer with a [`LeashGRPOConfig`] and `length_control`.
     """
-    if not trainer.length_control.may_cut:
+    if not trainer.length_control.cuts:
         return
     if trainer.tools or trainer.environment_factories is not None:
         refuse_turns(trainer.length_control)

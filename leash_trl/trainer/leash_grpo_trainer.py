@@ -1,12 +1,11 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
 import contextlib
-import dataclasses
 import inspect
+import logging
 import os
-import warnings
 from collections.abc import Collection
-from functools import cached_property, partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +13,31 @@ import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from leash_trl.checkpoints.completeness import clear_checkpoint, only_run_in
+from leash_trl.engines.checkpoint_path import (
+    TRAINER_STATE_FILE,
+    complete_model_path,
+    length_control_state,
+    read_trainer_state,
+)
 from leash_trl.engines.eos import eos_token_ids
-from leash_trl.hub.publishing import Publishing, write_access
-from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
-from leash_trl.length_control.advantages import has_signal
-from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined, weighted_task_rewards
-from leash_trl.length_control.statistics import length_statistics
+from leash_trl.hub.publisher import Publisher
+from leash_trl.hub.repository import HubRepository, local_checkpoint
+from leash_trl.length_control.rollouts import Rollouts, Score, joined, weighted_task_rewards
+from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.trainer import checkpointing, checks, dynamic_sampling
-from leash_trl.trainer.advice import advise
-from leash_trl.trainer.callbacks import (
-    DualStepCallback,
-    EpochShuffleCallback,
-    SamplerPlaceCallback,
-    group_tensorboard_curves,
-)
-from leash_trl.trainer.checked_rewards import check_finite, rewards_checked
+from leash_trl.trainer import checks, refill
+from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback, group_tensorboard_curves
+from leash_trl.trainer.checkpoints import check_finite, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
-from leash_trl.trainer.generation_batch import GenerationBatch
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
-from leash_trl.trainer.run_settings import base_settings, model_settings, run_settings
-from leash_trl.trainer.signal_record import SignalRecord, extra_groups, kept_groups, most_extra_groups, own_groups
-from leash_trl.trainer.starting_point import StartingPoint, agreed, starting_point
+from leash_trl.trainer.refill import Refill
+from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+from leash_trl.trainer.rounds import Round
+
+
+logger = logging.getLogger(__name__)
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
@@ -55,10 +54,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     `length_control` in the configuration chooses another method; everything else stays the same. Methods get the task
     reward from the trainer; an answer with a positive one is correct to them.
 
-    Lambda belongs to the trainer: it is saved with every checkpoint (`leash_state.json`: the value *after* that step's
-    dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A second
-    call of `train` goes on with the lambda that the first one left. Evaluation logs shaped and task reward and leaves
-    lambda alone.
+    Lambda belongs to the trainer: it is saved with every checkpoint (in `trainer_state.json`: the value *after* that
+    step's dual step, while a log row shows the value the step *used*) and restored by `resume_from_checkpoint`. A
+    second call of `train` goes on with the lambda that the first one left. Evaluation logs shaped and task reward and
+    leaves lambda alone.
 
     Args:
         model (`str` or [`~transformers.PreTrainedModel`]):
@@ -75,7 +74,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
         `ValueError`: If a column is missing, a row's target does not fit (with colocated vLLM its prompt too), or the
             tokenizer lacks an end token or the chat template that the prompts need.
-        `ImportError`: If vLLM should generate and is not installed.
 
     Example:
         ```python
@@ -107,32 +105,34 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
                 "LeashGRPOConfig(target_length=4096)"
             )
-        # TRL: GRPOTrainer.__init__ takes all of these by position too
-        given = inspect.signature(GRPOTrainer).bind(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
-        elsewhere = (given.arguments.get("rollout_func"), given.arguments.get("environment_factory"))
-        model = checks.before(model, reward_funcs, args, train_dataset, *elsewhere)
-        with advise(args):
-            super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
+        self.length_control = args.make_length_control()
+        named = inspect.signature(GRPOTrainer).bind_partial(
+            model, reward_funcs, args, train_dataset, *more_args, **kwargs
+        )
+        elsewhere = (named.arguments.get("rollout_func"), named.arguments.get("environment_factory"))
+        checks.before(reward_funcs, args, self.length_control, train_dataset, *elsewhere)
+        if isinstance(model, str | Path):
+            model = complete_model_path(str(model))
+        super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
         unwrapped = self.accelerator.unwrap_model(self.model)
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self.length_control = args.make_length_control()
-        self.publishing = Publishing(args, unwrapped)
-        self.model_settings = {**model_settings(unwrapped), **base_settings(unwrapped, model, args)}
+        self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
-        self.prompt_stream = dynamic_sampling.PromptStream.of_run(self.train_dataset, args)
-        self.signal_record = SignalRecord()
-        self._sampler_place = SamplerPlaceCallback()
-        if args.uses_dynamic_sampling:
-            self.prompt_stream.check()
-            self.add_callback(self._sampler_place)
-        self.add_callback(DualStepCallback(self.length_control, lambda: self.accelerator))
-        self.add_callback(EpochShuffleCallback())
+        self._refill = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
+        self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
+        for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback()):
+            self.add_callback(callback)
         group_tensorboard_curves(self)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
-        self._batch = GenerationBatch((), ())
-        self._start = StartingPoint()
-        self._record_of_weights: dict[str, Any] | None = None
-        self._watch = checks.after(self)
+        self._round = Round()
+        self._num_done = 0
+        self._first_batches = checks.FirstBatches(args, self.length_control)
+        checks.after(self)
+
+    def _more_state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the method's state."""
+        prompts_drawn = {} if self._refill is None else {"prompts_drawn": self._refill.state_dict()}
+        return {"generated_tokens": self.generated_tokens, **prompts_drawn}
 
     @property
     def _mode(self) -> str:
@@ -169,8 +169,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        self._batch = self._batch.generated(output[1], output[2], self._end_ids, limit, output[0])
-        if output[2] is not None and self.length_control.may_cut:
+        self._round.generated(*output[:3], self._end_ids, limit)
+        if output[2] is not None and self.length_control.cuts:
             refuse_turns(self.length_control)
         return output
 
@@ -181,14 +181,17 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """
         rewards_per_func = self._graded(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
-        kept_lengths = self.length_control.cut_lengths(rollouts)
-        if self._mode == "eval" and kept_lengths is not None:
-            kept_lengths = rollouts.lengths
-        if kept_lengths is not None and (is_cut := kept_lengths < rollouts.lengths).any():
-            kept = self._own(kept_lengths).tolist()
-            # TRL: GRPOTrainer._generate_and_score_completions logs this very list after 1.10
+        score = self.length_control.score(rollouts, self.args.advantage_rule)
+        if score.cut is not None and self._mode == "eval":
+            score = replace(score, cut=rollouts.lengths)
+        if score.cut is not None and (is_cut := score.cut < rollouts.lengths).any():
+            # TRL: GRPOTrainer._generate_and_score_completions logs this very list
             completions[:], kept_ids = cut_completions(
-                completions, completion_ids_list, self._batch.prompt_ids, kept, self.processing_class
+                completions,
+                completion_ids_list,
+                self._round.prompt_ids,
+                self._own(score.cut).tolist(),
+                self.processing_class,
             )
             # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
             self._pending_extra_logs.clear()
@@ -196,227 +199,148 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             again = self._graded(inputs, prompts, completions, kept_ids)
             rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
             rollouts = self._rollouts(rewards_per_func)
-        scored = ScoredRollouts(
-            rollouts,
-            base_rewards=self.length_control.base_rewards(rollouts),
-            penalty=self.length_control.penalty(rollouts),
-            shaped_rewards=self.length_control.shape(rollouts),
-            kept_lengths=kept_lengths,
-        )
-        self._batch = dataclasses.replace(self._batch, scored=scored)
-        for name, values in scored.columns().items():
-            self._logs["extra"][name].extend(values.tolist())
+            score = replace(self.length_control.score(rollouts, self.args.advantage_rule), cut=score.cut)
+        self._round.rollouts, self._round.score = rollouts, score
         return rewards_per_func
 
     def _graded(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
-        with rewards_checked(self):
-            rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        check_finite(rewards_per_func, self.reward_func_names)
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
+            if rewards.isinf().any():  # it would train on NaN
+                raise ValueError(
+                    f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
+                    "finite numbers, with None for what it cannot score"
+                )
         return rewards_per_func
 
     def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        return self._batch.rollouts(
+        deciding = self.args.correctness_func
+        return self._round.gathered(
             self.accelerator,
             weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            self._correctness_rewards(rewards_per_func),
+            None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu(),
             self.num_generations if self._mode == "train" else self.num_generations_eval,
         )
 
-    def _correctness_rewards(self, rewards_per_func: torch.Tensor) -> torch.Tensor | None:
-        if (deciding := self.args.correctness_func) is None:
-            return None
-        return rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu()
-
     def _own(self, values):
-        return dynamic_sampling.share_of(values, self.accelerator.process_index, self.accelerator.num_processes)
+        return refill.share_of(values, self.accelerator.process_index, self.accelerator.num_processes)
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
         if self._mode == "eval":  # nothing is observed, so lambda stays
-            output = self._score(inputs)
-            self._log_length_control(self._batch.scored)
-            return output
-        num_extra, extra = self._extra_groups(inputs)
-        output = self._score([*inputs, *extra])
-        rounds = [self._batch.scored]
-        if self.args.uses_dynamic_sampling:
-            output = self._replace_dead_groups(output, rounds, num_extra)
-        kept = self._batch.scored.rollouts
-        if (keep := self.length_control.is_trained_on(kept)) is not None:
-            self._mask(output, self._own(keep))
-        self._log_length_control(joined(rounds))
-        metrics = self._metrics["train"]
-        metrics["leash/zero_signal_share"].append(dynamic_sampling.zero_signal_share(self._has_signal()))
-        metrics["leash/generated_tokens"] = [self.generated_tokens]
-        for problem in self._watch.problems(kept, self.length_control):
-            if self.accelerator.is_main_process:
-                warnings.warn(problem, UserWarning, stacklevel=2)
-        for part in rounds:
+            round_ = self._new_round(inputs)
+            self._log_length_control(round_.rollouts, round_.score)
+            return round_.batch
+        round_, generated = self._new_batch(inputs)
+        batch = round_.batch
+        batch["advantages"] = self._own(round_.score.advantages).to(batch["advantages"])
+        if round_.score.keep is not None:
+            # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
+            batch["completion_mask"] = only_trained(batch["completion_mask"], self._own(round_.score.keep))
+        # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
+        batch["num_items_in_batch"] = self.accelerator.gather(loss_mask(batch).sum()).sum()
+        rollouts = joined([part.rollouts for part in generated])
+        self.generated_tokens += int(rollouts.lengths.sum())
+        self._log_length_control(rollouts, joined([part.score for part in generated]))
+        self._metrics["train"]["leash/zero_signal_share"].append(1.0 - round_.has_signal.double().mean().item())
+        self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
+        self._first_batches.check(round_.rollouts)
+        for part in generated:
             self.length_control.observe(part.rollouts)
-        return output
+        return batch
 
-    def _score(self, inputs) -> dict[str, Any]:
-        """One round: completions, their rewards and, in training, the advantages of the shaped rewards."""
+    def _new_round(self, inputs) -> Round:
+        """Completions of these rows, with their rewards, and in training with what length control cuts off."""
         target = self.args.target_at(self.state.global_step)
         # these are copies: the data set's own rows stay as they are
-        rows, questions, targets = rows_with_targets(inputs, self.length_control, target, self.args.target_length)
+        rows, questions, targets = rows_with_targets(
+            inputs, self.length_control, target, self.args.target_length, self.args.generation_limit
+        )
         columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
-        self._batch = GenerationBatch(questions, targets, columns=columns)
-        output = super()._generate_and_score_completions(rows)
+        round_ = self._round = Round(questions, targets, columns)
+        round_.batch = super()._generate_and_score_completions(rows)
+        for name, values in table_columns(round_.rollouts, round_.score).items():
+            self._logs["extra"][name].extend(values.tolist())
         if self._mode == "train":
-            self.generated_tokens += int(self._batch.scored.rollouts.lengths.sum())
-            if (kept_lengths := self._batch.scored.kept_lengths) is not None:
-                output = ended_at(output, self._own(kept_lengths), self._pad_token_id)
-                self._count_loss_tokens(output)
-            self._use_own_advantages(output)
+            if round_.score.cut is not None:
+                round_.batch = ended_at(round_.batch, self._own(round_.score.cut), self._pad_token_id)
             # TRL: GRPOTrainer._generate_and_score_completions just appended the advantages of all processes
-            logged, own = self._logs["advantages"], self._batch.advantages.tolist()
+            logged, own = self._logs["advantages"], round_.score.advantages.tolist()
             for _ in range(min(len(own), len(logged))):
                 logged.pop()
             logged.extend(own)
-        return output
+        return round_
 
-    def _use_own_advantages(self, output: dict[str, Any]) -> None:
-        scored = self._batch.scored
-        advantages = self.length_control.advantages(
-            scored.shaped_rewards, scored.rollouts, self.scale_rewards, self.args.advantage_epsilon
-        )
-        self._batch = dataclasses.replace(self._batch, advantages=advantages)
-        theirs = output["advantages"]
-        output["advantages"] = self._own(advantages).to(theirs.device, theirs.dtype)
-
-    def _has_signal(self) -> torch.Tensor:
-        return has_signal(self._batch.scored.shaped_rewards, self._batch.advantages, self.num_generations)
-
-    def _extra_groups(self, inputs) -> tuple[int, list[dict[str, Any]]]:
-        """Number of extra groups of each process, and the rows of this one's, to be generated with the batch's."""
-        if (oversample := self.args.dynamic_sampling_oversample) == 0:
-            return 0, []
-        processes = self.accelerator.num_processes
-        own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
-        questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
-        share = extra_groups(
-            [self.signal_record.probability(question) for question in questions],
-            self.signal_record.running_share,
-            processes,
-            most_extra_groups(oversample, len(questions), processes),
-        )
-        return share, self._draw_groups(share, questions)
-
-    def _replace_dead_groups(
-        self, output: dict[str, Any], rounds: list[ScoredRollouts], num_extra: int
-    ) -> dict[str, Any]:
-        """Dynamic sampling. The completions table ends with the last round's, each with that round's advantage."""
-        signals = [self._has_signal()]
+    def _new_batch(self, inputs) -> tuple[Round, list[Round]]:
+        """The round to train on, and all rounds that were generated for it: more than one with dynamic sampling, whose
+        completions table ends with the last round's."""
+        if self._refill is None:
+            round_ = self._new_round(inputs)
+            return round_, [round_]
+        num_extra, num_processes = self._refill.num_extra(), self.accelerator.num_processes
+        extra = []
         if num_extra:
-            output = self._without_surplus(output, signals[0], num_extra)
+            own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
+            questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
+            extra = self._fresh_rows(num_extra, questions)
+        round_ = self._new_round([*inputs, *extra])
+        generated = [round_]
+        if num_extra:
+            round_ = self._refilled(*round_.split(num_extra, num_processes))
         for _ in range(self.args.dynamic_sampling_rounds):
-            if (is_alive := self._has_signal()).all():
+            if (is_alive := round_.has_signal).all():
                 break
-            output = self._sample_again(output, is_alive, rounds, signals)
-        self._count_loss_tokens(output)
-        if self.args.dynamic_sampling_oversample > 0:
-            asked = [q for part in rounds for q in part.rollouts.questions[:: self.num_generations].tolist()]
-            self.signal_record.add(asked, torch.cat(signals).tolist())
-        num_generated = [len(part.rollouts.lengths) for part in rounds]
-        statistics = dynamic_sampling.sampling_statistics(
-            num_generated, len(self._batch.advantages), num_extra, self.accelerator.num_processes
-        )
-        for name, value in statistics.items():
+            asked = {question for part in generated for question in part.rollouts.questions.tolist()}
+            share = refill.groups_per_process(is_alive, num_processes)
+            generated.append(self._new_round(self._fresh_rows(share, asked)))
+            round_ = self._refilled(round_, generated[-1])
+        self._refill.record(torch.cat([part.has_signal for part in generated]))
+        num_generated = sum(len(part.rollouts.lengths) for part in generated)
+        for name, value in (
+            ("wasted_share", 1.0 - len(round_.rollouts.lengths) / num_generated),
+            ("extra_groups", num_extra * num_processes),
+            ("sampling_rounds", len(generated) - 1),
+        ):
             self._metrics["train"][f"leash/{name}"].append(value)
-        return output
+        return round_, generated
 
-    def _sample_again(
-        self,
-        output: dict[str, Any],
-        is_alive: torch.Tensor,
-        rounds: list[ScoredRollouts],
-        signals: list[torch.Tensor],
-    ) -> dict[str, Any]:
-        """One more round, added to `rounds` and `signals`: live fresh groups take the places of dead ones."""
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        kept, share = self._batch, dynamic_sampling.groups_per_process(is_alive, processes)
-        questions = {question for part in rounds for question in part.rollouts.questions.tolist()}
-        fresh = self._score(self._draw_groups(share, questions))
-        rounds.append(self._batch.scored)
-        signals.append(self._has_signal())
-        sources = dynamic_sampling.replacements(is_alive, signals[-1], processes)
-        rows = dynamic_sampling.local_rows(sources, len(is_alive), share, process, processes, self.num_generations)
-        output = dynamic_sampling.merged_batch(output, fresh, rows, self._pad_token_id)
-        self._batch = kept.with_replaced(self._batch, sources)
-        self._use_own_advantages(output)
-        return output
+    def _refilled(self, round_: Round, fresh: Round) -> Round:
+        place = self.accelerator.process_index, self.accelerator.num_processes
+        return round_.refilled(fresh, self.length_control, self.args.advantage_rule, *place, self._pad_token_id)
 
-    def _without_surplus(self, output: dict[str, Any], is_alive: torch.Tensor, num_extra: int) -> dict[str, Any]:
-        """The batch in its usual size, in which live extra groups have taken the places of dead ones."""
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        kept = kept_groups(is_alive, num_extra, processes)
-        own = own_groups(kept, len(is_alive), process, processes)
-        output = dynamic_sampling.selected(output, dynamic_sampling.group_rows(own, self.num_generations))
-        self._batch = self._batch.with_groups(kept)
-        self._use_own_advantages(output)
-        return output
-
-    def _draw_groups(self, share: int, without: Collection[int]) -> list[dict[str, Any]]:
+    def _fresh_rows(self, share: int, without: Collection[int]) -> list[dict[str, Any]]:
         """This process's fresh prompts, `share` for each process, each repeated once per completion."""
-        process, processes = self.accelerator.process_index, self.accelerator.num_processes
-        batch = self.prompt_stream.batch_at(self._sampler_place.epoch, self._sampler_place.micro_step)
-        passes_over = self.signal_record.passes_over
-        drawn = self.prompt_stream.draw_share(share, process, processes, without, batch, passes_over)
+        assert self._refill is not None
+        stream, num_batches = self._refill.stream, self._refill.num_batches
+        drawn = self._own(stream.draw(share * self.accelerator.num_processes, without, num_batches))
         return [row for row in drawn for _ in range(self.num_generations)]
 
-    def _mask(self, output: dict[str, Any], keep: torch.Tensor) -> None:
-        # TRL: mask_truncated_completions zeroes the same mask, before the tokens are counted
-        output["completion_mask"] = only_trained(output["completion_mask"], keep)
-        self._count_loss_tokens(output)
-
-    def _count_loss_tokens(self, output: dict[str, Any]) -> None:
-        # TRL: GRPOTrainer._generate_and_score_completions counts the tokens of the loss in the same way
-        output["num_items_in_batch"] = self.accelerator.gather(loss_mask(output).sum()).sum()
-
-    def _log_length_control(self, generated: ScoredRollouts) -> None:
-        for name, value in length_statistics(self.length_control, generated).items():
+    def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
+        for name, value in length_statistics(self.length_control, rollouts, score).items():
             self._metrics[self._mode][f"leash/{name}"].append(value)
 
-    @cached_property
-    def run_settings(self) -> dict[str, Any]:
-        """Settings that must be equal for a run to resume from this run's checkpoints; each call of `train` reads them
-        anew."""
-        return run_settings(self.args, self.model_settings, self.reward_func_names, self.train_dataset)
-
-    def _state_record(self) -> dict[str, Any]:
-        """The content of `leash_state.json` for the weights that are loaded now."""
-        return self._record_of_weights or checkpointing.state_record(self)
-
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False):
-        """Saves state, recipe and, in a checkpoint, the model card beside the weights, before they are pushed."""
+        """Saves recipe, state and, in a checkpoint, the model card beside the weights, before they are pushed.
+
+        Raises:
+            `FloatingPointError`: If a weight is not finite.
+        """
         folder = Path(output_dir or self.args.output_dir)
-        is_step = folder.name == f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        is_checkpoint = _internal_call and is_step and folder != Path(self.args.output_dir)
-        if is_checkpoint:
-            if self.args.should_save:
-                clear_checkpoint(folder)
-            self.accelerator.wait_for_everyone()  # or one process would delete what another has written
+        is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        check_finite(self.model, self.state.global_step, self.args.output_dir)
+        if is_checkpoint and self.args.should_save:  # or what a killed run leaves here would count as whole
+            (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
-        checkpointing.save_beside_weights(self, folder, self._state_record(), is_checkpoint)
         if self.args.should_save:
-            self.publishing.write_beside_model(folder, is_checkpoint)
-
-    def _save_rng_state(self, output_dir):
-        """Waits until all processes have saved their parts: transformers then marks the checkpoint as complete."""
-        super()._save_rng_state(output_dir)
-        self.accelerator.wait_for_everyone()
-
-    def _load_best_model(self):
-        """Also loads the state that belongs to the best weights, so that the final save holds one step only."""
-        if checkpointing.is_best_loadable(self):
-            super()._load_best_model()
-            self._record_of_weights = checkpointing.record_of_best(self)
+            self.publisher.write_beside_model(folder, is_checkpoint)
+            if not is_checkpoint:
+                self.state.save_to_json(str(folder / TRAINER_STATE_FILE))
 
     def set_initial_training_values(self, *args, **kwargs):
         """Leaves no epoch to train if the checkpoint is the run's last: transformers would train one more step."""
         num_epochs, updates_per_epoch, *others, max_steps = super().set_initial_training_values(*args, **kwargs)
-        if self._start.is_end(self.args, max_steps):
+        if self._num_done >= max_steps:
+            logger.warning("%s of %s policy updates are done: nothing is left to train", self._num_done, max_steps)
             num_epochs = max_steps // updates_per_epoch
         return num_epochs, updates_per_epoch, *others, max_steps
 
@@ -425,54 +349,62 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
         Args:
             resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
-                `True` for the last complete checkpoint in `output_dir`; a checkpoint; a bare model folder with its
-                `leash_state.json`, such as a Hub root; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
+                `True` for the last whole checkpoint in `output_dir`; a checkpoint or a model folder with its
+                `trainer_state.json`; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
             args, kwargs:
                 As for [`~transformers.Trainer.train`].
 
         Raises:
-            `ValueError`: If there is nothing to resume from, the checkpoint belongs to another run, or another run
-                uses `output_dir`.
+            `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another
+                run uses `output_dir`.
         """
         checks.before_training(self)
-        self._record_of_weights = None
-        self.__dict__.pop("run_settings", None)
-        with advise(self.args), contextlib.ExitStack() as stack:
-            agreed(self.accelerator, lambda: stack.enter_context(only_run_in(self.args.output_dir)))
+        with only_run_in(self.args.output_dir) if self.args.should_save else contextlib.nullcontext():
             if isinstance(resume_from_checkpoint, str):
-                place = agreed(self.accelerator, partial(pinned, resume_from_checkpoint))
-                resume_from_checkpoint = local_checkpoint(place)  # each process downloads it
-            find = partial(starting_point, resume_from_checkpoint, self.args)
-            is_sharded = checkpointing.is_sharded(self)
-            self._start = agreed(self.accelerator, lambda: find(self.run_settings, is_sharded))
-            folder, is_checkpoint = self._start.folder, self._start.is_checkpoint
-            if folder is not None:
-                checkpointing.restore(self, Path(folder), is_checkpoint)
-            output = super().train(folder if is_checkpoint else None, *args, **kwargs)
-            self.publishing.finish()
+                resume_from_checkpoint = local_checkpoint(resume_from_checkpoint)
+            folder = starting_point(resume_from_checkpoint, self.args, self.publisher.recipe)
+            # TRL: what an interrupted call of train left behind
+            self._step, self._buffered_inputs = 0, None
+            self._metrics["train"].clear()
+            self._num_done = self._restored(folder)
+            output = super().train(str(folder) if folder else None, *args, **kwargs)
+            best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
+            if best is not None and (state := length_control_state(best)) is not None:
+                self._dual_step.restore(state)  # as it was with these weights
+                self.state.stateful_callbacks[STATE_ENTRY] = state
+            self.publisher.finish()
             return output
+
+    def _restored(self, folder: Path | None) -> int:
+        """Restores what [`_more_state`] gave; the callback restores the method. Returns the policy updates done."""
+        saved = {} if folder is None else length_control_state(folder) or {}
+        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+        if self._refill is not None:
+            self._refill.num_batches = 0
+            if "prompts_drawn" in saved:
+                self._refill.load_state_dict(saved["prompts_drawn"])
+        return 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
         """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""
-        with write_access(self.args, token):
-            super().init_hf_repo(token, private)
-            if self.is_world_process_zero():
-                HubRepository(self.hub_model_id, token or self.args.hub_token, self.args.hub_revision).create_branch()
+        if self.is_world_process_zero():
+            name = self.args.hub_model_id or Path(self.args.output_dir).absolute().name
+            private = self.args.hub_private_repo if private is None else private
+            repository = HubRepository(name, token or self.args.hub_token, self.args.hub_revision)
+            self.hub_model_id = repository.create(private)
 
     def create_model_card(self, model_name=None, dataset_name=None, tags=None):
         """Replaces TRL's model card by ours, which keeps its metadata and its links to trackers."""
         super().create_model_card(model_name, dataset_name, tags)
         if self.is_world_process_zero():
-            self.publishing.write_card(
-                self._state_record(), self.state.log_history, model_name, self.hub_model_id, self.is_in_train
-            )
+            self.publisher.write_card(vars(self.state), self.hub_model_id, self.is_in_train)
 
     def _push_from_checkpoint(self, checkpoint_folder):
         """Pushes in one commit. Super's would make two, and drop those that fail or come too early."""
         self.accelerator.wait_for_everyone()  # each process has saved its part of the checkpoint
         if self.is_world_process_zero() and self.args.hub_strategy != "end":
             self.callback_handler.on_push_begin(self.args, self.state, self.control)
-            self.publishing.push_checkpoint(Path(checkpoint_folder), self.state.global_step, self.hub_model_id)
+            self.publisher.push_checkpoint(Path(checkpoint_folder), self.hub_model_id)
 
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
@@ -485,4 +417,5 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if not self.is_world_process_zero():
             return None
         self.create_model_card(**kwargs)
-        return self.publishing.push_model(self.hub_model_id, commit_message, blocking, token, revision)
+        push = self.publisher.push_model(self.hub_model_id, commit_message, token, revision)
+        return push.result() if blocking else push

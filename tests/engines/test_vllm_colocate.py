@@ -35,7 +35,7 @@ from colocate_run import (  # noqa: E402
 )
 from conftest import ROOT  # noqa: E402
 
-from leash_trl.checkpoints.state_file import STATE_FILE  # noqa: E402
+from leash_trl.engines.checkpoint_path import length_control_state  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
 
 
@@ -278,5 +278,4 @@ def test_leash_train_runs_on_vllm(tmp_path, plain_environment):
         # TRL has these only for tokens that vLLM sampled
         assert 0 < row["sampling/sampling_logp_difference/max"] < 1e-3
     last = 0.1 * (rows[-1]["leash/mean_length"] / recipe["target_length"] - 1) + rows[-1]["leash/lambda"]
-    saved = json.loads((tmp_path / "run" / STATE_FILE).read_text(encoding="utf-8"))
-    assert saved["controller"]["lambda"] == pytest.approx(last, rel=1e-6)
+    assert length_control_state(tmp_path / "run")["state"]["lambdas"] == [pytest.approx(last, rel=1e-6)]

@@ -1,0 +1,92 @@
+"""Merges an adapter (LoRA, QLoRA, DoRA) into its base model, and writes a model folder that loads without PEFT."""
+
+import shutil
+from dataclasses import fields
+from pathlib import Path
+
+import torch
+from peft import PeftConfig, PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from trl import ModelConfig
+
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path
+from leash_trl.hub.recipe import read_recipe, write_recipe
+from leash_trl.hub.repository import TOKENIZER, found_files
+
+
+# what TRL's ModelConfig says of the model; its other fields make adapters or quantise the base
+MODEL_FIELDS = ("model_name_or_path", "model_revision", "dtype", "attn_implementation", "trust_remote_code")
+
+
+def merge_adapter(
+    folder: Path, output_dir: Path, dtype: str = "auto", model_name_or_path: str | None = None
+) -> PreTrainedModel:
+    r"""Merges the adapter of a folder into its base model, on the CPU, and writes the model and the run's records.
+
+    Every adapted matrix becomes `W + scaling * B A`, added in the type of the weights. The base model is loaded as it
+    is stored, even if training quantised it (QLoRA). Where one matrix is its embedding and its head, and the adapter
+    changes them in different ways, the merged model has two.
+
+    Beside it lie the run's tokenizer (the base model's if it has none), generation configuration and
+    `trainer_state.json`. `leash_recipe.yaml` loses the fields that make an adapter or quantise the base, so that
+    resuming with it trains the merged weights; `model_name_or_path` still names the base model, which has the same
+    architecture and stays the reference of a KL penalty.
+
+    Args:
+        folder (`Path`):
+            Folder with `adapter_config.json` and the adapter's weights.
+        output_dir (`Path`):
+            New or empty folder.
+        dtype (`str`, *optional*, defaults to `"auto"`):
+            Type of the weights, such as `"bfloat16"`; `"auto"` is the base model's own.
+        model_name_or_path (`str`, *optional*):
+            The base model, where it is not what the adapter names; `gym` is embedded.
+
+    Returns:
+        `PreTrainedModel`: The merged model.
+
+    Raises:
+        `ValueError`: If `output_dir` is not empty, there is no adapter, or a tensor of adapter or base is left over.
+    """
+    if output_dir.is_dir() and any(output_dir.iterdir()):
+        raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
+    config = PeftConfig.from_pretrained(checkpoint_path(str(folder)))
+    path = checkpoint_path(model_name_or_path or config.base_model_name_or_path)
+    revision = None if model_name_or_path else config.revision
+    base = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype)
+    tokenizer = AutoTokenizer.from_pretrained(str(folder) if any(folder.glob("tokenizer*")) else path)
+    merged = _merged(base, folder)
+    merged.save_pretrained(output_dir)
+    tokenizer.save_pretrained(output_dir)
+    for name, file in found_files(folder, (*TOKENIZER, "generation_config.json", TRAINER_STATE_FILE)).items():
+        (output_dir / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, output_dir / name)
+    if recipe := read_recipe(folder):
+        of_adapter = {field.name for field in fields(ModelConfig)}.difference(MODEL_FIELDS)
+        named = {"model_name_or_path": model_name_or_path} if model_name_or_path else {}
+        write_recipe(output_dir, {name: recipe[name] for name in recipe if name not in of_adapter} | named)
+    return merged
+
+
+def _merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
+    matrix, head = base.get_input_embeddings().weight, base.get_output_embeddings()
+    is_tied = head is not None and head.weight is matrix
+    adapted = PeftModel.from_pretrained(base, str(folder))
+    keys = adapted.load_adapter(str(folder), "default")  # once more, for what from_pretrained does not return
+    if left_over := [*keys.missing_keys, *keys.unexpected_keys]:
+        raise ValueError(
+            f"the adapter of {folder} and the base model {base.name_or_path} do not fit: {len(left_over)} tensors of "
+            f"one are not in the other, such as {left_over[0]}; name its own base with --model_name_or_path"
+        )
+    if not is_tied:
+        return adapted.merge_and_unload(safe_merge=True)
+    for module in base.get_output_embeddings().modules():  # of PEFT's wrappers, one holds the matrix
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter is matrix:
+                setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
+    base.config.tie_word_embeddings = False
+    merged = adapted.merge_and_unload(safe_merge=True)
+    if torch.equal(merged.get_input_embeddings().weight, merged.get_output_embeddings().weight):
+        merged.config.tie_word_embeddings = True
+        merged.tie_weights()
+    return merged

@@ -1,0 +1,97 @@
+"""Finds out before training whether a method can act at all on completions as the run will have them."""
+
+import copy
+import math
+
+import torch
+
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import Rollouts, Score
+
+
+MOST_UPDATES = 512  # after which a state that is still without effect is taken to stay so
+LONGEST = 65536  # tokens, where there is no generation limit
+GROUPS = 8  # of each kind, so that lengths are close to each other
+
+
+def cannot_act(
+    method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int
+) -> str | None:
+    """Why a method changes nothing in a run, in one line; `None` if it acts.
+
+    A copy of the method scores groups of correct answers, and of correct and wrong ones, whose lengths go from 1 token
+    to the limit, and the same groups with their lengths the other way round; none is truncated. The copy
+    observes these batches, and is asked again until something depends on length or `MOST_UPDATES` are done.
+
+    Args:
+        method ([`~leash_trl.LengthControl`]):
+            The method; its state stays.
+        target_length (`float`, *optional*):
+            The configured target in tokens.
+        generation_limit (`float`):
+            The run's generation limit in tokens; infinite for none.
+        num_generations (`int`):
+            Completions per prompt.
+    """
+    # what values a column holds is not known here
+    if method.name == "none" or method.columns_read() or _acts_on_generation(method, target_length, generation_limit):
+        return None
+    tried, rule = copy.deepcopy(method), AdvantageRule()
+    batches = [_batch(method, target_length, generation_limit, num_generations, is_up) for is_up in (True, False)]
+    for update in range(MOST_UPDATES + 1):
+        # a state that grows slowly need not be asked every time
+        if update & (update - 1) == 0 and _differ(*(tried.score(batch, rule) for batch in batches), *batches):
+            return None
+        # in every second batch all are correct, which raises a price that follows accuracy
+        rows = torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)
+        tried.observe(batches[0].select(rows))
+        tried.step()
+        if _acts_on_generation(tried, target_length, generation_limit):
+            return None
+    return (
+        f"length_control is {method.name!r}, but with target_length={target_length}, a generation limit of "
+        f"{generation_limit} tokens and num_generations={num_generations} nothing that it does depends on length; "
+        f"see its hyper-parameters by `leash methods {method.name}`"
+    )
+
+
+def _acts_on_generation(method: LengthControl, target_length: float | None, generation_limit: float) -> bool:
+    cap = method.generation_cap(target_length)
+    return bool(method.prompt_suffix(target_length, generation_limit)) or (cap is not None and cap < generation_limit)
+
+
+def _batch(
+    method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int, is_up: bool
+) -> Rollouts:
+    """Groups of which all, half or one are correct, and in which lengths go up or down in equal steps."""
+    most, groups = int(min(generation_limit, LONGEST)), GROUPS
+    lengths_PG = torch.linspace(1, most, groups * num_generations).round().long().view(-1, groups).T
+    if method.cuts:  # it may cut nothing but outliers, which stand out of equal lengths or of near ones
+        lengths_PG = torch.arange(1, num_generations + 1).repeat(groups, 1)
+        lengths_PG[::2] = 1
+        lengths_PG[:, -1] = most
+    lengths_PG = lengths_PG.repeat(3, 1)
+    rewards_PG = torch.ones(lengths_PG.shape, dtype=torch.float64)
+    rewards_PG[groups : 2 * groups, ::2] = rewards_PG[2 * groups :, 1:] = -1.0
+    target = method.target_for(0, target_length)
+    lengths = (lengths_PG if is_up else lengths_PG.flip(1)).flatten()
+    return Rollouts(
+        task_rewards=rewards_PG.flatten(),
+        lengths=lengths,
+        target_lengths=torch.full(lengths.shape, math.nan if target is None else target, dtype=torch.float64),
+        is_truncated=torch.zeros(lengths.shape, dtype=torch.bool),
+        questions=torch.arange(len(lengths)) // num_generations,
+        num_generations=num_generations,
+        max_completion_length=generation_limit,
+    )
+
+
+def _differ(first: Score, second: Score, of_first: Rollouts, of_second: Rollouts) -> bool:
+    """Whether two scores of the same answers differ, or one of them cuts."""
+    pairs = [(first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep)]
+    is_cut = any(
+        score.cut is not None and bool((score.cut < batch.lengths).any())
+        for score, batch in ((first, of_first), (second, of_second))
+    )
+    return is_cut or any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)

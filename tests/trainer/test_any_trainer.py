@@ -1,0 +1,264 @@
+"""Length control in TRL's own trainers: lambda is the paper's, whatever the batching, and survives a restart."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import stock_run
+import torch
+from conftest import ROOT, parity_reward
+from stock_run import Calls, States, lambdas_by_hand, stock_trainer
+from transformers import AutoModelForCausalLM, TrainerCallback
+from trl import GRPOConfig, RLOOConfig
+from trl.experimental.async_grpo import AsyncGRPOConfig
+
+from leash_trl import LengthControlCallback, LengthControlledReward
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.methods import METHODS
+
+
+BATCHINGS = {
+    "one batch an update": {},
+    "evaluation between": {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "several windows an update": {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
+    "several updates a window": {"steps_per_generation": 3},
+    "two iterations": {"num_iterations": 2},
+}
+NEED_THE_GROUP = {"laser_d", "laser_de", "kimi", "efficient", "alp", "mai", "grlc", "shorter_better", "toggle"}
+AS_ADVANTAGES = {"leash_predictive", "gfpo", "prime_rl", "gr3", "drpo", "dler"}
+ONLY_THE_SUBCLASS = {"grpo_lead", "lead", "dot"}
+CONFIGS = {
+    "GRPO": (GRPOConfig, {}),
+    "GRPO, scale_rewards none": (GRPOConfig, {"scale_rewards": "none"}),
+    "GRPO, objectives apart": (
+        GRPOConfig,
+        {"scale_rewards": "none", "multi_objective_aggregation": "normalize_then_sum"},
+    ),
+    "RLOO": (RLOOConfig, {}),
+    "RLOO, normalised": (RLOOConfig, {"normalize_advantages": True}),
+    "asynchronous GRPO": (AsyncGRPOConfig, {}),
+}
+# prompts and generation are not a reward function's, which some methods' rewards can do without
+pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tiny_model_path):
+    return AutoModelForCausalLM.from_pretrained(tiny_model_path)
+
+
+@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_lambda_is_that_of_the_paper(kind, batching, tiny_model_path, tmp_path):
+    calls, states = Calls(), States()
+    trainer = stock_trainer(
+        kind, tiny_model_path, tmp_path, callbacks=[states], reward_func=calls, **BATCHINGS[batching]
+    )
+    trainer.train()
+    by_hand = lambdas_by_hand(calls.lengths, 5)
+    print(f"largest error {max(abs(a - b) for a, b in zip(states.lambdas, by_hand, strict=True))}")
+    assert states.lambdas == pytest.approx(by_hand, abs=1e-12)
+    assert len(set(states.lambdas)) > 1
+    assert ("eval" in {split for split, _, _ in calls.lengths}) == (batching == "evaluation between")
+    rows = [row for row in trainer.state.log_history if "leash/lambda" in row]
+    in_force = [[0.1, *by_hand][row["step"] - 1] for row in rows]
+    assert [row["leash/lambda"] for row in rows] == pytest.approx(in_force, rel=1e-6)
+    assert {row["leash/lag"] for row in rows} == {0}
+
+
+@pytest.mark.parametrize("name", ["leash", "laser_d", "toggle", "hapo", "leash_predictive"])
+def test_the_log_is_that_of_our_own_trainer(name, make_trainer, tiny_model_path, tmp_path):
+    """Without learning, both sample the same completions."""
+    settings = {"learning_rate": 0.0, "max_steps": 3, "scale_rewards": "none"}
+    stock = stock_trainer("GRPO", tiny_model_path, tmp_path, METHODS[name](), reward_func=parity_reward, **settings)
+    stock.train()
+    ours = make_trainer(length_control=name, target_length=6, max_completion_length=12, lambda_lr=None, **settings)
+    ours.train()
+    for theirs, row in zip(stock.state.log_history[:3], ours.state.log_history[:3], strict=True):
+        expected = {key: value for key, value in row.items() if key.startswith("leash/")}
+        del expected["leash/zero_signal_share"], expected["leash/generated_tokens"]
+        assert {key: theirs[key] for key in expected} == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
+@pytest.mark.parametrize("name", sorted(AS_ADVANTAGES))
+def test_advantages_of_a_methods_own_arrive_in_the_trainer(kind, name, tiny_model_path, tmp_path):
+    method = METHODS[name]()
+    noted = []
+
+    class Noted(TrainerCallback):
+        def on_train_begin(self, args, state, control, **kwargs):
+            observe = method.observe
+
+            def noting(rollouts):
+                noted.extend(method.score(rollouts, AdvantageRule()).advantages.tolist())
+                observe(rollouts)
+
+            method.observe = noting
+
+    def reward(completion_ids, **kwargs):
+        return [None, *parity_reward(completion_ids)[1:]]
+
+    scale = {"scale_rewards": "none"} if kind == "GRPO" else {}
+    trainer = stock_trainer(
+        kind, tiny_model_path, tmp_path, method, [Noted()], reward, max_steps=2, num_generations=8, beta=0.0, **scale
+    )
+    trainer.train()
+    # of the last generation batch
+    got = list(trainer._logs["advantages"])
+    assert got == pytest.approx(noted[-len(got) :], abs=1e-6)
+    assert max(map(abs, got)) > 0.01
+
+
+def refusal(name, args, model, tokenizer) -> str | None:
+    """Why a trainer with this configuration does not take a method, which is one line; `None` if it does."""
+    method = METHODS[name](**({"profile_band": {"a": 100, "b": 200, "f": 0.5}} if name == "nemo_rl" else {}))
+    try:
+        callback = LengthControlCallback(LengthControlledReward(parity_reward, method, target_length=1000))
+        callback.on_init_end(args, None, None, model=model, processing_class=tokenizer)
+    except ValueError as error:
+        text = str(error)
+    else:
+        return None
+    assert "\n" not in text
+    assert name in text
+    assert "LeashGRPOTrainer" in text
+    return text
+
+
+def quiet(folder) -> dict:
+    return {"output_dir": str(folder), "use_cpu": True, "bf16": False, "max_completion_length": 32768}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_which_methods_go_where(config, tiny_model, tokenizer, tmp_path):
+    config_class, settings = CONFIGS[config]
+    args = config_class(**quiet(tmp_path), **settings)
+    accepted = {name for name in METHODS if refusal(name, args, tiny_model, tokenizer) is None}
+    everywhere = METHODS.keys() - AS_ADVANTAGES - ONLY_THE_SUBCLASS
+    assert len(everywhere) == 22
+    takes_advantages = config in ("GRPO, scale_rewards none", "RLOO")
+    assert accepted == (everywhere | AS_ADVANTAGES if takes_advantages else everywhere)
+
+
+@pytest.mark.parametrize("config_class", [GRPOConfig, RLOOConfig])
+def test_split_groups_are_refused_where_a_method_needs_the_group(
+    config_class, tiny_model, tokenizer, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(config_class, "world_size", 2)
+    args = config_class(**quiet(tmp_path), per_device_train_batch_size=4, steps_per_generation=3, num_generations=8)
+    refused = {}
+    for name in METHODS.keys() - ONLY_THE_SUBCLASS - AS_ADVANTAGES:
+        if (text := refusal(name, args, tiny_model, tokenizer)) is not None:
+            refused[name] = text
+    assert refused.keys() == NEED_THE_GROUP
+    assert all("num_generations=8" in text for text in refused.values())
+
+
+def test_a_method_of_the_whole_batch_is_refused_on_two_processes(tiny_model, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(RLOOConfig, "world_size", 2)
+    args = RLOOConfig(**quiet(tmp_path))
+    refused = {name for name in AS_ADVANTAGES if refusal(name, args, tiny_model, tokenizer) is not None}
+    assert refused == {"dler"}
+
+
+def test_two_processes_move_lambda_by_the_lengths_of_both(tiny_model_path, tmp_path):
+    """LEASH with groups that two processes share."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "support")])
+    finished = subprocess.run(
+        [*command, stock_run.__file__, tiny_model_path, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr[-8000:]
+    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    assert first["world_size"] == second["world_size"] == 2
+    assert first["lambdas"] == second["lambdas"]
+    assert first["calls"] != second["calls"]
+    by_hand = lambdas_by_hand([*first["calls"], *second["calls"]], 5)
+    print(f"largest error {max(abs(a - b) for a, b in zip(first['lambdas'], by_hand, strict=True))}")
+    assert first["lambdas"] == pytest.approx(by_hand, abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
+@pytest.mark.parametrize("name", ["leash", "hapo"])
+def test_a_resumed_run_repeats_the_uninterrupted_one_to_the_last_bit(kind, name, tiny_model_path, tmp_path):
+    def run(folder, **settings):
+        states = States()
+        method = Leash(lambda_init=0.1, lambda_lr=0.05) if name == "leash" else METHODS[name]()
+        trainer = stock_trainer(
+            *(kind, tiny_model_path, tmp_path / folder, method, [states], parity_reward),
+            save_strategy="steps",
+            save_steps=2,
+            max_steps=4,
+            **settings,
+        )
+        return trainer, states
+
+    whole, states = run("whole")
+    whole.train()
+    resumed, later_states = run("resumed")
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert later_states.entries == states.entries[2:]
+    assert [entry["version"] for entry in states.entries] == [1, 2, 3, 4]
+    rows, later = ([row for row in trainer.state.log_history if "loss" in row] for trainer in (whole, resumed))
+    without_times = [{key: value for key, value in row.items() if "time" not in key} for row in rows]
+    assert [{key: value for key, value in row.items() if "time" not in key} for row in later] == without_times
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_a_checkpoint_of_another_method_is_refused_and_another_target_said(tiny_model_path, tmp_path):
+    trainer = stock_trainer(
+        "GRPO", tiny_model_path, tmp_path, max_steps=1, save_strategy="steps", save_steps=1, reward_func=parity_reward
+    )
+    trainer.train()
+    checkpoint = str(tmp_path / "checkpoint-1")
+    other = stock_trainer("GRPO", tiny_model_path, tmp_path / "other", METHODS["laser"](), reward_func=parity_reward)
+    with pytest.raises(ValueError, match=r"'leash'.*'laser'") as caught:
+        other.train(resume_from_checkpoint=checkpoint)
+    assert "\n" not in str(caught.value)
+    reward = LengthControlledReward(parity_reward, Leash(), target_length=7)
+    moved = LengthControlCallback(reward)
+    entry = json.loads((tmp_path / "checkpoint-1" / "trainer_state.json").read_text())["stateful_callbacks"]
+    with pytest.warns(UserWarning, match=r"6.*7"):
+        moved.restore(entry["LengthControl"])
+    assert moved.method.lam == entry["LengthControl"]["state"]["lambda"] != 0.1
+
+
+@pytest.mark.parametrize("optimizer", ["adamw_torch", "adamw_torch_fused"])
+def test_a_skipped_update_leaves_its_batch_to_the_next(optimizer, tiny_model_path, tmp_path):
+    class Overflow(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+            if state.global_step == 1:
+                next(p for p in model.parameters() if p.grad is not None).grad.fill_(torch.inf)
+
+    calls, states = Calls(), States()
+    trainer = stock_trainer(
+        "GRPO", tiny_model_path, tmp_path, callbacks=[Overflow(), states], reward_func=calls, optim=optimizer
+    )
+    trainer.accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    trainer.train()
+    assert states.lambdas[1] == states.lambdas[0]
+    waiting = [(split, max(step, 2) if step == 1 else step, lengths) for split, step, lengths in calls.lengths]
+    expected = lambdas_by_hand(waiting, 5)
+    assert states.lambdas == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
+    trainer = stock_trainer("GRPO", tiny_model_path, tmp_path, reward_func=parity_reward, max_steps=1)
+    callback = trainer.pop_callback(LengthControlCallback)
+    late = LengthControlCallback(LengthControlledReward(parity_reward, "leash", target_length=6))
+    trainer.reward_funcs = [late.reward]
+    trainer.add_callback(late)
+    trainer.train()
+    assert late.method.lam != 0.1
+    assert callback.method.lam == 0.1

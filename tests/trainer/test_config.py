@@ -1,0 +1,195 @@
+"""The configuration: the paper's recipe by default, one method and one rule of advantages, help from its docstring."""
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pytest
+from transformers import TrainingArguments
+
+from leash_trl import LeashGRPOConfig, LengthControl
+from leash_trl.cli.main import main
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.microbatching.length_grouped_grpo_config import helped_by_docstring
+
+
+DECOUPLED = {"multi_objective_aggregation": "normalize_then_sum"}
+
+
+@pytest.fixture
+def config(tmp_path):
+    def make(**fields):
+        return LeashGRPOConfig(
+            **{"output_dir": str(tmp_path), "target_length": 4096, "use_cpu": True, "bf16": False, **fields}
+        )
+
+    return make
+
+
+def said_by(make, **fields) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make(**fields)
+    return [str(warning.message) for warning in caught if warning.category is UserWarning]
+
+
+def test_defaults_are_the_papers_recipe(config):
+    paper = {
+        "length_control": "leash",
+        "loss_type": "dapo",
+        "epsilon": 0.2,
+        "epsilon_high": 0.28,
+        "beta": 0.0,
+        "entropy_coef": 0.0,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "learning_rate": 1e-6,
+        "lr_scheduler_type": "constant",
+        "weight_decay": 0.1,
+        "max_grad_norm": 1.0,
+        "num_generations": 8,
+        "max_completion_length": 32768,
+        "vllm_importance_sampling_correction": False,
+        "uses_dynamic_sampling": False,
+        "advantage_rule": AdvantageRule(scale_rewards="group", epsilon=1e-8, mask_truncated=False),
+    }
+    made = config()
+    assert {name: getattr(made, name) for name in paper} == paper
+    method = made.make_length_control()
+    assert (method.lambda_init, method.lambda_lr, method.lambda_min, method.lambda_max) == (0.1, 0.005, 0.0, 1.0)
+
+
+def test_the_rule_of_advantages_is_that_of_the_fields(config):
+    own = {"epsilon": 0.5, "length_objective_weight": 0.25, "mask_truncated": True, **DECOUPLED}
+    fields = {"advantage_epsilon": 0.5, "length_objective_weight": 0.25, "mask_truncated_completions": True}
+    assert config(length_control="kimi", **fields, **DECOUPLED).advantage_rule == AdvantageRule(**own)
+    made = config(reward_baseline="length_weighted", scale_rewards=False)
+    assert made.advantage_rule == AdvantageRule(scale_rewards="none", reward_baseline="length_weighted")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"top_p": 0.9}, ["top_p", "0.9"]),
+        ({"top_k": 50}, ["top_k", "50"]),
+        ({"min_p": 0.1}, ["min_p", "0.1"]),
+        ({"mask_truncated_completions": True}, ["mask_truncated_completions", "True"]),
+        ({"mask_truncated_completions": True, "length_control": "dler"}, ["mask_truncated_completions", "dler"]),
+        (DECOUPLED, ["advantage_epsilon", "1e-08", "leash"]),
+        (DECOUPLED | {"length_control": "laconic"}, ["advantage_epsilon", "laconic"]),
+        ({"generation_kwargs": {"do_sample": False}}, ["generation_kwargs", "do_sample", "False"]),
+        ({"generation_kwargs": {"num_beams": 2}}, ["generation_kwargs", "num_beams", "2"]),
+        ({"length_control": "laser_d", "lambda_init": 0.2, "lambda_lr": 0.1}, ["lambda_init=0.2", "lambda_lr=0.1"]),
+    ],
+    ids=str,
+)
+def test_what_defeats_the_purpose_is_one_warning_of_the_main_process(fields, named, config, monkeypatch):
+    (line,) = said_by(config, **fields)
+    assert [part for part in named if part not in line] == []
+    assert "\n" not in line
+    monkeypatch.setattr(TrainingArguments, "process_index", property(lambda self: 1))
+    assert said_by(config, **fields) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"length_control": "kimi", "length_objective_weight": 0.5, **DECOUPLED},
+        {"advantage_epsilon": 0.1, **DECOUPLED},
+        {"reward_baseline": "length_weighted", "scale_rewards": "none"},
+        {"reward_baseline": "length_weighted", "length_control": "dot", "length_control_kwargs": {"robust": True}},
+        {"generation_kwargs": {"do_sample": True, "num_beams": 1, "temperature": 0.7, "stop_strings": None}},
+        {"generation_kwargs": {"stop": ["END"], "best_of_our_own": 1}, "use_vllm": True},
+        {"length_control": "none", "target_length": None},
+    ],
+    ids=str,
+)
+def test_what_makes_sense_is_not_warned_of(fields, config):
+    assert said_by(config, **fields) == []
+
+
+def test_a_knob_that_the_method_lacks_is_ignored(config):
+    with pytest.warns(UserWarning, match="lambda_lr"):
+        made = config(length_control="kimi", lambda_lr=0.1, length_control_kwargs="{weight: 0.5}")
+    assert made.make_length_control().weight == 0.5
+
+
+def test_every_call_makes_a_new_method(config):
+    made = config()
+    assert made.make_length_control() is not made.make_length_control()
+
+
+@dataclasses.dataclass
+class WithMomentum(LengthControl):
+    name = "with_momentum"
+
+    momentum: float = 0.5
+
+    def shape(self, rollouts):
+        return self.base_rewards(rollouts)
+
+
+def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
+    fields = {"length_control": f"{__name__}.WithMomentum", "adam_beta1": 0.75}
+    assert config(**fields).make_length_control().momentum == 0.75
+    assert config(**fields, length_control_kwargs={"momentum": 0.25}).make_length_control().momentum == 0.25
+
+
+@pytest.mark.parametrize("name", ["leash", "dler", "thinkprune", "l1_max"])
+def test_with_vllm_its_context_may_be_the_only_limit(name, config):
+    assert config(max_completion_length=None, use_vllm=True, length_control=name).generation_limit == math.inf
+
+
+def test_the_limit_is_what_the_engine_is_told(config):
+    assert config().generation_limit == 32768
+    assert config(generation_kwargs='{"max_new_tokens": 9000}').generation_limit == 9000
+    assert config(generation_kwargs={"max_tokens": 50000}, use_vllm=True).generation_limit == 50000
+    assert config(generation_kwargs={"max_new_tokens": 9000}, max_completion_length=None).generation_limit == 9000
+
+
+@pytest.mark.parametrize("text", ['{"0": 8192, "100": 4096}', "{0: 8192, 100: 4096}"])
+def test_milestones_of_a_command_line_are_those_of_a_recipe(text, config):
+    made = config(target_schedule="linear", target_milestones=text)
+    assert [made.target_at(step) for step in (0, 50, 100)] == [8192, 6144, 4096]
+    assert config(target_length=None, length_control="kimi").target_at(0) is None
+
+
+def test_the_target_of_a_method_that_cuts_there_may_be_the_limit(config):
+    assert config(length_control="dler", target_length=4000, max_completion_length=4000).target_length == 4000
+
+
+@pytest.mark.parametrize("name", ["none", "alp", "gfpo"])
+def test_a_target_that_a_method_has_no_use_for_may_be_any(name, config):
+    config(length_control=name, target_length=600, max_completion_length=512)
+
+
+def test_numbers_of_numpy_are_numbers(config):
+    made = config(lambda_init=np.float64(0.25), lambda_lr=np.float64(0.0))
+    assert made.make_length_control().lam == 0.25
+
+
+def test_each_field_of_ours_has_help_and_percent_signs_reach_the_terminal(capsys):
+    own = [f for f in dataclasses.fields(LeashGRPOConfig) if f.name in LeashGRPOConfig.__annotations__]
+    assert [f.name for f in own if not f.metadata.get("help", "").endswith(".")] == []
+    limit = LeashGRPOConfig.__dataclass_fields__["max_completion_length"].metadata["help"]
+    assert limit == "Maximum number of tokens to generate per completion."
+
+    @dataclasses.dataclass
+    @helped_by_docstring
+    class Shares:
+        """Args:
+        share (`float`, *optional*, defaults to `0.5`):
+            Half is
+            50 %. The rest is left out.
+        """
+
+        share: float = 0.5
+
+    assert Shares.__dataclass_fields__["share"].metadata["help"] == "Half is 50 %%."
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Lower bound of lambda." in shown
+    assert "Whether to leave out completions whose advantage is exactly zero." not in shown  # only in --help-all

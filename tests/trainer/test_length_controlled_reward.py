@@ -1,0 +1,279 @@
+"""The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
+
+import gc
+import json
+import math
+import multiprocessing
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import parity_reward
+from transformers import TrainerState
+from trl.experimental.async_grpo import AsyncGRPOConfig
+
+from leash_trl import LengthControlCallback, LengthControlledReward
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.leash import Leash
+from leash_trl.length_control.methods import METHODS
+from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState, pooled
+
+
+END = 2
+TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
+ALL = sorted(METHODS.keys() - {"grpo_lead", "lead", "dot"})
+pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
+
+
+def plus_one(completions, **kwargs) -> list[float]:
+    return [1.0] * len(completions)
+
+
+def of_length(*lengths: int) -> list[list[int]]:
+    """Completions of these lengths that end."""
+    return [[7] * (length - 1) + [END] for length in lengths]
+
+
+def call(reward, *lengths: int, prompts=None, **columns):
+    prompts = prompts or ["question"] * len(lengths)
+    return reward(prompts=prompts, completions=[""] * len(lengths), completion_ids=of_length(*lengths), **columns)
+
+
+def make(method="leash", functions=plus_one, target=10, limit=100.0, size=2, advantage=None, weights=None, **knobs):
+    method = METHODS[method](**knobs) if isinstance(method, str) else method
+    reward = LengthControlledReward(functions, method, target, weights)
+    reward.begin(RunSettings(size, 1, limit, [END], advantage), 1)
+    return reward
+
+
+def test_the_reward_is_the_methods_by_hand():
+    reward = make(lambda_init=0.5)
+    # a target of 10: 15 tokens are 0.5 over, 9 are within
+    assert call(reward, 15, 9) == pytest.approx([1 - 0.5 * 0.5, 1.0], abs=1e-12)
+    # the row's own target of 5: 2 and 0.8 over, and clipped at -1
+    assert call(reward, 15, 9, target_length=[5, 5]) == pytest.approx([0.0, 1 - 0.5 * 0.8], abs=1e-12)
+
+
+def test_functions_are_weighed_and_may_pass():
+    def first(completions, **kwargs):
+        return [0.5, None]
+
+    def second(completions, **kwargs):
+        return [None, None]
+
+    assert call(make("none", [first, plus_one], weights=[1.0, 0.25]), 3, 3) == [0.75, 0.25]
+    reward = make(functions=[first, second])
+    assert call(reward, 3, 3) == [0.5, None]
+    assert pooled(reward.take()).lengths.tolist() == [3, 3]  # lambda counts the length of what cannot be scored
+
+
+def test_what_the_trainer_gives_reaches_the_functions():
+    seen = {}
+
+    def reward_func(prompts, completions, completion_ids, solution, trainer_state, **kwargs):
+        seen.update(kwargs, solution=solution, trainer_state=trainer_state)
+        kwargs["log_metric"]("mine", 1.0)
+        return [1.0] * len(prompts)
+
+    metrics, table, state = {}, {}, TrainerState()
+    columns = {"solution": ["1", "2"], "environments": ["a", "b"], "trainer_state": state}
+    call(make(functions=reward_func), 3, 12, **columns, log_metric=metrics.__setitem__, log_extra=table.__setitem__)
+    assert seen["solution"] == ["1", "2"]
+    assert seen["environments"] == ["a", "b"]
+    assert seen["trainer_state"] is state
+    assert metrics["mine"] == 1.0
+    assert metrics["leash/lambda"] == 0.1
+    assert metrics["leash/mean_length"] == 7.5
+    assert metrics["leash/version"] == 0
+    assert table["length"] == [3, 12]
+    assert table["penalty"] == pytest.approx([0.0, 0.1 * 0.2])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_group_is_shaped_as_in_the_batch(name):
+    """What an asynchronous trainer scores, group by group, is what a synchronous one scores at once."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 30000, (32,), generator=generator).tolist()
+    prompts = [f"question {i // 8}" for i in range(32)]
+
+    def by_length(completion_ids, **kwargs):
+        return [None if len(ids) % 7 == 0 else 1.0 if len(ids) % 3 else -1.0 for ids in completion_ids]
+
+    method = METHODS[name]()
+    # DLER's advantages are those of the batch, which is why two processes are refused
+    advantage = "centred" if method.own_advantages and name != "dler" else None
+    columns = {"level": [i // 8 for i in range(32)]}
+    reward = LengthControlledReward(by_length, method, 10000)
+    reward.settings = RunSettings(8, 8, 32768.0, [END], advantage)
+    if name == "dler":
+        reward.method.own_advantages = False
+    at_once = call(reward, *lengths, prompts=prompts, **columns)
+    by_group = [
+        value
+        for start in range(0, 32, 8)
+        for value in call(
+            reward,
+            *lengths[start : start + 8],
+            prompts=prompts[start : start + 8],
+            level=columns["level"][start : start + 8],
+        )
+    ]
+    assert by_group == pytest.approx(at_once, abs=1e-12)
+    assert None in at_once
+
+
+def test_leave_one_out_rewards_become_the_methods_advantages_where_one_is_unscorable():
+    def graded(completion_ids, **kwargs):
+        return [None, 1.0, 1.0, -1.0]
+
+    reward = make("gr3", graded, size=4, advantage="leave_one_out")
+    given = call(reward, 5, 10, 20, 30)
+    assert given[0] is None
+    rollouts = pooled(reward.take())
+    expected = reward.method.score(rollouts, AdvantageRule()).advantages.tolist()[1:]
+    others = [sum(value for value in given[1:] if value is not own) / 2 for own in given[1:]]
+    assert [own - mean for own, mean in zip(given[1:], others, strict=True)] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_reward_without_its_callback_is_refused():
+    reward = LengthControlledReward(plus_one, "leash", target_length=10)
+    with pytest.raises(ValueError, match="LengthControlCallback") as caught:
+        call(reward, 3, 3)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_method_that_needs_a_target_is_refused_without_one():
+    with pytest.raises(ValueError, match="target_length is None"):
+        LengthControlledReward(plus_one, "leash")
+
+
+def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
+    """Three completions of one prompt and one of the next: as in an evaluation with an odd batch size."""
+    reward = make("efficient", size=2, target=None)
+    reward.settings = RunSettings(2, 2, 100.0, [END])
+    prompts = ["a", "a", "a", "b"]
+    with pytest.raises(ValueError, match="num_generations=2") as caught:
+        call(reward, 3, 4, 5, 6, prompts=prompts)
+    assert "\n" not in str(caught.value)
+    assert len(call(make(), 3, 4, 5, prompts=prompts[1:])) == 3
+
+
+@pytest.mark.parametrize("name", ["l1_exact", "thinkprune", "dler"])
+def test_what_a_reward_cannot_do_of_a_method_is_said(name):
+    with pytest.warns(UserWarning, match=name) as caught:
+        LengthControlledReward(plus_one, name, target_length=10)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+
+
+def test_a_copy_follows_its_owner_whichever_was_first():
+    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5), target_length=10)
+    copy = pickle.loads(pickle.dumps(reward))  # before the owner knows the run
+    with pytest.raises(ValueError, match="LengthControlCallback"):
+        call(copy, 15, 15)
+    reward.begin(RunSettings(2, 2, 100.0, [END]), 1)
+    assert call(copy, 15, 15) == [0.75, 0.75]
+    reward.method.load_state_dict({**reward.method.state_dict(), "lambda": 0.1})
+    reward.publish(1)
+    assert call(copy, 15, 15) == pytest.approx([0.95, 0.95])
+    assert [scored["version"] for scored in reward.take()] == [0, 1]
+    assert reward.take() == []
+
+
+def test_copies_score_to_the_last_bit_what_the_owner_observes():
+    reward = make("leash", parity_reward, multiplier_per="level")
+    copy = pickle.loads(pickle.dumps(reward))
+    columns = {"level": ["low", "low"], "target_length": [7.3, None]}
+    for each in (reward, copy):
+        call(each, 5, 14, **columns)
+    own, copied = (pooled([scored]) for scored in reward.take())
+    for name, value in vars(own).items():
+        same = getattr(copied, name)
+        assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
+
+
+def test_a_line_that_is_still_being_written_waits():
+    shared = SharedState()
+    shared.append({"a": 1})
+    with open(Path(shared.folder, "scored.jsonl"), "ab") as file:
+        file.write(b'{"a": ')
+        file.flush()
+        assert shared.take() == [{"a": 1}]
+        file.write(b"2}\n")
+    assert shared.take() == [{"a": 2}]
+
+
+def test_the_folder_goes_with_its_owner():
+    reward = make()
+    copy = pickle.loads(pickle.dumps(reward))
+    folder = Path(copy._shared.folder)
+    del copy
+    gc.collect()
+    assert folder.exists()
+    del reward
+    gc.collect()
+    assert not folder.exists()
+
+
+def read_for_ever(reward, ready):
+    """The rollout worker's side: scores until it is killed."""
+    while True:
+        assert math.isfinite(call(reward, 15, 15)[0])
+        ready.set()
+
+
+def test_a_killed_worker_leaves_nothing_torn():
+    """One process scores as fast as it can while its owner publishes, and is killed in the middle."""
+    reward = make(lambda_init=0.5)
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    worker = context.Process(target=read_for_ever, args=(reward, ready), daemon=True)
+    worker.start()
+    assert ready.wait(120)
+    scored = []
+    for version in range(1, 500):
+        reward.publish(version)
+        scored += reward.take()
+    worker.kill()
+    worker.join()
+    scored += reward.take()
+    assert worker.exitcode == -9  # no error of its own before
+    versions = [each["version"] for each in scored]
+    assert versions == sorted(versions)
+    assert len(set(versions)) > 2
+    json.loads(Path(reward._shared.folder, "state.json").read_text())
+
+
+def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tiny_model_path, tokenizer):
+    """Bursts of 3, 0, 1 and 5 groups, where an update trains on two."""
+    from transformers import AutoModelForCausalLM
+
+    args = AsyncGRPOConfig(
+        output_dir=str(tmp_path),
+        use_cpu=True,
+        bf16=False,
+        num_generations=2,
+        per_device_train_batch_size=4,
+    )
+    reward = LengthControlledReward(plus_one, Leash(lambda_init=0.5, lambda_lr=0.1), target_length=10)
+    callback, copy, state = LengthControlCallback(reward), pickle.loads(pickle.dumps(reward)), TrainerState()
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_path)
+    run = {"model": model, "processing_class": tokenizer, "optimizer": TAKEN}
+    callback.on_train_begin(args, state, None, **run)
+    lam = 0.5
+    for new, newest in [([11, 12, 13], [11, 12, 13]), ([], [12, 13]), ([16], [13, 16]), ([4] * 5, [4] * 5)]:
+        for length in new:
+            assert call(copy, length, length) == pytest.approx([1 - lam * max(0, length / 10 - 1)] * 2, abs=1e-12)
+        callback.on_step_end(args, state, None, **run)
+        lam += 0.1 * (sum(newest) / len(newest) / 10 - 1)
+        entry = state.stateful_callbacks["LengthControl"]
+        assert entry["state"]["lambda"] == pytest.approx(lam, abs=1e-12)
+        logs = {"loss": 0.0}
+        state.log_history.append({"loss": 0.0})
+        callback.on_log(args, state, None, logs=logs)
+        assert logs["leash/mean_length"] == sum(newest) / len(newest)
+        assert state.log_history[-1] == logs
+    assert entry["version"] == 4
+    assert [row["leash/lag"] for row in state.log_history] == [0, 1, 2, 0]

@@ -1,0 +1,264 @@
+"""What would go wrong without a word: each mistake is one line that names field and value, as early as can be."""
+
+import functools
+import shutil
+import warnings
+from types import SimpleNamespace
+
+import pytest
+from conftest import parity_reward
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import TrainingArguments
+from trl import GRPOConfig
+
+from leash_trl import LeashGRPOTrainer
+from leash_trl.data import as_conversation
+from leash_trl.engines.shrinking_batch import shrinking_rollout
+from leash_trl.gym.tokenizer import build_tokenizer
+from leash_trl.length_control.leash import Leash
+from leash_trl.rewards import math_reward
+from leash_trl.trainer import checks
+from leash_trl.trainer.checks import ENOUGH, FirstBatches, required_columns, space_problem
+
+
+NOWHERE = "a-model/that-nobody-can-load"
+SECRET = "hf_" + "x" * 20
+DECOUPLED = {"multi_objective_aggregation": "normalize_then_sum"}
+
+
+def one_line(text: str, field: str, value: str) -> None:
+    assert "\n" not in text
+    assert field in text
+    assert value in text
+
+
+CONFIG = [
+    ({"target_length": None}, "target_length", "None"),
+    ({"target_length": 0}, "target_length", "0"),
+    ({"target_length": 24}, "target_length", "24"),
+    ({"generation_kwargs": {"max_new_tokens": 9}}, "generation_kwargs", "9"),
+    ({"length_control": "dler", "lambda_lr": None, "target_length": 25}, "target_length", "25"),
+    ({"length_control": "lasso"}, "length_control", "'lasso'"),
+    ({"length_control_kwargs": {"alpha": 1}}, "length_control_kwargs", "alpha"),
+    ({"length_control_kwargs": "alpha=1"}, "length_control_kwargs", "'alpha=1'"),
+    ({"lambda_init": 1.5}, "lambda_init", "1.5"),
+    ({"advantage_epsilon": 0.0}, "advantage_epsilon", "0.0"),
+    ({"reward_baseline": "median"}, "reward_baseline", "'median'"),
+    ({"reward_baseline": "length_weighted", "length_control": "prime_rl"}, "reward_baseline", "prime_rl"),
+    (DECOUPLED | {"length_control": "drpo"}, "multi_objective_aggregation", "drpo"),
+    (DECOUPLED | {"scale_rewards": "batch"}, "scale_rewards", "'batch'"),
+    (DECOUPLED | {"reward_baseline": "length_weighted"}, "reward_baseline", "'length_weighted'"),
+    ({"length_objective_weight": 0.5}, "length_objective_weight", "0.5"),
+    ({"target_schedule": "cosine", "target_milestones": {0: 20, 9: 12}}, "target_schedule", "'cosine'"),
+    ({"target_schedule": "linear"}, "target_schedule", "'linear'"),
+    ({"target_milestones": {0: 20, 9: 12}}, "target_schedule", "'constant'"),
+    ({"target_schedule": "linear", "target_milestones": {0: 20, 9: 11}}, "target_milestones", "11"),
+    ({"target_schedule": "linear", "target_milestones": {0: -20, 9: 12}}, "target_milestones", "-20"),
+    ({"generation_kwargs": {"top_pp": 0.5}}, "generation_kwargs", "top_pp"),
+    ({"generation_kwargs": {"max_tokens": 9000}}, "generation_kwargs", "max_tokens"),
+    ({"generation_kwargs": {"token": SECRET}}, "generation_kwargs", "token"),
+    ({"dynamic_sampling_rounds": 1, "num_generations": 8, "world": 2}, "num_generations", "8"),
+]
+
+
+@pytest.mark.parametrize(("fields", "field", "value"), CONFIG, ids=str)
+def test_a_field_that_would_be_wrong_in_silence_is_refused(fields, field, value, make_args, monkeypatch):
+    if (processes := {**fields}.pop("world", None)) is not None:
+        fields = {name: fields[name] for name in fields.keys() - {"world"}} | {"per_device_train_batch_size": 4}
+        monkeypatch.setattr(GRPOConfig, "world_size", property(lambda self: processes))
+    with pytest.raises(ValueError) as failure:  # noqa: PT011  # the wording is free
+        make_args(**fields)
+    one_line(str(failure.value), field, value)
+    assert SECRET not in str(failure.value)
+
+
+ASKING = [{"role": "user", "content": "?"}]
+BY_LEVEL = {"length_control_kwargs": {"multiplier_per": "levle"}}
+
+
+def needs_gold(completion_ids, gold, **kwargs):
+    return parity_reward(completion_ids)
+
+
+ROWS = [
+    ({"prompt": [[{"role": "user", "content": " "}]]}, {}, "prompt", "row 5"),
+    ({"prompt": [[]]}, {}, "prompt", "[]"),
+    ({"target_length": [-3.0]}, {}, "target_length", "-3.0"),
+    ({"target_length": [24.0]}, {}, "target_length", "24"),
+    ({}, BY_LEVEL, "columns", "levle"),
+    ({}, {"reward": needs_gold}, "columns", "gold"),
+    ({}, {"reward": [parity_reward, math_reward]}, "columns", "solution"),
+    ({}, {"reward": needs_gold, "rollout_func": shrinking_rollout}, "columns", "gold"),
+]
+
+
+@pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS, ids=str)
+def test_rows_are_refused_before_the_model_is_loaded(columns, options, field, value, make_args):
+    rows = {"prompt": [ASKING] * 8, "level": [1] * 8}
+    for name, (wrong,) in columns.items():
+        rows[name] = [*rows.get(name, [None] * 8)[:5], wrong, *rows.get(name, [None] * 8)[6:]]
+    options = {**options}
+    reward, rollout = options.pop("reward", parity_reward), options.pop("rollout_func", None)
+    with pytest.raises(ValueError) as failure:  # noqa: PT011
+        LeashGRPOTrainer(NOWHERE, reward, make_args(**options), Dataset.from_dict(rows), rollout_func=rollout)
+    one_line(str(failure.value), field, value)
+
+
+def test_columns_that_trl_a_default_or_a_wrapper_gives_are_not_missed():
+    class Reward:
+        def __call__(self, prompts, completions, trainer_state, log_metric, hint, style="box", **kwargs): ...
+
+    def inner(completions, gold): ...
+
+    @functools.wraps(inner)
+    def with_gold(completions, prompts, hint, **kwargs):
+        return inner(completions, gold=prompts)
+
+    assert required_columns(Reward()) == required_columns(with_gold) == {"hint"}
+    assert required_columns("a/reward-model") == required_columns(functools.partial(inner, gold=1)) == set()
+
+
+def test_what_rollout_functions_environments_and_transforms_give_is_not_missed(make_args, problems):
+    args, levels = make_args(), problems.select_columns("level")
+    checks.before(needs_gold, args, Leash(), problems, rollout_func=print)
+    checks.before(parity_reward, args, Leash(), levels, environment_factory=dict)
+    checks.before(needs_gold, args, Leash(), levels.with_transform(dict))
+
+
+@pytest.fixture
+def said(make_args, tiny_model_path, problems):
+    """Makes a trainer and gives what it warned of; `tokenizer` has attributes for the tokenizer."""
+
+    def make(dataset=problems, tokenizer=None, **fields):
+        changed = build_tokenizer()
+        for name, value in (tokenizer or {}).items():
+            setattr(changed, name, value)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            options = {"args": make_args(**fields), "train_dataset": dataset, "processing_class": changed}
+            LeashGRPOTrainer(tiny_model_path, parity_reward, **options)
+        return [str(warning.message) for warning in caught if warning.category is UserWarning]
+
+    return make
+
+
+CLOSING = "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+CLOSES = {"chat_template": build_tokenizer().chat_template.replace("<think>", "") + CLOSING}
+STRINGS = Dataset.from_dict({"prompt": ["1 + 1 = ?"] * 8})
+WRITTEN = STRINGS.map(
+    lambda row: {"prompt": build_tokenizer().apply_chat_template(ASKING, tokenize=False, add_generation_prompt=True)}
+)
+REQUESTS = {"length_control": "l1_exact", "lambda_lr": None, "length_control_kwargs": {"budget_range": None}}
+
+
+def long_prompts(size: int) -> Dataset:
+    """Problems, of which one fills the context of 2,048 tokens up to so many."""
+    empty = build_tokenizer().apply_chat_template([{"role": "user", "content": ""}], add_generation_prompt=True)
+    longest = [{"role": "user", "content": "?" * (2048 - size - len(empty["input_ids"]))}]
+    return Dataset.from_dict({"prompt": [ASKING, longest] * 4})
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "value"),
+    [
+        ({"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs", "False"),
+        ({"dataset": STRINGS}, "prompts", "chat_template"),
+        ({"dataset": WRITTEN, **REQUESTS}, "prompts", "Think for"),
+        ({"dataset": long_prompts(23)}, "max_completion_length", "24"),
+    ],
+    ids=["closed thinking", "strings", "suffix", "context"],
+)
+def test_prompts_that_the_model_would_get_wrong_are_warned_of(options, field, value, said, monkeypatch):
+    (line,) = said(**options)
+    one_line(line, field, value)
+    monkeypatch.setattr(TrainingArguments, "process_index", property(lambda self: 1))
+    assert said(**options) == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": True}},
+        {"dataset": STRINGS.map(as_conversation)},
+        {"dataset": STRINGS, "tokenizer": {"chat_template": None}},
+        {"dataset": WRITTEN},
+        {"dataset": long_prompts(24)},
+    ],
+    ids=["problems", "open thinking", "messages", "no template", "written", "room"],
+)
+def test_prompts_that_are_meant_are_not_warned_of(options, said):
+    assert said(**options) == []
+
+
+def test_a_rule_for_what_is_correct_is_needed_and_must_be_there(make_trainer):
+    def well_formed(completion_ids, **kwargs):
+        return [1.0] * len(completion_ids)
+
+    for value in (None, "right"):
+        with pytest.raises(ValueError, match="correctness_func") as failure:
+            make_trainer([parity_reward, well_formed], length_control="alp", lambda_lr=None, correctness_func=value)
+        one_line(str(failure.value), "correctness_func", repr(value))
+
+
+def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems):
+    trainer = make_trainer(dataset=problems.select(range(1)))
+    with pytest.raises(ValueError, match="rows") as failure:
+        trainer.train()
+    one_line(str(failure.value), "data set", "1 rows")
+
+
+def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
+    trainer = make_trainer(lambda_init=0.0, lambda_lr=0.0)
+    with pytest.warns(UserWarning, match="length_control") as caught:
+        checks.before_training(trainer)
+    one_line(str(caught[0].message), "length_control", "leash")
+
+
+@pytest.mark.parametrize("peft_config", [None, LoraConfig(r=2, target_modules=["q_proj"])], ids=["all", "adapter"])
+def test_a_checkpoint_that_will_not_fit_is_announced(peft_config, make_trainer, monkeypatch):
+    trainer = make_trainer(peft_config=peft_config, save_strategy="steps")
+    trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, free=3 * trained - 1))
+    with pytest.warns(UserWarning, match="output_dir") as caught:
+        checks.before_training(trainer)
+    one_line(str(caught[0].message), "output_dir", trainer.args.output_dir)
+    trainer.args.save_only_model = True
+    assert space_problem(trainer) is None
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, free=0))
+    assert space_problem(trainer) is not None
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=0, free=0))
+    assert space_problem(trainer) is None  # as some network file systems answer
+
+
+def watched(watch, make_rollouts, rewards, num_ended: int) -> list[str]:
+    truncated = [index >= num_ended for index in range(len(rewards))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        watch.check(make_rollouts(rewards, [24] * len(rewards), truncated=truncated, limit=24))
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("rewards", [[1.0, -1.0], [-1.0, -1.0]], ids=["some right", "none right"])
+def test_completions_that_never_end_are_warned_of_once(rewards, make_args, make_rollouts):
+    watch = FirstBatches(make_args(), Leash())
+    assert watched(watch, make_rollouts, rewards, 0) == []  # too few to say
+    (line,) = watched(watch, make_rollouts, rewards * (ENOUGH // 2), 0)
+    one_line(line, "max_completion_length", "24")
+    assert watched(watch, make_rollouts, rewards * ENOUGH, 0) == []
+
+
+def test_one_end_shows_that_completions_end(make_args, make_rollouts):
+    watch = FirstBatches(make_args(), Leash())
+    assert watched(watch, make_rollouts, [1.0, -1.0] * ENOUGH, 1) == []
+    assert watched(watch, make_rollouts, [1.0, -1.0] * ENOUGH, 0) == []
+
+
+def test_rewards_of_another_scale_are_warned_of_once_and_not_after_one_below_zero(make_args, make_rollouts):
+    watch = FirstBatches(make_args(), Leash())
+    assert [len(watched(watch, make_rollouts, rewards, 2)) for rewards in ([1.0, 1.0], [0.0, 1.0], [0.0, 1.0])] == [
+        *(0, 1, 0)
+    ]
+    watch = FirstBatches(make_args(), Leash())
+    assert [watched(watch, make_rollouts, rewards, 2) for rewards in ([-1.0, 1.0], [0.0, 1.0])] == [[], []]
