@@ -169,42 +169,8 @@ def loopback_hub(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def golden():
-    """Reference vectors by their id; `golden("laser_base")["expected"]`."""
-    import json
-
-    vectors = json.loads((ROOT / "tests" / "references" / "golden.json").read_text(encoding="utf-8"))
-    return {vector["id"]: vector for vector in vectors}.__getitem__
-
-
-@pytest.fixture(scope="session")
 def make_rollouts():
-    """Factory of rollouts from plain lists; by default one group, ±1 rewards, nothing truncated."""
-    import torch
+    """`toy_rollouts`, for tests that train too."""
+    from toy_rollouts import toy_rollouts
 
-    from leash_trl.length_control.rollouts import Rollouts
-
-    def make(rewards, lengths, target=None, num_generations=None, truncated=None, questions=None, limit=32768):
-        size = len(lengths)
-        targets = target if isinstance(target, list) else [float("nan") if target is None else target] * size
-        groups = num_generations or size
-        return Rollouts(
-            task_rewards=torch.tensor(rewards, dtype=torch.float64),
-            lengths=torch.tensor(lengths),
-            target_lengths=torch.tensor(targets, dtype=torch.float64),
-            is_truncated=torch.tensor(truncated or [False] * size),
-            questions=torch.tensor(questions or [i // groups for i in range(size)]),
-            num_generations=groups,
-            max_completion_length=limit,
-        )
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def golden_ids() -> list[str]:
-    """The ids of all reference vectors."""
-    import json
-
-    vectors = json.loads((ROOT / "tests" / "references" / "golden.json").read_text(encoding="utf-8"))
-    return [vector["id"] for vector in vectors]
+    return toy_rollouts

@@ -405,6 +405,7 @@ def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(report, tmp_pa
     with report.part("asynchronous GRPO") as measured:
         need("vllm")
         import async_run
+        from stock_run import lambda_in
         from vllm_server import served
 
         run_folder, words = tmp_path / "run", ["--on_cpu"] if ON_CPU else []
@@ -413,7 +414,7 @@ def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(report, tmp_pa
         seen, groups, expected = async_run.by_hand(run_folder)
         staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
         measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
-        lambdas = [entry["state"]["lambda"] for entry in seen["entries"]]
+        lambdas = [lambda_in(entry) for entry in seen["entries"]]
         assert lambdas == pytest.approx(expected[1:], abs=1e-12)
         assert len(lambdas) == async_run.NUM_UPDATES
 

@@ -100,7 +100,7 @@ def write_model_card(
         "eval_results": list(evaluation.entries) or None if evaluation else None,
     }
     metadata = ModelCardData(**{key: value for key, value in kept.items() if key not in ("model-index", "licence")})
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"shell": shlex.quote, "python": partial(json.dumps, ensure_ascii=False)}
     template = environment.from_string(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"))
     text = template.render(
@@ -133,10 +133,10 @@ def _method(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
     try:
         method = find_method(str(recipe.get("length_control", name)))
     except ValueError:
-        return {"paper": {}, "knobs": kwargs}
+        return {"paper": None, "knobs": kwargs}
     defaults = {field.name: None if field.default is MISSING else field.default for field in fields(method)}
     given = {field: recipe[field] for field in defaults if recipe.get(field) is not None}
-    return {"paper": method.paper(), "knobs": {**defaults, **kwargs, **given}}
+    return {"paper": method.paper, "knobs": {**defaults, **kwargs, **given}}
 
 
 def _hub_id(name: Any) -> str | None:
@@ -145,7 +145,7 @@ def _hub_id(name: Any) -> str | None:
         validate_repo_id(name)
     except HFValidationError:
         return None
-    return name if "/" in name and not Path(name).exists() else None
+    return name if name and "/" in name and not Path(name).exists() else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.trainer_pt_utils import AcceleratorConfig
 
 from leash_trl import __version__
 from leash_trl.files import write_whole
@@ -35,17 +36,18 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
         `dict[str, Any]`: Values by field name, without what is derived from other fields.
     """
     values = arguments.to_dict()
-    defaults = {
+    usual = {
         field.name: field.default if field.default_factory is MISSING else field.default_factory()
         for field in fields(arguments)
     }
-    # what transformers makes of these two where nothing is given
-    defaults |= {"accelerator_config": type(arguments.accelerator_config)().to_dict()}
-    values["report_to"] = values["report_to"] or "none"
-    changed = {name: values[name] for name in defaults.keys() & values.keys() if values[name] != defaults[name]}
+    changed = {name: values[name] for name in usual if name in values and values[name] != usual[name]}
     if "steps_per_generation" in changed:  # TRL takes one of the two, and then sets both
         changed.pop("generation_batch_size", None)
-    return {name: changed[name] for name in defaults if name in changed and name not in DERIVED}
+    if not values["report_to"]:
+        changed.pop("report_to", None)
+    if values["accelerator_config"].items() <= AcceleratorConfig().to_dict().items():
+        changed.pop("accelerator_config", None)
+    return {name: value for name, value in changed.items() if name not in DERIVED}
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:

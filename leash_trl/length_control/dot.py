@@ -1,44 +1,12 @@
 """DOT: cuts the outliers in length of a group that is all correct, and grades them again."""
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.advantages import AdvantageRule, mean_and_std, robust_centre_and_spread
 from leash_trl.length_control.method import LengthControl, Paper, knob
-from leash_trl.length_control.outliers import NORMAL_FACTOR, mean_and_std, robust_centre_and_spread
 from leash_trl.length_control.rollouts import Rollouts, Score
-
-
-def largest_score(num_values: int, is_robust: bool) -> float:
-    r"""The largest z-score that one of n values can have, dimensionless; a bound for every group.
-
-    $$ \frac{n - 1}{\sqrt n} $$
-
-    Shift and scale do not change a z-score, so let the mean be 0 and the largest value 1. The others then add up to
-    -1. The sum of their squares is least, $1/(n-1)$, if they are equal. So the sum of all squares is at least
-    $n/(n-1)$, the sample variance (n - 1) at least $n/(n-1)^2$, and the z-score of 1 at most $(n-1)/\sqrt n$. With the
-    standard deviation of the population (n) it is at most $\sqrt{n-1}$.
-
-    A robust z-score has no bound from three values on: two of them may be near each other and the third anywhere. Of
-    two values, each is one MAD from the median.
-
-    Args:
-        num_values (`int`):
-            n, values in a group.
-        is_robust (`bool`):
-            Whether the z-score is that of median and MAD.
-
-    Example:
-        >>> [round(largest_score(n, False), 3) for n in (4, 8, 10, 11, 32)]
-        [1.5, 2.475, 2.846, 3.015, 5.48]
-        >>> round(largest_score(2, True), 4), largest_score(3, True)
-        (0.6745, inf)
-    """
-    if not is_robust:
-        return (num_values - 1) / math.sqrt(num_values)
-    return math.inf if num_values > 2 else (num_values - 1) / NORMAL_FACTOR
 
 
 @dataclass
@@ -74,7 +42,7 @@ class DOT(LengthControl):
     Args:
         alpha (`float`, *optional*, defaults to `3.0`):
             $\alpha$, spreads above the centre, dimensionless. In a group of n, no completion is more than
-            $(n - 1) / \sqrt n$ standard deviations above the mean, see [`largest_score`]: 3 needs 11 completions.
+            $(n - 1) / \sqrt n$ standard deviations above the mean: 3 needs 11 completions.
         min_excess (`int`, *optional*, defaults to `32`):
             $m$, least number of tokens to cut.
         robust (`bool`, *optional*, defaults to `False`):
@@ -94,34 +62,6 @@ class DOT(LengthControl):
     alpha: float = knob(3.0, least=0)
     min_excess: int = knob(32, least=1)
     robust: bool = False
-
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if no completion of a group could ever be cut."""
-        largest = largest_score(num_generations, self.robust)
-        if self.alpha >= largest:
-            remedies = f"set num_generations to {self._least_group()} or more, {'' if self.robust else 'or robust, '}"
-            raise ValueError(
-                f"alpha is {self.alpha}, but of num_generations={num_generations} completions none can be more than "
-                f"{largest:.3f} spreads above the centre, so none is ever cut; {remedies}or lower alpha"
-            )
-        # one of length max_completion_length, the others of one token
-        excess = (max_completion_length - 1) * (1.0 if self.robust else self._share_above_cut(num_generations))
-        if excess <= self.min_excess - 1:
-            raise ValueError(
-                f"min_excess is {self.min_excess}, but with alpha={self.alpha}, num_generations={num_generations} and "
-                f"max_completion_length={max_completion_length} a completion can exceed the cut by {excess:.1f} "
-                "tokens at most, so none is ever cut; lower min_excess or alpha, or raise max_completion_length"
-            )
-
-    def _least_group(self) -> int:
-        """The smallest group with a z-score above alpha: n with sqrt(n) - 1 / sqrt(n) > alpha."""
-        if self.robust:
-            return 3
-        return math.floor(((self.alpha + math.sqrt(self.alpha**2 + 4)) / 2) ** 2) + 1
-
-    def _share_above_cut(self, num_generations: int) -> float:
-        """Part of a lone outlier's distance to the others that lies above the cut."""
-        return 1.0 - 1.0 / num_generations - self.alpha / math.sqrt(num_generations)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; what is correct only decides which groups are cut."""

@@ -62,7 +62,8 @@ class GFPO(LengthControl):
         metric (`str`, *optional*, defaults to `"length"`):
             `"length"` keeps the shortest, by $-L$; `"token_efficiency"` those with most reward per token, $R / L$.
         num_kept (`int`, *optional*):
-            k. By default half of the completions of a prompt, from 2 to 8; the paper has up to 8 of 8, 16 and 24.
+            k, fewer than `num_generations`. By default half of the completions of a prompt, from 2 to 8; the paper has
+            up to 8 of 8, 16 and 24.
         adaptive (`bool`, *optional*, defaults to `False`):
             Keep fewer completions of easy prompts, see [`num_kept_by_difficulty`].
         drop_unkept (`bool`, *optional*, defaults to `False`):
@@ -89,13 +90,6 @@ class GFPO(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
         return rollouts.task_rewards
-
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if `num_kept` exceeds the number of completions per prompt."""
-        if self.num_kept is not None and self.num_kept > num_generations:
-            raise ValueError(
-                f"num_kept is {self.num_kept}, but must not exceed num_generations={num_generations}; lower it"
-            )
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""

@@ -95,11 +95,6 @@ class GRPOLead(LengthControl):
     weight_midpoint: float = 0.75
     weight_steepness: float = 10.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weight_min > self.weight_max:
-            raise ValueError(f"weight_min is {self.weight_min}, but must not exceed weight_max={self.weight_max}")
-
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong, NaN where unscorable."""
         return 2.0 * rollouts.correctness - 1.0

@@ -1,6 +1,9 @@
-"""LASER: a step-shaped bonus for correct answers within the target."""
+"""LASER, a step-shaped bonus within the target, and LASER-D and -DE, with a target for each difficulty."""
 
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
@@ -9,6 +12,7 @@ from leash_trl.length_control.rollouts import Rollouts
 
 
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
+DIFFICULTIES = ("hard", "medium", "easy")
 
 
 @dataclass
@@ -50,3 +54,214 @@ class Laser(LengthControl):
     def _with_bonus(self, rollouts: Rollouts, target_lengths: torch.Tensor) -> torch.Tensor:
         is_rewarded = rollouts.is_correct & (rollouts.lengths <= target_lengths)
         return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
+
+
+def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
+    """Difficulty of each prompt as an index into `DIFFICULTIES`; a rate on a border is easier when shaping.
+
+    Source: the [release](https://github.com/hkust-nlp/Laser); its reward and its monitor treat the borders like this.
+
+    Example:
+        >>> borders = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
+        >>> difficulty(borders, "shaping").tolist(), difficulty(borders, "monitoring").tolist()
+        ([1, 2], [0, 1])
+    """
+    rates = solve_rates.double()
+    passes = torch.ge if when == "shaping" else torch.gt
+    return passes(rates, 1 / 3).long() + passes(rates, 2 / 3).long()
+
+
+def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
+    """Lengths of all completions, correct and wrong, for each of `DIFFICULTIES`; unscorable prompts are left out."""
+    levels = difficulty(rollouts.solve_rates, "monitoring").masked_fill(torch.isnan(rollouts.solve_rates), -1)
+    return [rollouts.lengths[levels == level].tolist() for level in range(len(DIFFICULTIES))]
+
+
+def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list[int]:
+    """Targets to choose from, in tokens: a grid from the lower bound on. Source: the release.
+
+    Example:
+        >>> candidate_targets(2048, 5120, 1024), candidate_targets(500, 3000, 1024)
+        ([2048, 3072, 4096, 5120], [500, 1024, 2048])
+    """
+    if lower_bound > upper_bound:
+        raise ValueError(
+            f"upper_bound is {upper_bound}, but must not be below target_length={lower_bound}, where the targets of "
+            "LASER-D begin; raise it"
+        )
+    first = interval if lower_bound < interval else lower_bound + interval
+    return [lower_bound, *range(first, upper_bound + 1, interval)]
+
+
+def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
+    r"""Smallest target under which enough correct answers are expected, in tokens.
+
+    $$ \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
+
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612). The release rounds the product
+    down; `expected` is a whole number, so this changes nothing.
+
+    Args:
+        lengths (`Sequence[int]`):
+            Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share of them up to $l$.
+        candidates (`Iterable[int]`):
+            Targets to choose from in tokens, ascending.
+        num_right (`int`):
+            $|C_d|$, correct answers among K of a prompt of this difficulty.
+        expected (`int`):
+            Correct answers that must be expected under the target.
+
+    Returns:
+        `int`, *optional*: `None` if no candidate is enough or there are no lengths.
+
+    Example:
+        >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)
+        256
+    """
+    ordered = sorted(lengths)
+    enough = (c for c in candidates if ordered and bisect_right(ordered, c) * num_right >= expected * len(ordered))
+    return next(enough, None)
+
+
+def right_answers(num_generations: int, rounding: Literal["paper", "release"]) -> list[int]:
+    """$|C_d|$ for each of `DIFFICULTIES`: the solve rate of its lower border times K, rounded, and at least 1.
+
+    Source: the paper's 6, 3 and 1 for K = 8 (rounded up); 5, 2 and 1 in the release (rounded down).
+
+    Example:
+        >>> right_answers(8, "paper"), right_answers(8, "release")
+        ([1, 3, 6], [1, 2, 5])
+    """
+    up = 2 if rounding == "paper" else 0
+    return [max(1, (thirds * num_generations + up) // 3) for thirds in range(len(DIFFICULTIES))]
+
+
+@dataclass
+class LaserD(Laser):
+    """LASER-D: LASER whose target depends on how often the prompt is solved.
+
+    If no candidate serves, as is usual for hard prompts, the target is the longest response of the batch.
+
+    Use: if easy and hard prompts are mixed, and one target would be wrong for both.
+
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`smallest_target`].
+
+    Differs: the paper samples 500 training prompts, 8 times each, before training and every 20 steps, only to choose
+    targets. This version chooses them from the training batches since the last choice, at no cost: with 128 prompts a
+    batch these are 2560 prompts, sampled by the policies of the last 20 steps instead of the newest one. Before the
+    first choice each batch gives its own targets. The lower bound of the candidates is the smallest target among the
+    prompts. The length of an unscorable response counts if another response to its prompt was scored.
+
+    Args:
+        alpha (`float`, *optional*, defaults to `0.5`):
+            The bonus in reward units.
+        refresh_steps (`int`, *optional*, defaults to `20`):
+            Policy updates between two choices.
+        interval (`int`, *optional*, defaults to `1024`), upper_bound (`int`, *optional*, defaults to `16384`):
+            Distance and maximum of the candidate targets in tokens.
+        expected_correct (`int`, *optional*, defaults to `1`):
+            Correct answers that must be expected under a target.
+        rounding (`str`, *optional*, defaults to `"paper"`):
+            `"paper"` or `"release"`, see [`right_answers`]; the release's targets are longer.
+    """
+
+    name = "laser_d"
+    state = ("targets", "steps_since_refresh", "window", "lower_bound", "num_generations")
+    needs_group = True
+
+    refresh_steps: int = knob(20, least=1)
+    interval: int = knob(1024, least=1)
+    upper_bound: int = knob(16384, least=1)
+    expected_correct: int = knob(1, least=1)
+    rounding: Literal["paper", "release"] = "paper"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.targets: list[int | None] | None = None
+        self.steps_since_refresh = 0
+        self._clear_window()
+
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
+        if target_length is not None:
+            candidate_targets(target_length, self.upper_bound, self.interval)
+
+    def _clear_window(self) -> None:
+        self.window: list[list[int]] = [[] for _ in DIFFICULTIES]
+        self.lower_bound = 0
+        self.num_generations = 0
+
+    def choose_targets(
+        self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
+    ) -> list[int | None]:
+        """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
+        candidates = candidate_targets(lower_bound, self.upper_bound, self.interval)
+        num_right = right_answers(num_generations, self.rounding)
+        return [
+            smallest_target(lengths_d, candidates, num_right_d, self.expected_correct)
+            for lengths_d, num_right_d in zip(lengths, num_right, strict=True)
+        ]
+
+    def adaptive_targets(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
+        chosen = self.targets
+        if chosen is None:
+            lengths = lengths_by_difficulty(rollouts)
+            chosen = self.choose_targets(lengths, _lowest(rollouts), rollouts.num_generations)
+        longest = int(rollouts.lengths.max())
+        targets = torch.tensor([longest if target is None else target for target in chosen])
+        return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
+        return self._with_bonus(rollouts, self.adaptive_targets(rollouts))
+
+    def observe(self, rollouts: Rollouts) -> None:
+        """Adds the lengths of a training batch to the window."""
+        lowest = _lowest(rollouts)
+        self.lower_bound = min(self.lower_bound or lowest, lowest)
+        self.num_generations = rollouts.num_generations
+        for held, new in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
+            held += new
+
+    def step(self) -> None:
+        """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
+        self.steps_since_refresh += 1
+        if self.steps_since_refresh >= self.refresh_steps and any(self.window):
+            self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
+            self.steps_since_refresh = 0
+            self._clear_window()
+
+    def statistics(self) -> dict[str, float]:
+        """The chosen targets in tokens, except those that are the longest response of the batch."""
+        chosen = zip(DIFFICULTIES, self.targets or (), strict=False)
+        return {f"target_{name}": float(target) for name, target in chosen if target is not None}
+
+
+@dataclass
+class LaserDE(LaserD):
+    r"""LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
+
+    $$ r_{DE}(y) = r_D(y) + \alpha \cdot (1 - \mathbb{I}(R)) \cdot \mathbb{I}(L(y) > L_A) $$
+
+    Wrong answers without an end get no bonus.
+
+    Use: as LASER-D, if the model should keep looking for an answer on prompts that it fails.
+
+    Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
+    release never fires and is left out.
+
+    Differs: as [`LaserD`]; it has the same parameters.
+    """
+
+    name = "laser_de"
+
+    def shape(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Scores with both bonuses; NaN where unscorable."""
+        is_beyond = rollouts.lengths > self.adaptive_targets(rollouts)
+        explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
+        return super().shape(rollouts) + self.alpha * explores.double()
+
+
+def _lowest(rollouts: Rollouts) -> int:
+    return max(1, int(rollouts.target_lengths.min()))

@@ -14,7 +14,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
-NO_VALUE = "none"  # name of the multiplier of prompts without a value, as an evaluation may have them
+NO_VALUE = "none"  # name of the multiplier of prompts without a value
 MOST_BUDGETS = 50  # more multipliers than this are probably a mistake
 
 
@@ -138,20 +138,14 @@ class Leash(LengthControl):
         return (self.multiplier_per,) if self.multiplier_per else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Refuses rows without a value, and warns of so many values that few prompts move each multiplier."""
-        values = columns[self.multiplier_per] if self.multiplier_per else []
-        for row, value in enumerate(values):
-            if not isinstance(value, str | int | float):
-                raise ValueError(
-                    f"row {row} of the data set has {value!r} in the column {self.multiplier_per!r} of "
-                    "multiplier_per, but it must be text or a number; mend it, or drop the row"
+        """Warns of so many values that few prompts move each multiplier."""
+        for column, values in columns.items():
+            if (count := len(set(map(budget_name, values)))) > MOST_BUDGETS:
+                return (
+                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows: each multiplier "
+                    "moves only when its own prompts are sampled, so most stay near lambda_init; choose another"
                 )
-        if (count := len(set(map(budget_name, values)))) <= MOST_BUDGETS:
-            return None
-        return (
-            f"multiplier_per is {self.multiplier_per!r}, which has {count} values in {len(values)} rows: a multiplier "
-            "moves only when its own prompts are sampled, so most stay near lambda_init; take a column with few values"
-        )
+        return None
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
         """Name of each completion's multiplier, which is its value in the column as text."""
@@ -195,16 +189,7 @@ class Leash(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included.
-
-        Raises:
-            `ValueError`: If a prompt of a streamed data set has no value in the column of `multiplier_per`.
-        """
-        if self.multiplier_per is not None and None in rollouts.columns[self.multiplier_per]:
-            raise ValueError(
-                f"a row of the data set has no value in the column {self.multiplier_per!r} of multiplier_per; fill it "
-                "in, or drop the row"
-            )
+        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
         for name, pair in zip(names, pairs, strict=True):

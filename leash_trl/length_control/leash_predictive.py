@@ -20,7 +20,7 @@ from leash_trl.length_control.method import knob
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
-# Chosen on toy plants of CHOICE_SEED (tests/length_plants.py) and on the gym's seed 51.
+# Chosen on toy plants of CHOICE_SEED (tests/support/length_plants.py) and on the gym's seed 51.
 CORRECTION = 0.15  # K, share of a surprise that the level takes in
 RESPONSE_RATE = 0.02  # eta_b
 DRIFT_RATE = 0.005  # eta_d
@@ -206,7 +206,8 @@ class LeashPredictive(Leash):
             used = self.lambdas[name]
             target_lengths, lengths = zip(*observed, strict=True)
             forecast = forecast.aimed_at(target_lengths[0] if len(set(target_lengths)) == 1 else None)
-            forecast = forecast.corrected(self.violation(lengths, target_lengths))
+            violation = self.violation(lengths, target_lengths)
+            forecast = forecast if math.isnan(violation) else forecast.corrected(violation)
         forecast = self.forecasts[name] = forecast.after_update(used, self.momentum)
         return min(max(forecast.needed_push(self.momentum), self.lambda_min), self.lambda_max)
 

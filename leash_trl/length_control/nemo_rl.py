@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.advantages import AdvantageRule, robust_scores
 from leash_trl.length_control.grlc import centred_weights
 from leash_trl.length_control.mai import solve_rate_prices
 from leash_trl.length_control.method import LengthControl, is_number, knob
-from leash_trl.length_control.outliers import robust_scores
 from leash_trl.length_control.rollouts import Rollouts, Score
 
 
@@ -26,6 +25,9 @@ SWITCHES = (
     "longest_total_penalty",
     "pass_rate_length_penalty_weight",
 )
+
+
+OTHER_CHANNELS = ("total", "reasoning", "answer")
 
 
 def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
@@ -65,7 +67,7 @@ def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[
             The band of rows that have none.
 
     Raises:
-        `ValueError`: If a value is no number or out of range, `b` is not above `a`, or only some of them are known.
+        `ValueError`: If it is no band.
 
     Example:
         >>> band_of({"total": {"a": 90, "b": 100, "f": 0.9}}, {"a": 100, "b": 200, "f": 0.5})
@@ -74,23 +76,14 @@ def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[
     row = {} if _is_missing(value) else value
     if isinstance(row, Mapping) and not _is_missing(row.get("total")):
         row = row["total"]
-    if not isinstance(row, Mapping) or row.keys() - {"a", "b", "f", "total", "reasoning", "answer"}:
-        raise ValueError(f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}")
-    band: Mapping[str, Any] = {key: row[key] for key in "abf" if not _is_missing(row.get(key))} or configured or {}
+    own = {k: v for k, v in row.items() if not _is_missing(v)} if isinstance(row, Mapping) else {"a": row}
+    band: Mapping[str, Any] = {k: v for k, v in own.items() if k not in OTHER_CHANNELS} or configured or {}
     if not band:
         return math.nan, math.nan, math.nan
-    for key, given in band.items():
-        if not is_number(given) or given < 0 or (key == "f" and given > 1):
-            needed = "a share of the reward within [0, 1]" if key == "f" else "a number of tokens, 0 or more"
-            raise ValueError(f"profile_band is {value!r}, whose {key} is {given!r}, but must be {needed}")
-    if missing := [key for key in "abf" if key not in band]:
+    if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
         raise ValueError(
-            f"profile_band is {value!r}, but {' and '.join(missing)} is missing; add it there: a row's band replaces "
-            "the configured one as a whole"
-        )
-    if band["b"] <= band["a"]:
-        raise ValueError(
-            f"profile_band is {value!r}, whose a is {band['a']} and b is {band['b']}, but b must be above a"
+            f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}: 0 <= a < b in "
+            "tokens, and f is the share of the reward left at b; a row's band replaces the configured one as a whole"
         )
     return band["a"], band["b"], band["f"]
 
@@ -186,46 +179,33 @@ class NemoRL(LengthControl):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.needs_group = any(getattr(self, name) for name in SWITCHES)  # type: ignore[misc]  # the band does not
-        # the same as a row has it, with or without the key total
-        self.configured = dict(zip("abf", band_of(self.profile_band), strict=True)) if self.profile_band else {}
-        if self.profile_band is not None and math.isnan(self.configured.get("a", math.nan)):
-            raise ValueError(f"profile_band is {self.profile_band!r}, but must hold a, b and f, or be None")
+        band = band_of(self.profile_band)
+        self.configured = {} if math.isnan(band[0]) else dict(zip("abf", band, strict=True))
         if self.total_zmad_penalty > 0 and self.total_zmad_threshold == 0:
             raise ValueError(
-                f"total_zmad_penalty is {self.total_zmad_penalty}, but needs a total_zmad_threshold above 0, such as "
-                "2.0"
+                f"total_zmad_penalty is {self.total_zmad_penalty}, but needs a total_zmad_threshold above 0, such as 2"
             )
-        if self.group_length_penalty_profile_gate and self.group_total_length_penalty_coeff == 0:
+        if self.group_length_penalty_profile_gate and not (self._has_bands and self.group_total_length_penalty_coeff):
             raise ValueError(
-                "group_length_penalty_profile_gate is True, but group_total_length_penalty_coeff is 0, so there is "
-                "nothing to gate; set it above 0"
-            )
-        if self.group_length_penalty_profile_gate and not self._has_bands:
-            raise ValueError(
-                "group_length_penalty_profile_gate is True, but profile_band and profile_band_column are not set, so "
-                "the gate has no limit; set one of them"
+                "group_length_penalty_profile_gate is True, but has nothing to gate, or no limit; set "
+                "group_total_length_penalty_coeff above 0, and profile_band or profile_band_column"
             )
 
     @property
     def _has_bands(self) -> bool:
-        return self.profile_band is not None or self.profile_band_column is not None
+        return bool(self.configured) or self.profile_band_column is not None
 
     @property
     def _multiplies(self) -> bool:
-        is_set = self.profile_band is not None
-        return self._has_bands and (is_set if self.profile_band_total is None else self.profile_band_total)
+        is_told = bool(self.configured) if self.profile_band_total is None else self.profile_band_total
+        return is_told and self._has_bands
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if every term is off, or the band begins where no completion gets."""
-        if not self._multiplies and not any(getattr(self, name) for name in SWITCHES):
+        """Raises `ValueError` if every term is off."""
+        if not self._multiplies and not self.needs_group:
             raise ValueError(
                 f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total to "
                 f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0, in length_control_kwargs"
-            )
-        if self.profile_band_column is None and self.configured.get("a", 0) >= max_completion_length:
-            raise ValueError(
-                f"profile_band is {self.profile_band!r}, but generation ends at {max_completion_length:g} tokens, "
-                "where the band has not begun; lower a"
             )
 
     def columns_read(self) -> tuple[str, ...]:

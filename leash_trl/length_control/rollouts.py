@@ -35,7 +35,7 @@ class Rollouts:
             Values, one per completion, of the data set columns that the method reads; `None` where a row has none.
 
     Raises:
-        `ValueError`: If tensors or columns differ in shape or N is not a multiple of G.
+        `ValueError`: If tensors differ in shape.
     """
 
     task_rewards: torch.Tensor
@@ -50,18 +50,8 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
-            if isinstance(values, torch.Tensor) and (values.shape != self.lengths.shape or values.ndim != 1):
-                raise ValueError(
-                    f"{name} {tuple(values.shape)} and lengths {tuple(self.lengths.shape)} must be one value per "
-                    "completion each"
-                )
-        for name, column in self.columns.items():
-            if len(column) != len(self.lengths):
-                raise ValueError(f"column {name} has {len(column)} values for {len(self.lengths)} completions")
-        if len(self.lengths) % self.num_generations != 0:
-            raise ValueError(
-                f"{len(self.lengths)} completions are not whole groups of num_generations={self.num_generations}"
-            )
+            if isinstance(values, torch.Tensor) and values.shape != (len(self.lengths),):  # torch would broadcast it
+                raise ValueError(f"{name} has shape {tuple(values.shape)}, but must have ({len(self.lengths)},)")
 
     @property
     def _deciding_rewards(self) -> torch.Tensor:
@@ -139,25 +129,9 @@ class Score:
         return _joined_rows([self], rows)
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
-        """This score where `is_own` of shape `(N,)` is true, elsewhere the other one; both cut, or neither does."""
-        keep, cut = None, None
-        if self.keep is not None or other.keep is not None:
-            everything = torch.ones_like(is_own)
-            keep = torch.where(
-                is_own,
-                everything if self.keep is None else self.keep,
-                everything if other.keep is None else other.keep,
-            )
-        if self.cut is not None and other.cut is not None:
-            cut = self.cut.where(is_own, other.cut)
-        return Score(
-            self.base.where(is_own, other.base),
-            self.penalty.where(is_own, other.penalty),
-            self.shaped.where(is_own, other.shaped),
-            self.advantages.where(is_own, other.advantages),
-            keep,
-            cut,
-        )
+        """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
+        values = ((name, own, getattr(other, name)) for name, own in vars(self).items())
+        return Score(**{name: None if own is None else own.where(is_own, theirs) for name, own, theirs in values})
 
 
 Batch = TypeVar("Batch", Rollouts, Score)

@@ -111,6 +111,8 @@ class Toggle(LengthControl):
     is held to it. Its text wants accuracy above $\lambda$; its formula, which we follow, at least $\lambda$. $r$ is 1
     or 0: with -1 for a wrong answer, the indicator would make a long one better.
 
+    Advantages that a method standardises over the batch (`dler`, `lead`) count all groups as if the budget held.
+
     Methods that cut generation or write into the prompt are refused: both act before it is known which prompts are to
     be spared. `dler` works with `cut_generation: false`, `l1_exact` and `l1_max` with `suffix: ""`.
 
@@ -156,12 +158,8 @@ class Toggle(LengthControl):
         if self.percentile != Toggle.percentile:
             raise ValueError(f"percentile is {self.percentile!r}, but the budget is that of {name!r}; drop one")
         kwargs, method = self.method_kwargs or {}, find_method(name)
-        known = [field.name for field in fields(method)]
-        if unknown := sorted(kwargs.keys() - set(known)):
-            raise ValueError(
-                f"method_kwargs holds {unknown[0]}, which means nothing to {name!r}, whose parameters are "
-                f"{', '.join(known) or 'none'}; drop it, or mend its name"
-            )
+        if unknown := sorted(kwargs.keys() - {field.name for field in fields(method)}):
+            raise ValueError(f"method_kwargs holds {unknown[0]}, which means nothing to {name!r}; see `leash methods`")
         return method(**kwargs)
 
     def _is_on(self, batch: int) -> bool:
@@ -183,8 +181,10 @@ class Toggle(LengthControl):
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
-        lengths = rollouts.lengths if own.cut is not None else None
-        mixed = own.where(is_budgeted, Score(own.base, 0.0 * own.base, own.base, own.advantages, cut=lengths))
+        free = Score(
+            own.base, 0.0 * own.base, own.base, own.advantages, torch.ones_like(is_budgeted), rollouts.lengths
+        )
+        mixed = own.where(is_budgeted, free)
         plain = rule(mixed.base, mixed.shaped, rollouts, mixed.keep, mixed.cut)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)
 

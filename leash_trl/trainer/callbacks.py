@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
@@ -13,13 +13,13 @@ from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.length_controlled_reward import (
     RULE,
     LengthControlledReward,
     RunSettings,
     Scored,
     logged,
-    pooled,
 )
 
 
@@ -136,31 +136,29 @@ class LengthControlCallback(DualStepCallback):
 
     def on_init_end(self, args, state, control, **kwargs):
         """Says to the reward what the run is like, or refuses it."""
-        self._begin(args, **kwargs)
+        self.reward.begin(run_settings(args, self.method, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """The same for a callback that was added later; restores the state and drops what was evaluated before."""
-        self._begin(args, **kwargs)
-        super().on_train_begin(args, state, control, **kwargs)
+        """Restores the state, and drops what was scored before training. A callback may have been added only now."""
+        self.on_init_end(args, state, control, **kwargs)
+        super().on_train_begin(args, state, control)
         self.reward.take()
         self.reward.publish(self.version)
-
-    def _begin(self, args, model, processing_class, **kwargs):
-        self.reward.begin(run_settings(args, self.method, model, processing_class), args.world_size)
 
     def on_step_end(self, args, state, control, **kwargs):
         """Observes what was scored, moves the method, and shows copies of the reward its state."""
         scored = gather_object(self.reward.take())
-        batch = [each for each in scored if not each["is_from_copy"]]
-        from_copies = [each for each in scored if each["is_from_copy"]]
-        rows_per_update = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
-        at_least = max(1, rows_per_update // args.num_generations)
-        self._newest = (self._newest + from_copies)[-max(len(from_copies), at_least) :]
+        from_copies = [each for each in scored if each.is_from_copy]
+        update_size = args.per_device_train_batch_size * args.gradient_accumulation_steps * args.world_size
+        num_groups = max(1, update_size // args.num_generations, len(from_copies))
+        self._newest = [*self._newest, *from_copies][-num_groups:]
         self._logged = {}
-        if batch := batch + self._newest:
-            rollouts = pooled(batch)
+        if batch := [each for each in scored if not each.is_from_copy] + self._newest:
+            rollouts = joined([each.rollouts for each in batch])
             self._logged = logged(self.method, rollouts, self.method.score(rollouts, RULE), self.version)
-            self._logged["leash/lag"] = float(self.version - min(each["version"] for each in batch))
+            self._logged["leash/lag"] = float(self.version - min(each.version for each in batch))
+            if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
+                warnings.warn(problem, stacklevel=2)
             self.method.observe(rollouts)
         super().on_step_end(args, state, control, **kwargs)
         self.reward.publish(self.version)
@@ -179,37 +177,30 @@ class LengthControlCallback(DualStepCallback):
                 row.update(self._logged | row)
 
 
-def run_settings(args, method: LengthControl, model, processing_class) -> RunSettings:
+def run_settings(args, method: LengthControl, model, processing_class, **kwargs) -> RunSettings:
     """What the configuration of a stock trainer means for a reward function.
 
     Raises:
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
-    advantage: Literal["centred", "leave_one_out"] | None = None
-    rows = None
+    size, size_eval, splits_groups, advantage = args.num_generations, args.num_generations, False, None
+    if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
+        size_eval = args.num_generations_eval or size
+        rows = args.per_device_train_batch_size * args.steps_per_generation
+        splits_groups = rows % size > 0
+        if splits_groups and (method.needs_group or method.own_advantages):
+            raise ValueError(
+                f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is {rows}, "
+                f"no multiple of num_generations={size}; change one of them, or train with LeashGRPOTrainer"
+            )
     match args:
-        case GRPOConfig():
-            rows = args.per_device_train_batch_size * args.steps_per_generation
-            if args.scale_rewards in ("none", False) and args.multi_objective_aggregation == "sum_then_normalize":
-                advantage = "centred"
-        case RLOOConfig():
-            rows = args.per_device_train_batch_size * args.steps_per_generation
-            advantage = None if args.normalize_advantages else "leave_one_out"
-    if rows is not None and rows % args.num_generations and (method.needs_group or method.own_advantages):
-        raise ValueError(
-            f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is {rows}, no "
-            f"multiple of num_generations={args.num_generations}; change one of them, or train with LeashGRPOTrainer"
-        )
+        case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
+            advantage = "centred"
+        case RLOOConfig(normalize_advantages=False):
+            advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
-    return RunSettings(
-        num_generations=args.num_generations,
-        num_generations_eval=args.num_generations
-        if rows is None
-        else args.num_generations_eval or args.num_generations,
-        max_completion_length=args.max_completion_length or math.inf,
-        end_ids=[*eos_token_ids(model, tokenizer), tokenizer.pad_token_id],
-        advantage=advantage,
-    )
+    end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
+    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage, splits_groups)
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

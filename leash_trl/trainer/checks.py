@@ -1,7 +1,7 @@
 """Finds what a run would do wrong without a word: in its data, prompts, context, disk space and first batches.
 
-[`before`] runs before the model is loaded, [`after`] on the new trainer, [`before_training`] when it trains and
-[`FirstBatches`] on what it samples. Streams are not read, nor what a transform on reading makes of rows.
+[`check_trainer`] runs on the new trainer, [`before_training`] when it trains, and [`check_first_batch`] on what it
+samples first. Streams are not read, nor what a transform on reading makes of rows.
 """
 
 import inspect
@@ -10,7 +10,6 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,71 +34,53 @@ GIVEN_TO_REWARDS = frozenset(
 )
 MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
-ENOUGH = 32  # completions without an end before a warning says that none ends
 MIB = 2**20
 
 
-def before(
-    reward_funcs: Any,
-    args: LeashGRPOConfig,
-    method: LengthControl,
-    dataset: Any,
-    rollout_func: Any = None,
-    environment_factory: Any = None,
-) -> None:
-    """Checks the rows of a training data set; the main process warns of what may be a mistake.
-
-    Args:
-        reward_funcs, args, dataset, rollout_func, environment_factory:
-            As the trainer takes them.
-        method (`LengthControl`):
-            The run's method.
-
-    Raises:
-        `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, or the method cannot
-            use a row's target or another value that it reads.
-    """
-    if not _is_readable(dataset):
-        return
-    names, brings_fields = method.columns_read(), rollout_func not in (None, shrinking_rollout)
-    funcs = [] if brings_fields else reward_funcs if isinstance(reward_funcs, list) else [reward_funcs]
-    needed = {*names}.union(*map(required_columns, funcs))
-    if missing := sorted(needed - {*dataset.column_names}):
-        there = f"the data set has columns {', '.join(dataset.column_names)}"
-        raise ValueError(
-            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
-        )
-    if "prompt" in dataset.column_names and not brings_fields and environment_factory is None:
-        check_not_blank(dataset)
-    if TARGET_COLUMN in dataset.column_names:
-        check_own_targets(dataset, method, args)
-    values = column_values(list(dataset.select_columns([*names])) if names else [], names, args.target_length)
-    _warn(args, [method.check_columns(values)])
-
-
-def after(trainer: Any) -> None:
-    """Checks a new trainer; the main process warns of what may be a mistake.
+def check_trainer(trainer: Any) -> None:
+    """Checks a new trainer and its training data; the main process warns of what may be a mistake.
 
     Args:
         trainer ([`~trl.GRPOTrainer`]):
             A trainer with a [`LeashGRPOConfig`] and `length_control`.
 
     Raises:
-        `ValueError`: If no reward function says what is correct, or settings do not go with a method that cuts
-            completions or with [`shrinking_rollout`]; and whatever the chat template raises on a prompt.
+        `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, the method cannot use
+            a row's target or another value that it reads, no reward function says what is correct, or settings do not
+            go with a method that cuts completions or with [`shrinking_rollout`]; and whatever the chat template
+            raises on a prompt.
     """
-    method, names = trainer.length_control, trainer.reward_func_names
+    args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_cuts(trainer)
-    chosen, is_needed = trainer.args.correctness_func, method.uses_correctness and len(names) > 1
+    chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
-    generates = trainer.environment_factories is None and trainer.rollout_func in (None, shrinking_rollout)
-    # an image becomes more tokens than its placeholder
-    is_text_only = isinstance(trainer.processing_class, PreTrainedTokenizerBase)
-    if generates and is_text_only and _is_readable(trainer.train_dataset):
-        _warn(trainer.args, prompt_problems(trainer))
+    if _is_readable(trainer.train_dataset):
+        check_rows(trainer)
+
+
+def check_rows(trainer: Any) -> None:
+    """The part of [`check_trainer`] that reads the training data."""
+    args, method, dataset = trainer.args, trainer.length_control, trainer.train_dataset
+    is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # another may bring fields for rewards
+    columns = method.columns_read()
+    needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
+    if missing := sorted(needed - {*dataset.column_names}):
+        there = f"the data set has columns {', '.join(dataset.column_names)}"
+        raise ValueError(
+            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
+        )
+    if TARGET_COLUMN in dataset.column_names:
+        check_own_targets(dataset, method, args)
+    values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
+    _warn(args, [method.check_columns(values)])
+    if "prompt" in dataset.column_names and is_rollout_ours and trainer.environment_factories is None:
+        check_not_blank(dataset)
+        # an image becomes more tokens than its placeholder
+        if isinstance(trainer.processing_class, PreTrainedTokenizerBase):
+            _warn(args, prompt_problems(trainer))
 
 
 def before_training(trainer: Any) -> None:
@@ -114,35 +95,16 @@ def before_training(trainer: Any) -> None:
     _warn(args, [acting_problem, space_problem(trainer)])
 
 
-@dataclass
-class FirstBatches:
-    """Warns once, in the main process, if no completion ends, or if rewards have a scale that the method is not made
-    for; what a batch shows to be right is not looked at again.
-
-    Args:
-        args ([`LeashGRPOConfig`]), method (`LengthControl`):
-            Those of the run.
-    """
-
-    args: LeashGRPOConfig
-    method: LengthControl
-    knows_scale: bool = False
-    knows_ends: bool = False
-
-    def check(self, rollouts: Rollouts) -> None:
-        """Looks at a training batch of all processes."""
-        scale_problem = None if self.knows_scale else self.method.reward_scale_problem(rollouts)
-        self.knows_scale |= scale_problem is not None or bool((rollouts.task_rewards < 0).any())
-        _warn(self.args, [scale_problem])
-        if self.knows_ends or (rollouts.is_truncated.all() and len(rollouts.lengths) < ENOUGH):
-            return
-        self.knows_ends = True
-        if rollouts.is_truncated.all():
-            cut = (
-                f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions"
-            )
-            right = f"{int(rollouts.is_correct.sum())} of them right"
-            _warn(self.args, [f"{cut}, {right}: raise it, or mend eos_token_id in the model's generation_config.json"])
+def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
+    """Warns if no completion of all processes ends, or if rewards have a scale that the method is not made for."""
+    problems = [method.reward_scale_problem(rollouts)]
+    if rollouts.is_truncated.all():
+        problems.append(
+            f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions of "
+            f"the first batch, {int(rollouts.is_correct.sum())} of them right: raise it, or mend eos_token_id in the "
+            "model's generation_config.json"
+        )
+    _warn(args, problems)
 
 
 def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
@@ -160,11 +122,9 @@ def required_columns(reward_func: Any) -> set[str]:
 
     Example:
         >>> def reward(completions, solution, weight=1.0, **kwargs): ...
-        >>> required_columns(reward), required_columns("a/reward-model")
-        ({'solution'}, set())
+        >>> required_columns(reward)
+        {'solution'}
     """
-    if not callable(reward_func):  # a reward model's name
-        return set()
     # a wrapper may pass on more arguments than it takes
     parameters = inspect.signature(reward_func, follow_wrapped=False).parameters.values()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

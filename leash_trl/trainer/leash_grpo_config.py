@@ -12,7 +12,7 @@ from typing import Any, cast
 import yaml
 from transformers import GenerationConfig
 
-from leash_trl.hub.hub_token import HubToken
+from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
@@ -141,6 +141,11 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         super().__post_init__()
         for name in (*(name for name in self.__dataclass_fields__ if name.endswith("_kwargs")), "target_milestones"):
             setattr(self, name, mapping_field(name, getattr(self, name)))
+            if TOKEN_PATTERN.search(str(getattr(self, name))):
+                raise ValueError(
+                    f"{name} holds a Hub token, which would be written to files and logs; take it out, and set "
+                    "HF_TOKEN or run `hf auth login` instead"
+                )
         method = self.make_length_control()
         self._check_generation()
         self._check_schedule()

@@ -1,7 +1,6 @@
 """`LeashGRPOTrainer`: TRL's `GRPOTrainer` with adaptive length control. Wiring only, no arithmetic."""
 
 import contextlib
-import inspect
 import logging
 import os
 from collections.abc import Collection
@@ -11,7 +10,6 @@ from typing import Any
 
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOTrainer
 
 from leash_trl.engines.checkpoint_path import (
     TRAINER_STATE_FILE,
@@ -106,11 +104,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 "LeashGRPOConfig(target_length=4096)"
             )
         self.length_control = args.make_length_control()
-        named = inspect.signature(GRPOTrainer).bind_partial(
-            model, reward_funcs, args, train_dataset, *more_args, **kwargs
-        )
-        elsewhere = (named.arguments.get("rollout_func"), named.arguments.get("environment_factory"))
-        checks.before(reward_funcs, args, self.length_control, train_dataset, *elsewhere)
         if isinstance(model, str | Path):
             model = complete_model_path(str(model))
         super().__init__(model, reward_funcs, args, train_dataset, *more_args, **kwargs)
@@ -126,8 +119,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._round = Round()
         self._num_done = 0
-        self._first_batches = checks.FirstBatches(args, self.length_control)
-        checks.after(self)
+        checks.check_trainer(self)
 
     def _more_state(self) -> dict[str, Any]:
         """What a checkpoint holds beside the method's state."""
@@ -244,7 +236,8 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._log_length_control(rollouts, joined([part.score for part in generated]))
         self._metrics["train"]["leash/zero_signal_share"].append(1.0 - round_.has_signal.double().mean().item())
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
-        self._first_batches.check(round_.rollouts)
+        if self.state.global_step == 0:
+            checks.check_first_batch(round_.rollouts, self.length_control, self.args)
         for part in generated:
             self.length_control.observe(part.rollouts)
         return batch

@@ -4,106 +4,105 @@ It shapes; `callbacks.LengthControlCallback` says what the run is like, and move
 pickled into another process, so what both sides must know passes through [`SharedState`].
 """
 
-import dataclasses
-import json
 import math
-import os
+import pickle
 import shutil
 import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from leash_trl.length_control.acting import cannot_act
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, question_of
+from leash_trl.length_control.targets import TARGET_COLUMN, column_values, rows_with_targets
 
 
 RULE = AdvantageRule()
-# what a scored call holds of each completion
-ROW_TYPES = {
-    "task_rewards": torch.float64,
-    "lengths": torch.int64,
-    "target_lengths": torch.float64,
-    "is_truncated": torch.bool,
-    "questions": torch.int64,
-}
-Scored = dict[str, Any]  # one scored call, in types of JSON
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class RunSettings:
-    """What the reward must know of the run.
+    """What the reward must know of a run.
 
     Args:
         num_generations (`int`), num_generations_eval (`int`):
-            Completions per prompt, in training and in evaluation.
+            Completions per prompt in training and in evaluation.
         max_completion_length (`float`):
             Generation limit in tokens; infinite for no limit.
-        end_ids (`list[int]`):
+        end_ids (`frozenset[int]`):
             Tokens that end a completion.
         advantage (`str`, *optional*):
             What the trainer makes of rewards: `"centred"` is their distance to the group's mean, `"leave_one_out"`
             that to the mean of the others; `None` divides by a deviation.
+        splits_groups (`bool`, *optional*, defaults to `False`):
+            Whether calls may hold parts of groups.
     """
 
     num_generations: int
     num_generations_eval: int
     max_completion_length: float
-    end_ids: list[int]
+    end_ids: frozenset[int]
     advantage: Literal["centred", "leave_one_out"] | None = None
+    splits_groups: bool = False
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Completions of one call, how many dual steps the method had done then, and whether a copy scored them."""
+
+    rollouts: Rollouts
+    version: int
+    is_from_copy: bool
 
 
 class SharedState:
-    """A temporary folder through which copies of a reward in other processes follow the one that owns the method.
+    """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
 
-    The owner replaces `state.json` as a whole, so that no copy reads half of it; copies append lines to
-    `scored.jsonl`. Who made the folder removes it when it is done; a pickled copy does not.
+    The owner replaces the file `state` as a whole, so that no copy reads half of it; copies append lines to `scored`.
+    The folder goes with the object that made it, at the end of its process at the latest.
     """
 
     def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="length_control_")
-        self._seen = self._read = 0
+        self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
+        self._seen = (0, 0)
+        self._read = 0
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
-    def publish(self, content: dict[str, Any]) -> None:
+    def publish(self, state: Any) -> None:
         """Replaces the state."""
-        part = Path(self.folder, "state.json.part")
-        part.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(part, Path(self.folder, "state.json"))
+        part = self.folder / "state.part"
+        part.write_bytes(pickle.dumps(state))
+        part.replace(self.folder / "state")
 
-    def news(self) -> dict[str, Any] | None:
-        """The state if it has been replaced since the last call."""
-        path = Path(self.folder, "state.json")
-        if (stamp := path.stat().st_mtime_ns) == self._seen:
+    def news(self) -> Any:
+        """The state if it was replaced since the last call, else `None`."""
+        file = (self.folder / "state").stat()
+        if self._seen == (file.st_mtime_ns, file.st_ino):
             return None
-        self._seen = stamp
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return content
+        self._seen = (file.st_mtime_ns, file.st_ino)
+        return pickle.loads((self.folder / "state").read_bytes())
 
     def append(self, scored: Scored) -> None:
-        """Tells the owner of a scored call."""
-        with open(Path(self.folder, "scored.jsonl"), "ab") as file:
-            file.write(json.dumps(scored).encode() + b"\n")
+        """Tells the owner of a call."""
+        with open(self.folder / "scored", "a") as file:
+            file.write(pickle.dumps(scored).hex() + "\n")
 
     def take(self) -> list[Scored]:
         """What copies have scored since the last call; a line that is still being written waits."""
-        path = Path(self.folder, "scored.jsonl")
-        if not path.exists():
-            return []
-        with open(path, "rb") as file:
+        with open(self.folder / "scored", "a+") as file:
             file.seek(self._read)
-            lines = file.read().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        self._read += sum(map(len, whole))
-        return [json.loads(line) for line in whole]
+            lines = [line for line in file if line.endswith("\n")]
+        self._read += sum(map(len, lines))
+        return [pickle.loads(bytes.fromhex(line)) for line in lines]
 
 
 class LengthControlledReward:
@@ -126,7 +125,7 @@ class LengthControlledReward:
             Weights of the functions, dimensionless, by default 1.
 
     Raises:
-        `ValueError`: If the method needs a target and has none, or cannot be told by rewards.
+        `ValueError`: If the method needs a target and has none.
 
     Example:
         ```python
@@ -142,40 +141,46 @@ class LengthControlledReward:
         target_length: int | None = None,
         weights: Sequence[float] | None = None,
     ):
-        self.reward_funcs = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
-        self.weights = list(weights or [1.0] * len(self.reward_funcs))
+        self.reward_funcs = [reward_funcs] if callable(reward_funcs) else reward_funcs
         self.method = find_method(method)() if isinstance(method, str) else method
         self.target_length = target_length
+        self.weights = torch.tensor(weights or [1.0] * len(self.reward_funcs))
         self.settings: RunSettings | None = None
         self.version = 0
+        self.__name__ = f"{self.method.name}_reward"  # in TRL's log
         self._scored: list[Scored] = []
         self._shared: SharedState | None = None
         self._is_copy = False
-        self.__name__ = f"{self.method.name}_reward"  # in TRL's log
         if target_length is None and self.method.target_use == "required":
-            raise ValueError(f"target_length is None, but {self.method.name} needs a target in tokens, such as 4096")
-        refuse_untold(self.method)
-        if self.method.prompt_suffix(1.0) or self.method.generation_cap(1.0) is not None:
-            warnings.warn(
-                f"{self.method.name} also writes into prompts or cuts generation, which a reward function cannot: put "
-                "its budget into your prompts and max_completion_length, or train with LeashGRPOTrainer",
-                stacklevel=2,
-            )
+            raise ValueError(f"target_length is None, but {self.method.name} needs one, in tokens, such as 4096")
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
-        """Takes the settings of a run, or raises `ValueError` if its trainer cannot carry the method."""
-        if self.method.own_advantages:
-            refuse_own_advantages(self.method, settings.advantage, num_processes)
-        self.method.check(self.target_length, settings.max_completion_length, settings.num_generations)
-        self.settings = settings
+        """Takes the settings of a run; warns if the method cannot act, or only in part.
+
+        Raises:
+            `ValueError`: If rewards cannot tell this trainer what the method does.
+        """
+        if settings == self.settings:
+            return
+        self.settings, limit = settings, settings.max_completion_length
+        if (reason := unfit(self.method, settings.advantage, num_processes)) is not None:
+            raise ValueError(f"{self.method.name} {reason}; train with LeashGRPOTrainer")
+        self.method.check(self.target_length, limit, settings.num_generations)
+        problem = cannot_act(self.method, self.target_length, limit, settings.num_generations)
+        if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
+            problem = (
+                f"{self.method.name} also writes into prompts or cuts generation, which a reward function cannot: say "
+                "its budget in your prompts and in max_completion_length, or train with LeashGRPOTrainer"
+            )
+        if problem is not None:
+            warnings.warn(problem, stacklevel=2)
         self.publish(self.version)
 
     def publish(self, version: int) -> None:
         """Shows copies the method's state after `version` dual steps."""
         self.version = version
         if self._shared is not None:
-            settings = None if self.settings is None else dataclasses.asdict(self.settings)
-            self._shared.publish({"version": version, "state": self.method.state_dict(), "settings": settings})
+            self._shared.publish((version, self.method.state_dict(), self.settings))
 
     def take(self) -> list[Scored]:
         """What was scored since the last call, here and by copies."""
@@ -188,132 +193,80 @@ class LengthControlledReward:
             self.publish(self.version)
         return {**vars(self), "_scored": [], "_is_copy": True}
 
-    def __call__(
-        self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]],
-        **columns: Any,
-    ) -> list[float | None]:
-        """Rewards for the trainer, one per completion; `None` where no function gave one.
+    def __call__(self, prompts, completions, completion_ids, **columns) -> list[float | None]:
+        """Rewards, one per completion; `None` where no function gave one.
 
         Raises:
             `ValueError`: If the trainer has no [`~leash_trl.LengthControlCallback`], or the method needs whole groups
                 and the call has none.
         """
-        if self._is_copy:
-            self._follow_owner()
+        if self._is_copy and self._shared and (news := self._shared.news()) is not None:
+            self.version, state, self.settings = news
+            self.method.load_state_dict(state)
         if self.settings is None:
-            raise ValueError("callbacks has no LengthControlCallback(reward), so lambda would never move; add it")
-        rewards = [
-            function(prompts=prompts, completions=completions, completion_ids=completion_ids, **columns)
-            for function in self.reward_funcs
-        ]
-        rollouts = self._rollouts(prompts, completion_ids, rewards, columns)
+            raise ValueError("callbacks has no LengthControlCallback(reward), so the method would never move; add it")
+        given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
+        rollouts = self._rollouts(given, [function(**given) for function in self.reward_funcs], self.settings)
         score = self.method.score(rollouts, RULE)
-        self._note(rollouts)
+        scored = Scored(rollouts, self.version, self._is_copy)
+        if self._is_copy and self._shared:
+            self._shared.append(scored)
+        else:
+            self._scored.append(scored)
         if "log_metric" in columns:
             for key, value in logged(self.method, rollouts, score, self.version).items():
                 columns["log_metric"](key, value)
         if "log_extra" in columns:
             for name, values in table_columns(rollouts, score).items():
                 columns["log_extra"](name, values.tolist())
-        returned = score.shaped
+        rewards = score.shaped
         if self.method.own_advantages:
-            returned = _rewards_for(score, rollouts.num_generations, self.settings.advantage == "leave_one_out")
-        return [None if math.isnan(value) else value for value in returned.tolist()]
+            rewards = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
+        return [None if math.isnan(reward) else reward for reward in rewards.tolist()]
 
-    def _follow_owner(self) -> None:
-        if self._shared is not None and (news := self._shared.news()) is not None:
-            self.method.load_state_dict(news["state"])
-            self.version = news["version"]
-            self.settings = None if news["settings"] is None else RunSettings(**news["settings"])
-
-    def _rollouts(
-        self,
-        prompts: Sequence[Any],
-        completion_ids: Sequence[Sequence[int]],
-        rewards: Sequence[Sequence[float | None]],
-        columns: dict[str, Any],
-    ) -> Rollouts:
-        assert self.settings is not None
-        names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()} & columns.keys()
-        rows = [{"prompt": prompt, **{n: columns[n][i] for n in names}} for i, prompt in enumerate(prompts)]
-        questions = [question_of(row) for row in rows]
-        targets = [
-            own_target(row) or self.method.target_for(question, self.target_length)
-            for row, question in zip(rows, questions, strict=True)
-        ]
-        by_function = [[math.nan if reward is None else reward for reward in row] for row in rewards]
+    def _rollouts(self, given: dict[str, Any], rewards: list[list[float | None]], settings: RunSettings) -> Rollouts:
+        names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()} & given.keys()
+        columns = {"prompt": given["prompts"], **{name: given[name] for name in names}}
+        rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        limit = settings.max_completion_length
+        _, questions, targets = rows_with_targets(rows, self.method, None, self.target_length, limit)
+        table = [[math.nan if reward is None else reward for reward in row] for row in rewards]
         return Rollouts(
-            task_rewards=weighted_task_rewards(
-                torch.tensor(by_function, dtype=torch.float64).T, torch.tensor(self.weights)
-            ),
-            lengths=torch.tensor([len(ids) for ids in completion_ids]),
-            target_lengths=torch.tensor(
-                [math.nan if target is None else target for target in targets], dtype=torch.float64
-            ),
-            is_truncated=torch.tensor([not ids or ids[-1] not in self.settings.end_ids for ids in completion_ids]),
+            task_rewards=weighted_task_rewards(torch.tensor(table, dtype=torch.float64).T, self.weights),
+            lengths=torch.tensor([len(ids) for ids in given["completion_ids"]]),
+            target_lengths=torch.tensor(targets, dtype=torch.float64),
+            is_truncated=torch.tensor([not {*ids[-1:]} & settings.end_ids for ids in given["completion_ids"]]),
             questions=torch.tensor(questions),
-            num_generations=self._group_size(questions),
-            max_completion_length=self.settings.max_completion_length,
+            num_generations=1 if settings.splits_groups else self._group_size(questions, settings),
+            max_completion_length=limit,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
 
-    def _group_size(self, questions: list[int]) -> int:
-        """Completions per prompt in this call; 1 where groups are split, which only some methods mind."""
-        assert self.settings is not None
-        for size in (self.settings.num_generations, self.settings.num_generations_eval):
+    def _group_size(self, questions: list[int], settings: RunSettings) -> int:
+        for size in (settings.num_generations, settings.num_generations_eval):
             groups = [questions[start : start + size] for start in range(0, len(questions), size)]
             if all(group == [group[0]] * size for group in groups):
                 return size
         if self.method.needs_group or self.method.own_advantages:
             raise ValueError(
-                f"{self.method.name} needs whole groups of num_generations={self.settings.num_generations} in each "
-                f"call, but one has {len(questions)} completions; set per_device_eval_batch_size to a multiple"
+                f"{self.method.name} needs whole groups, but a call has parts of some; set per_device_eval_batch_size "
+                f"to a multiple of num_generations={settings.num_generations}, or of num_generations_eval"
             )
         return 1
 
-    def _note(self, rollouts: Rollouts) -> None:
-        scored = {
-            "version": self.version,
-            "is_from_copy": self._is_copy,
-            **{name: getattr(rollouts, name).tolist() for name in ROW_TYPES},
-            "num_generations": rollouts.num_generations,
-            "max_completion_length": rollouts.max_completion_length,
-            "columns": dict(rollouts.columns),
-        }
-        if self._is_copy and self._shared is not None:
-            self._shared.append(scored)
-        else:
-            self._scored.append(scored)
-
-
-def pooled(parts: Sequence[Scored]) -> Rollouts:
-    """The completions of several scored calls as one batch."""
-
-    def joined(rows: Sequence[list[Any]]) -> list[Any]:
-        return [value for row in rows for value in row]
-
-    return Rollouts(
-        **{name: torch.tensor(joined([part[name] for part in parts]), dtype=kind) for name, kind in ROW_TYPES.items()},
-        num_generations=min(part["num_generations"] for part in parts),
-        max_completion_length=parts[0]["max_completion_length"],
-        columns={name: joined([part["columns"][name] for part in parts]) for name in parts[0]["columns"]},
-    )
-
 
 def logged(method: LengthControl, rollouts: Rollouts, score: Score, version: int) -> dict[str, float]:
-    """What is known of some completions, by the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, and the `version` of
-    the method's state, in policy updates."""
+    """What is known of some completions, by the keys of [`~leash_trl.LeashGRPOTrainer`]'s log, and `version`, the dual
+    steps that the method had done."""
     statistics = {**length_statistics(method, rollouts, score), "version": float(version)}
     return {f"leash/{key}": value for key, value in statistics.items() if not math.isnan(value)}
 
 
-def _rewards_for(score: Score, num_generations: int, is_leave_one_out: bool) -> torch.Tensor:
-    """Rewards of which a trainer that subtracts a mean makes the method's advantages, whose own mean is 0."""
-    known_PG = ~torch.isnan(score.shaped).view(-1, num_generations)
-    rewards_PG = score.advantages.view(-1, num_generations).where(known_PG, torch.nan)
+def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bool) -> torch.Tensor:
+    """`torch.Tensor` of shape `(N,)`: Rewards from which a trainer that subtracts a mean gets the method's advantages,
+    whose own mean is 0; NaN where unscorable."""
+    known_PG = rollouts.by_group(~torch.isnan(score.shaped))
+    rewards_PG = rollouts.by_group(score.advantages).where(known_PG, torch.nan)
     if is_leave_one_out:  # the distance to the mean of the others is n / (n - 1) times that to the mean of all
         count_P1 = known_PG.sum(dim=1, keepdim=True)
         rewards_PG = rewards_PG * (count_P1 - 1) / count_P1
@@ -332,37 +285,29 @@ EXAMPLE = Rollouts(
 )
 
 
-def _example_advantages(method: LengthControl, rows: slice) -> torch.Tensor:
-    rollouts = EXAMPLE.select(torch.arange(8)[rows])
-    return method.score(rollouts, RULE).advantages
+def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
+    """Why the rewards of a method cannot tell a trainer what it does; `None` if they can.
 
-
-def refuse_untold(method: LengthControl) -> None:
-    """Raises `ValueError` if rewards cannot tell a trainer what the method does, whatever the trainer."""
-    columns = {name: [None] * 8 for name in method.columns_read()}
-    rollouts = dataclasses.replace(EXAMPLE, columns=columns)
-    score = method.score(rollouts, RULE)
-    reason = None
-    if score.cut is not None:
-        reason = "cuts completions and has them graded again"
-    elif score.keep is not None:
-        reason = "leaves completions out of the loss"
-    elif method.own_advantages and rollouts.by_group(score.advantages).mean(dim=1).abs().max() > 1e-9:
-        reason = "has advantages of its own, whose mean over a prompt is not 0"
-    if reason is not None:
-        raise ValueError(f"{method.name} {reason}, which a reward function cannot; train with LeashGRPOTrainer")
-
-
-def refuse_own_advantages(method: LengthControl, advantage: str | None, num_processes: int) -> None:
-    """Raises `ValueError` if this trainer would turn the method's advantages into others."""
+    Args:
+        method ([`~leash_trl.LengthControl`]):
+            The method.
+        advantage (`str`, *optional*):
+            What the trainer makes of rewards, as in [`RunSettings`].
+        num_processes (`int`):
+            Processes that train, each of which sees its own completions.
+    """
+    if method.cuts:
+        return "cuts completions and has them graded again, which a reward function cannot"
+    example = replace(EXAMPLE, columns={name: [None] * 8 for name in method.columns_read()})
+    score, alone = method.score(example, RULE), method.score(example.select(torch.arange(4)), RULE)
+    if score.keep is not None:
+        return "leaves completions out of the loss, which a reward function cannot"
+    if not method.own_advantages:
+        return None
+    if example.by_group(score.advantages).mean(dim=1).abs().max() > 1e-9:
+        return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
     if advantage is None:
-        raise ValueError(
-            f"{method.name} has advantages of its own, which this trainer would divide by a deviation; set "
-            "scale_rewards='none' in GRPO, or train with LeashGRPOTrainer"
-        )
-    alone, together = _example_advantages(method, slice(4)), _example_advantages(method, slice(8))[:4]
-    if num_processes > 1 and not torch.allclose(alone, together):
-        raise ValueError(
-            f"{method.name} standardises advantages over the batch of all {num_processes} processes, of which a "
-            "reward function sees one; train with LeashGRPOTrainer"
-        )
+        return "has advantages of its own, which GRPO leaves as they are with scale_rewards='none', and RLOO too"
+    if num_processes > 1 and not torch.allclose(score.advantages[:4], alone.advantages):
+        return f"standardises advantages over all {num_processes} processes, of which a reward function sees one"
+    return None

@@ -46,6 +46,13 @@ def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -
     return after
 
 
+def lambda_in(entry: dict) -> float:
+    """Lambda of a state that was saved."""
+    method = Leash()
+    method.load_state_dict(entry["state"])
+    return method.lam
+
+
 class States(TrainerCallback):
     """Keeps what would be saved after each update."""
 
@@ -57,7 +64,7 @@ class States(TrainerCallback):
 
     @property
     def lambdas(self) -> list[float]:
-        return [entry["state"]["lambda"] for entry in self.entries]
+        return [lambda_in(entry) for entry in self.entries]
 
 
 def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbacks=(), reward_func=None, **settings):

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.vllm
 import async_run  # noqa: E402
 from async_run import LAMBDA_INIT, NUM_UPDATES, SAVED_AT, TARGET, by_hand  # noqa: E402
 from conftest import ROOT  # noqa: E402
+from stock_run import lambda_in  # noqa: E402
 from vllm_server import forget_adapters, served  # noqa: E402
 
 
@@ -52,7 +53,7 @@ def folder(url, tmp_path_factory) -> Path:
 
 
 def lambdas(seen: dict) -> list[float]:
-    return [entry["state"]["lambda"] for entry in seen["entries"]]
+    return [lambda_in(entry) for entry in seen["entries"]]
 
 
 def test_lambda_moves_once_an_update_by_the_newest_groups(folder):
@@ -84,10 +85,10 @@ def test_a_resumed_run_goes_on_with_lambda(url, folder, tmp_path):
     saved = state["stateful_callbacks"]["LengthControl"]
     seen, _, _ = by_hand(folder)
     assert saved == seen["entries"][SAVED_AT - 1]
-    assert saved["state"]["lambda"] != LAMBDA_INIT
+    assert lambda_in(saved) != LAMBDA_INIT
     forget_adapters(url)
     train(url, tmp_path / "resumed", "--resume", str(checkpoint))
-    later, groups, expected = by_hand(tmp_path / "resumed", saved["state"]["lambda"])
+    later, groups, expected = by_hand(tmp_path / "resumed", lambda_in(saved))
     assert [entry["version"] for entry in later["entries"]] == list(range(SAVED_AT + 1, NUM_UPDATES + 1))
     assert lambdas(later) == pytest.approx(expected[1:], abs=1e-12)
     assert {group["version"] for group in groups} <= set(range(SAVED_AT, NUM_UPDATES + 1))

@@ -12,6 +12,12 @@ from leash_trl.engines.checkpoint_path import length_control_state
 SHORT = {"target_length": 6, "max_completion_length": 12}
 
 
+@pytest.fixture(autouse=True)
+def no_check_of_acting(monkeypatch):
+    """The check tries a copy of the method, spies included."""
+    monkeypatch.setattr("leash_trl.trainer.checks.cannot_act", lambda *settings: None)
+
+
 def mostly_dead_reward(prompts, completion_ids, tag=None, **kwargs):
     """All completions of most prompts are right; one prompt in four has signal."""
     assert tag is None or tag == list(range(len(prompts)))

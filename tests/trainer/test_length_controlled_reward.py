@@ -1,16 +1,15 @@
 """The reward function by itself: what it gives, what it passes on, and how its copies in other processes follow."""
 
 import gc
-import json
 import math
 import multiprocessing
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import parity_reward
+from stock_run import lambda_in
 from transformers import TrainerState
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
@@ -18,7 +17,8 @@ from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
-from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState, pooled
+from leash_trl.length_control.rollouts import joined
+from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState
 
 
 END = 2
@@ -41,10 +41,19 @@ def call(reward, *lengths: int, prompts=None, **columns):
     return reward(prompts=prompts, completions=[""] * len(lengths), completion_ids=of_length(*lengths), **columns)
 
 
+def settings(size=2, size_eval=2, limit=100.0, advantage=None) -> RunSettings:
+    return RunSettings(size, size_eval, limit, frozenset([END]), advantage)
+
+
+def observed(reward):
+    """What the callback would show the method."""
+    return joined([scored.rollouts for scored in reward.take()])
+
+
 def make(method="leash", functions=plus_one, target=10, limit=100.0, size=2, advantage=None, weights=None, **knobs):
     method = METHODS[method](**knobs) if isinstance(method, str) else method
     reward = LengthControlledReward(functions, method, target, weights)
-    reward.begin(RunSettings(size, 1, limit, [END], advantage), 1)
+    reward.begin(settings(size, 1, limit, advantage), 1)
     return reward
 
 
@@ -66,7 +75,7 @@ def test_functions_are_weighed_and_may_pass():
     assert call(make("none", [first, plus_one], weights=[1.0, 0.25]), 3, 3) == [0.75, 0.25]
     reward = make(functions=[first, second])
     assert call(reward, 3, 3) == [0.5, None]
-    assert pooled(reward.take()).lengths.tolist() == [3, 3]  # lambda counts the length of what cannot be scored
+    assert observed(reward).lengths.tolist() == [3, 3]  # lambda counts the length of what cannot be scored
 
 
 def test_what_the_trainer_gives_reaches_the_functions():
@@ -106,7 +115,7 @@ def test_a_group_is_shaped_as_in_the_batch(name):
     advantage = "centred" if method.own_advantages and name != "dler" else None
     columns = {"level": [i // 8 for i in range(32)]}
     reward = LengthControlledReward(by_length, method, 10000)
-    reward.settings = RunSettings(8, 8, 32768.0, [END], advantage)
+    reward.settings = settings(8, 8, 32768.0, advantage)
     if name == "dler":
         reward.method.own_advantages = False
     at_once = call(reward, *lengths, prompts=prompts, **columns)
@@ -131,7 +140,7 @@ def test_leave_one_out_rewards_become_the_methods_advantages_where_one_is_unscor
     reward = make("gr3", graded, size=4, advantage="leave_one_out")
     given = call(reward, 5, 10, 20, 30)
     assert given[0] is None
-    rollouts = pooled(reward.take())
+    rollouts = observed(reward)
     expected = reward.method.score(rollouts, AdvantageRule()).advantages.tolist()[1:]
     others = [sum(value for value in given[1:] if value is not own) / 2 for own in given[1:]]
     assert [own - mean for own, mean in zip(given[1:], others, strict=True)] == pytest.approx(expected, abs=1e-12)
@@ -152,7 +161,7 @@ def test_a_method_that_needs_a_target_is_refused_without_one():
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
     """Three completions of one prompt and one of the next: as in an evaluation with an odd batch size."""
     reward = make("efficient", size=2, target=None)
-    reward.settings = RunSettings(2, 2, 100.0, [END])
+    reward.settings = settings()
     prompts = ["a", "a", "a", "b"]
     with pytest.raises(ValueError, match="num_generations=2") as caught:
         call(reward, 3, 4, 5, 6, prompts=prompts)
@@ -162,8 +171,9 @@ def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():
 
 @pytest.mark.parametrize("name", ["l1_exact", "thinkprune", "dler"])
 def test_what_a_reward_cannot_do_of_a_method_is_said(name):
+    reward = LengthControlledReward(plus_one, name, target_length=10)
     with pytest.warns(UserWarning, match=name) as caught:
-        LengthControlledReward(plus_one, name, target_length=10)
+        reward.begin(settings(limit=32768.0, advantage="centred"), 1)
     assert len(caught) == 1
     assert "\n" not in str(caught[0].message)
 
@@ -173,12 +183,14 @@ def test_a_copy_follows_its_owner_whichever_was_first():
     copy = pickle.loads(pickle.dumps(reward))  # before the owner knows the run
     with pytest.raises(ValueError, match="LengthControlCallback"):
         call(copy, 15, 15)
-    reward.begin(RunSettings(2, 2, 100.0, [END]), 1)
+    reward.begin(settings(), 1)
     assert call(copy, 15, 15) == [0.75, 0.75]
-    reward.method.load_state_dict({**reward.method.state_dict(), "lambda": 0.1})
+    reward.method.observe(observed(reward))
+    reward.method.step()
     reward.publish(1)
-    assert call(copy, 15, 15) == pytest.approx([0.95, 0.95])
-    assert [scored["version"] for scored in reward.take()] == [0, 1]
+    # 15 of 10 tokens: lambda rises by 0.005 * 0.5
+    assert call(copy, 15, 15) == pytest.approx([1 - 0.5025 * 0.5] * 2)
+    assert [scored.version for scored in reward.take()] == [1]
     assert reward.take() == []
 
 
@@ -188,7 +200,7 @@ def test_copies_score_to_the_last_bit_what_the_owner_observes():
     columns = {"level": ["low", "low"], "target_length": [7.3, None]}
     for each in (reward, copy):
         call(each, 5, 14, **columns)
-    own, copied = (pooled([scored]) for scored in reward.take())
+    own, copied = (scored.rollouts for scored in reward.take())
     for name, value in vars(own).items():
         same = getattr(copied, name)
         assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
@@ -196,19 +208,21 @@ def test_copies_score_to_the_last_bit_what_the_owner_observes():
 
 def test_a_line_that_is_still_being_written_waits():
     shared = SharedState()
-    shared.append({"a": 1})
-    with open(Path(shared.folder, "scored.jsonl"), "ab") as file:
-        file.write(b'{"a": ')
+    line = pickle.dumps("second").hex()
+    shared.append("first")
+    with open(shared.folder / "scored", "a") as file:
+        file.write(line[:7])
         file.flush()
-        assert shared.take() == [{"a": 1}]
-        file.write(b"2}\n")
-    assert shared.take() == [{"a": 2}]
+        assert shared.take() == ["first"]
+        file.write(line[7:] + "\n")
+    assert shared.take() == ["second"]
+    assert shared.take() == []
 
 
 def test_the_folder_goes_with_its_owner():
     reward = make()
     copy = pickle.loads(pickle.dumps(reward))
-    folder = Path(copy._shared.folder)
+    folder = copy._shared.folder
     del copy
     gc.collect()
     assert folder.exists()
@@ -240,10 +254,10 @@ def test_a_killed_worker_leaves_nothing_torn():
     worker.join()
     scored += reward.take()
     assert worker.exitcode == -9  # no error of its own before
-    versions = [each["version"] for each in scored]
+    versions = [each.version for each in scored]
     assert versions == sorted(versions)
     assert len(set(versions)) > 2
-    json.loads(Path(reward._shared.folder, "state.json").read_text())
+    assert reward._shared.news()[0] == 499
 
 
 def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tiny_model_path, tokenizer):
@@ -269,7 +283,7 @@ def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, t
         callback.on_step_end(args, state, None, **run)
         lam += 0.1 * (sum(newest) / len(newest) / 10 - 1)
         entry = state.stateful_callbacks["LengthControl"]
-        assert entry["state"]["lambda"] == pytest.approx(lam, abs=1e-12)
+        assert lambda_in(entry) == pytest.approx(lam, abs=1e-12)
         logs = {"loss": 0.0}
         state.log_history.append({"loss": 0.0})
         callback.on_log(args, state, None, logs=logs)

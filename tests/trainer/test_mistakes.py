@@ -6,6 +6,7 @@ import warnings
 from types import SimpleNamespace
 
 import pytest
+import torch
 from conftest import parity_reward
 from datasets import Dataset
 from peft import LoraConfig
@@ -19,10 +20,9 @@ from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
 from leash_trl.trainer import checks
-from leash_trl.trainer.checks import ENOUGH, FirstBatches, required_columns, space_problem
+from leash_trl.trainer.checks import check_first_batch, required_columns, space_problem
 
 
-NOWHERE = "a-model/that-nobody-can-load"
 SECRET = "hf_" + "x" * 20
 DECOUPLED = {"multi_objective_aggregation": "normalize_then_sum"}
 
@@ -89,19 +89,19 @@ ROWS = [
     ({}, BY_LEVEL, "columns", "levle"),
     ({}, {"reward": needs_gold}, "columns", "gold"),
     ({}, {"reward": [parity_reward, math_reward]}, "columns", "solution"),
-    ({}, {"reward": needs_gold, "rollout_func": shrinking_rollout}, "columns", "gold"),
+    ({}, {"reward": needs_gold, "rollout_func": shrinking_rollout, "generation_kwargs": None}, "columns", "gold"),
 ]
 
 
 @pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS, ids=str)
-def test_rows_are_refused_before_the_model_is_loaded(columns, options, field, value, make_args):
+def test_rows_are_refused_before_training(columns, options, field, value, make_trainer):
     rows = {"prompt": [ASKING] * 8, "level": [1] * 8}
     for name, (wrong,) in columns.items():
         rows[name] = [*rows.get(name, [None] * 8)[:5], wrong, *rows.get(name, [None] * 8)[6:]]
     options = {**options}
     reward, rollout = options.pop("reward", parity_reward), options.pop("rollout_func", None)
     with pytest.raises(ValueError) as failure:  # noqa: PT011
-        LeashGRPOTrainer(NOWHERE, reward, make_args(**options), Dataset.from_dict(rows), rollout_func=rollout)
+        make_trainer(reward, dataset=Dataset.from_dict(rows), rollout_func=rollout, **options)
     one_line(str(failure.value), field, value)
 
 
@@ -116,14 +116,13 @@ def test_columns_that_trl_a_default_or_a_wrapper_gives_are_not_missed():
         return inner(completions, gold=prompts)
 
     assert required_columns(Reward()) == required_columns(with_gold) == {"hint"}
-    assert required_columns("a/reward-model") == required_columns(functools.partial(inner, gold=1)) == set()
+    assert required_columns(torch.nn.Linear(1, 1)) == required_columns(functools.partial(inner, gold=1)) == set()
 
 
-def test_what_rollout_functions_environments_and_transforms_give_is_not_missed(make_args, problems):
-    args, levels = make_args(), problems.select_columns("level")
-    checks.before(needs_gold, args, Leash(), problems, rollout_func=print)
-    checks.before(parity_reward, args, Leash(), levels, environment_factory=dict)
-    checks.before(needs_gold, args, Leash(), levels.with_transform(dict))
+def test_what_rollout_functions_and_transforms_give_is_not_missed(make_trainer, problems):
+    levels = problems.select_columns(["level", "prompt"])
+    make_trainer(needs_gold, dataset=levels, rollout_func=lambda prompts, trainer: {})
+    make_trainer(needs_gold, dataset=levels.with_transform(dict))
 
 
 @pytest.fixture
@@ -232,33 +231,24 @@ def test_a_checkpoint_that_will_not_fit_is_announced(peft_config, make_trainer, 
     assert space_problem(trainer) is None  # as some network file systems answer
 
 
-def watched(watch, make_rollouts, rewards, num_ended: int) -> list[str]:
+@pytest.mark.parametrize(
+    ("rewards", "num_ended", "said"),
+    [
+        ([-1.0, 1.0], 1, []),
+        ([-1.0, 1.0], 0, [("max_completion_length", "24")]),
+        ([0.0, 1.0], 1, [("task reward", "0")]),
+        ([0.0, 1.0], 0, [("task reward", "0"), ("max_completion_length", "24")]),
+    ],
+)
+def test_a_first_batch_that_never_ends_or_has_another_scale_is_warned_of(
+    rewards, num_ended, said, make_args, make_rollouts
+):
     truncated = [index >= num_ended for index in range(len(rewards))]
+    rollouts = make_rollouts(rewards, [24] * len(rewards), truncated=truncated, limit=24)
+    args = make_args()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        watch.check(make_rollouts(rewards, [24] * len(rewards), truncated=truncated, limit=24))
-    return [str(warning.message) for warning in caught]
-
-
-@pytest.mark.parametrize("rewards", [[1.0, -1.0], [-1.0, -1.0]], ids=["some right", "none right"])
-def test_completions_that_never_end_are_warned_of_once(rewards, make_args, make_rollouts):
-    watch = FirstBatches(make_args(), Leash())
-    assert watched(watch, make_rollouts, rewards, 0) == []  # too few to say
-    (line,) = watched(watch, make_rollouts, rewards * (ENOUGH // 2), 0)
-    one_line(line, "max_completion_length", "24")
-    assert watched(watch, make_rollouts, rewards * ENOUGH, 0) == []
-
-
-def test_one_end_shows_that_completions_end(make_args, make_rollouts):
-    watch = FirstBatches(make_args(), Leash())
-    assert watched(watch, make_rollouts, [1.0, -1.0] * ENOUGH, 1) == []
-    assert watched(watch, make_rollouts, [1.0, -1.0] * ENOUGH, 0) == []
-
-
-def test_rewards_of_another_scale_are_warned_of_once_and_not_after_one_below_zero(make_args, make_rollouts):
-    watch = FirstBatches(make_args(), Leash())
-    assert [len(watched(watch, make_rollouts, rewards, 2)) for rewards in ([1.0, 1.0], [0.0, 1.0], [0.0, 1.0])] == [
-        *(0, 1, 0)
-    ]
-    watch = FirstBatches(make_args(), Leash())
-    assert [watched(watch, make_rollouts, rewards, 2) for rewards in ([-1.0, 1.0], [0.0, 1.0])] == [[], []]
+        check_first_batch(rollouts, Leash(), args)
+    assert len(caught) == len(said)
+    for warning, (field, value) in zip(caught, said, strict=True):
+        one_line(str(warning.message), field, value)

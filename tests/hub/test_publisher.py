@@ -1,0 +1,241 @@
+"""Pushes of checkpoints: one commit a push, nothing lost where the Hub fails; the real client, no training."""
+
+import json
+import shutil
+
+import pytest
+from saved_run import save, save_checkpoint, trainer_state
+from transformers import AutoModelForCausalLM, LlamaConfig, TrainingArguments
+
+from leash_trl.hub import publisher, repository
+from leash_trl.hub.publisher import SNAPSHOTS, Publisher
+from leash_trl.hub.repository import HubRepository
+
+
+COMMIT = r"/api/models/me/x/commit/"
+PLACES = {"every_save": set(), "checkpoint": {"last-checkpoint"}, "all_checkpoints": {"checkpoint-1", "checkpoint-2"}}
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """The waits before further attempts, in seconds, none of which are waited for."""
+    seconds = []
+    monkeypatch.setattr(repository, "sleep", seconds.append)
+    return seconds
+
+
+@pytest.fixture
+def hub(loopback_hub, waits):
+    with loopback_hub.online():
+        HubRepository("me/x").create()
+        yield loopback_hub
+
+
+@pytest.fixture
+def run(tmp_path):
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def make_publisher(run):
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    model = AutoModelForCausalLM.from_config(LlamaConfig(num_attention_heads=1, **sizes))
+
+    def make(hub_strategy="all_checkpoints", **changes):
+        settings = {"push_to_hub": True, "hub_model_id": "me/x", "use_cpu": True, "report_to": "none"}
+        return Publisher(TrainingArguments(str(run), hub_strategy=hub_strategy, **settings, **changes), model)
+
+    return make
+
+
+def push(publisher, run, step, is_awaited=True, **files):
+    publisher.push_checkpoint(save_checkpoint(run, step, **files), "me/x")
+    if is_awaited:
+        publisher._job.result()
+
+
+def messages(hub):
+    return [commit.message.removeprefix("Training in progress, ") for commit in hub.commits("me/x")[1:]]
+
+
+def step_of(files, folder=""):
+    return json.loads(files[f"{folder}trainer_state.json"])["global_step"]
+
+
+@pytest.mark.parametrize(("strategy", "folders"), PLACES.items())
+def test_every_save_is_one_commit_with_all_that_belongs_to_it(hub, make_publisher, run, strategy, folders):
+    publisher = make_publisher(strategy)
+    for step in (1, 2):
+        push(publisher, run, step)
+        files = hub.files("me/x")
+        assert len(hub.commits("me/x")) == 1 + step
+        assert (step_of(files), files["model.safetensors"]) == (step, f"weights {step}".encode())
+        assert "optimizer.pt" not in files
+    assert {name.split("/")[0] for name in files if "/" in name} == folders
+    for folder in folders:
+        step = 1 if folder == "checkpoint-1" else 2
+        assert files[f"{folder}/optimizer.pt"] == f"moments {step}".encode()
+    assert publisher.report == "2 pushed"
+
+
+def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publisher, run):
+    mine = {
+        "notes.txt": b"login with " + hub.token.encode(),
+        "training_args.bin": b"a pickle",
+        "x/model.safetensors": b"",
+    }
+    sharded = {"global_step1/shard.pt": b"s", "pytorch_model_fsdp_0/part": b"p", "optimizer_0/part": b"o"}
+    push(make_publisher("checkpoint"), run, 1, **mine, **sharded)
+    names = set(hub.files("me/x"))
+    model = {"README.md", "config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
+    model |= {"leash_recipe.yaml", "trainer_state.json"}
+    resuming = {"optimizer.pt", "scheduler.pt", "rng_state.pth", *sharded}
+    assert names - {".gitattributes"} == (model - {"README.md"}) | {
+        f"last-checkpoint/{name}" for name in (model - {"README.md"}) | resuming
+    }
+    assert not hub.requests_with(hub.token)
+
+
+def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, make_publisher, run):
+    publisher = make_publisher("checkpoint")
+    old = dict.fromkeys(("adapter_model.safetensors", "notes.txt", ".eval_results/leash_trl.yaml"), b"old")
+    HubRepository("me/x").commit({**old, "old/model.safetensors": b"kept"}, "before")
+    push(publisher, run, 1, **{"scaler.pt": b"1"})
+    names = set(hub.files("me/x"))
+    assert {"notes.txt", "old/model.safetensors", "model.safetensors", "last-checkpoint/scaler.pt"} <= names
+    assert not {"adapter_model.safetensors", ".eval_results/leash_trl.yaml"} & names
+    push(publisher, run, 2)
+    assert "last-checkpoint/scaler.pt" not in hub.files("me/x")
+
+
+def test_event_files_go_to_the_root_alone(hub, make_publisher, run):
+    save(run, 0, **{"runs/today/events.out.tfevents.1": b"events"})
+    push(make_publisher("checkpoint"), run, 1)
+    assert [name for name in hub.files("me/x") if "tfevents" in name] == ["runs/today/events.out.tfevents.1"]
+
+
+def test_a_busy_hub_is_asked_again(hub, make_publisher, run, waits):
+    hub.fail("POST", COMMIT, status=503, times=2)
+    push(publisher := make_publisher(), run, 1)
+    assert (messages(hub), publisher.report) == (["checkpoint-1"], "1 pushed")
+    assert waits == [*repository.WAITS[:2]]
+
+
+def test_a_push_that_failed_is_said_and_the_next_save_repeats_it(hub, make_publisher, run, caplog):
+    publisher = make_publisher()
+    hub.fail("POST", COMMIT, status=403, times=1 + len(repository.WAITS))
+    push(publisher, run, 1)
+    assert "checkpoint-1" in publisher.report
+    assert "403" in publisher.report
+    assert "checkpoint-1" in caplog.text
+    push(publisher, run, 2)
+    assert publisher.report == "1 pushed"
+    files = hub.files("me/x")
+    assert [step_of(files, folder) for folder in ("", "checkpoint-1/", "checkpoint-2/")] == [2, 1, 2]
+
+
+def test_the_end_of_training_repeats_what_failed_or_came_too_early(hub, make_publisher, run):
+    publisher = make_publisher()
+    with hub.hold("POST", COMMIT) as hold:
+        push(publisher, run, 1, is_awaited=False)
+        hold.wait()
+        for step in (2, 3):
+            push(publisher, run, step, is_awaited=False)
+        assert all(name in publisher.report for name in ("checkpoint-2", "checkpoint-3"))
+    publisher.finish()
+    assert publisher.report == "2 pushed"
+    assert messages(hub) == ["checkpoint-1", "checkpoint-2, checkpoint-3"]
+    assert step_of(hub.files("me/x")) == 3
+
+
+def test_what_the_hub_never_takes_is_reported_with_the_remedy(hub, make_publisher, run, caplog):
+    publisher = make_publisher("checkpoint")
+    hub.fail("POST", COMMIT, "drop", times=99)
+    for step in (1, 2):
+        push(publisher, run, step)
+    publisher.finish()
+    assert "checkpoint-2" in publisher.report
+    assert "checkpoint-1" not in publisher.report  # the second stands for it, whose place it would take
+    assert f"leash push {run} --repo me/x" in caplog.records[-1].getMessage()
+
+
+def test_always_makes_a_commit_of_every_save(hub, make_publisher, run):
+    publisher = make_publisher("checkpoint", hub_always_push=True)
+    with hub.hold("POST", COMMIT) as hold:
+        push(publisher, run, 1, is_awaited=False)
+        hold.wait()
+        for step in (2, 3):
+            push(publisher, run, step, is_awaited=False)
+    publisher.finish()
+    assert messages(hub) == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+    assert [step_of(commit.files, "last-checkpoint/") for commit in hub.commits("me/x")[1:]] == [1, 2, 3]
+
+
+def test_a_checkpoint_may_be_deleted_while_it_is_pushed(hub, make_publisher, run):
+    publisher = make_publisher()
+    with hub.hold("POST", r"/preupload/") as hold:
+        push(publisher, run, 1, is_awaited=False)
+        hold.wait()
+        shutil.rmtree(run / "checkpoint-1")
+    publisher.finish()
+    assert hub.files("me/x")["checkpoint-1/optimizer.pt"] == b"moments 1"
+    assert not [*(run / SNAPSHOTS).iterdir()]
+
+
+def test_a_checkpoint_that_was_deleted_before_is_reported_and_the_root_keeps_the_newer_model(hub, make_publisher, run):
+    publisher = make_publisher()
+    hub.fail("POST", COMMIT, status=403, times=1 + len(repository.WAITS))
+    push(publisher, run, 1)
+    shutil.rmtree(run / "checkpoint-1")
+    push(publisher, run, 2)
+    publisher.finish()
+    assert "checkpoint-1" in publisher.report
+    assert {name.split("/")[0] for name in hub.files("me/x") if "/" in name} == {"checkpoint-2"}
+    assert step_of(hub.files("me/x")) == 2
+
+
+def test_a_snapshot_without_room_does_not_stop_training(hub, make_publisher, run, monkeypatch):
+    def full(*paths):
+        raise OSError(28, "No space left on device")
+
+    publisher_ = make_publisher()
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "_snapshot", full)
+        publisher_.push_checkpoint(save_checkpoint(run, 1), "me/x")
+    assert "No space left" in publisher_.report
+    publisher_.finish()
+    assert publisher_.report == "1 pushed"
+
+
+def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publisher, run):
+    publisher = make_publisher("checkpoint", hub_revision="short")
+    HubRepository("me/x", revision="short").create()
+    save(run, 7)
+    with hub.hold("POST", COMMIT) as hold:
+        push(publisher, run, 6, is_awaited=False)
+        hold.wait()
+        job = publisher.push_model("me/x", "Done")
+    assert job.result().oid == hub.commits("me/x", "short")[-1].oid
+    assert (step_of(hub.files("me/x", "short")), messages(hub)) == (7, [])
+    assert [commit.message for commit in hub.commits("me/x", "short")[-1:]] == ["Done"]
+
+
+def test_a_checkpoint_has_the_recipe_and_the_runs_card(make_publisher, run):
+    publisher = make_publisher(learning_rate=1e-3)
+    publisher.write_card(trainer_state(2), "me/x", is_in_train=True)
+    folder = save_checkpoint(run, 2, **{"README.md": b"[More Information Needed]"})
+    publisher.write_beside_model(folder, is_checkpoint=True)
+    for name in ("README.md", "training_curves.png"):
+        assert (folder / name).read_bytes() == (run / name).read_bytes()
+    assert "learning_rate: 0.001" in (folder / "leash_recipe.yaml").read_text()
+
+
+def test_a_card_that_cannot_be_written_does_not_stop_training(make_publisher, monkeypatch, caplog):
+    def broken(*args, **kwargs):
+        raise RuntimeError("no fonts")
+
+    monkeypatch.setattr(publisher, "write_model_card", broken)
+    make_publisher().write_card(trainer_state(2), None, is_in_train=True)
+    assert "no fonts" in caplog.text
+    with pytest.raises(RuntimeError, match="no fonts"):
+        make_publisher().write_card(trainer_state(2), None, is_in_train=False)

@@ -1,0 +1,68 @@
+"""A repository on the Hub: what cannot be written or read is one line without the token; what is read is the newest."""
+
+import pytest
+from saved_run import save_checkpoint
+
+from leash_trl.hub import repository
+from leash_trl.hub.repository import HubRepository, local_checkpoint, pinned
+
+
+@pytest.fixture
+def hub(loopback_hub, monkeypatch, tmp_path):
+    """A Hub with one repository, whose root is a model and whose `last-checkpoint` resumes."""
+    monkeypatch.setattr(repository, "sleep", lambda seconds: None)
+    folder = save_checkpoint(tmp_path, 1)
+    with loopback_hub.online():
+        HubRepository("me/x").create()
+        files = {**repository.model_files(folder), **repository.checkpoint_files(folder, "last-checkpoint")}
+        HubRepository("me/x").commit(files, "push")
+        yield loopback_hub
+
+
+@pytest.mark.parametrize("path", ["", "/last-checkpoint"])
+def test_a_place_on_the_hub_becomes_a_folder(hub, path):
+    folder = local_checkpoint(f"hf://me/x{path}")
+    assert local_checkpoint(folder) == pinned(folder) == folder
+    names = {name.relative_to(folder).as_posix() for name in (repository.Path(folder)).rglob("*") if name.is_file()}
+    assert {"model.safetensors", "trainer_state.json", "leash_recipe.yaml"} <= names
+    assert ("optimizer.pt" in names) == bool(path)
+    assert not [name for name in names if name.startswith("last-checkpoint")]
+
+
+def test_a_pinned_place_stays_the_commit_that_it_was(hub, tmp_path):
+    place = pinned("hf://me/x/last-checkpoint")
+    newer = save_checkpoint(tmp_path, 2)
+    HubRepository("me/x").commit(repository.checkpoint_files(newer, "last-checkpoint"), "newer")
+    for name, step in ((place, 1), ("hf://me/x/last-checkpoint", 2)):
+        assert repository.Path(local_checkpoint(name), "optimizer.pt").read_text() == f"moments {step}"
+
+
+def test_an_older_download_is_not_taken_for_the_newest_commit(hub):
+    assert local_checkpoint("hf://me/x/last-checkpoint")
+    hub.fail("GET", "/api/models/me/x", status=503, times=99)
+    with pytest.raises(ValueError, match="hf://me/x/last-checkpoint"):
+        local_checkpoint("hf://me/x/last-checkpoint")
+
+
+@pytest.mark.parametrize(
+    "place", ["me", "me/x; touch", "me/nothing", "me/x@gone", "me/x@refs/pr/1", "me/x/checkpoint-7"]
+)
+def test_places_on_the_hub_that_hold_no_checkpoint_are_one_line(hub, place):
+    with pytest.raises(ValueError, match=f"hf://{place}") as caught:
+        local_checkpoint(f"hf://{place}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["", "hf_" + "b" * 30 + "\n", "hf_" + "b" * 30])
+def test_without_write_access_the_repository_is_named_and_the_token_is_not(hub, token, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "")
+    with pytest.raises(ValueError, match="me/y") as caught:
+        HubRepository("me/y", token).create()
+    assert "\n" not in str(caught.value)
+    assert "bbb" not in str(caught.value)
+
+
+def test_a_name_that_is_no_repositorys_is_refused(hub):
+    with pytest.raises(ValueError, match="touch X"):
+        HubRepository("me/n; touch X").create()
+    assert list(hub.repositories) == ["me/x"]

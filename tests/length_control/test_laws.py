@@ -1,0 +1,290 @@
+"""Laws of every method in `METHODS`; what is particular to each stands in `method_facts.py`."""
+
+import copy
+import json
+import math
+from dataclasses import fields, replace
+from random import Random
+
+import pytest
+import torch
+from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pairs, reordered, warm
+
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.rollouts import Score
+
+
+EPSILON = 1e-8
+RULES = {
+    **{scale: AdvantageRule(scale, EPSILON) for scale in ("group", "batch", "none")},
+    "OPO": AdvantageRule("none", EPSILON, reward_baseline="length_weighted"),
+    "GDPO": AdvantageRule("group", EPSILON, multi_objective_aggregation="normalize_then_sum"),
+}
+every_method = pytest.mark.parametrize("name", FACTS)
+
+
+def rules_of(method):
+    """The rules that a configuration may choose for a method."""
+    return list(RULES.values())[: 3 if method.own_advantages else 4 if method.cuts else 5]
+
+
+def same(actual, expected):
+    torch.testing.assert_close(actual, expected, rtol=1e-7, atol=1e-7, equal_nan=True)
+
+
+def same_scores(actual: Score, expected: Score) -> None:
+    for field in fields(Score):
+        if (value := getattr(expected, field.name)) is None:
+            assert getattr(actual, field.name) is None
+        else:
+            same(getattr(actual, field.name), value)
+
+
+def test_the_table_has_every_method_and_no_other():
+    assert {name.split(":")[0] for name in FACTS} == METHODS.keys(), "a line in FACTS says what is particular to it"
+    assert {name: method.name for name, method in METHODS.items()} == {name: name for name in METHODS}
+
+
+@every_method
+def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
+    method = WARM[name]
+    for seed, batch in enumerate(BATCHES):
+        rows = batch.by_group(torch.arange(len(batch.lengths))).tolist()
+        random = Random(seed)
+        if not FACTS[name].breaks_ties_by_order or len(set(batch.lengths.tolist())) == len(batch.lengths):
+            rows = [random.sample(row, len(row)) for row in rows]
+        order = torch.tensor([i for row in random.sample(rows, len(rows)) for i in row])
+        for rule in rules_of(method):
+            score = method.score(batch, rule)
+            same_scores(method.score(reordered(batch, order), rule), score.select(order))
+
+
+@every_method
+def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_none(name):
+    method, facts = WARM[name], FACTS[name]
+    for batch in BATCHES:
+        for rule in rules_of(method):
+            score, scorable = method.score(batch, rule), batch.is_scorable
+            for rewards in (score.base, score.penalty, score.shaped):
+                assert rewards.dtype == torch.float64
+                assert torch.equal(torch.isnan(rewards), ~scorable) or rewards is score.penalty
+            assert torch.equal(score.shaped.nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
+            assert (score.shaped[scorable] >= facts.bounds[0] - 1e-9).all()
+            assert (score.shaped[scorable] <= facts.bounds[1] + 1e-9).all()
+            assert score.advantages.dtype == torch.float64
+            assert score.advantages.isfinite().all()
+            assert (score.advantages[~scorable] == 0).all()
+            assert (score.cut is not None) == method.cuts
+            assert score.keep is None or method.leaves_out
+
+
+@every_method
+def test_advantages_of_a_prompt_sum_to_zero_over_completions_or_with_opo_over_trained_tokens(name):
+    method = WARM[name]
+    for batch in BATCHES:
+        groups = torch.zeros(len(batch.lengths) // batch.num_generations, dtype=torch.float64)
+        for rule in rules_of(method)[:4] if FACTS[name].zero_mean else ():
+            score = method.score(batch, rule)
+            weights = batch.lengths if rule.reward_baseline == "length_weighted" else 1
+            weights = weights if score.keep is None or rule is not RULES["OPO"] else weights * score.keep
+            same(batch.by_group(weights * score.advantages).sum(dim=1), groups)
+
+
+@every_method
+def test_no_constant_passes_through_float32(name):
+    usual = torch.get_default_dtype()
+    for batch in BATCHES[:8]:
+        score = WARM[name].score(batch, RULES["group"])
+        torch.set_default_dtype(torch.float64)
+        try:
+            again = WARM[name].score(batch, RULES["group"])
+        finally:
+            torch.set_default_dtype(usual)
+        assert torch.equal(again.shaped.nan_to_num(7.0), score.shaped.nan_to_num(7.0))
+        assert torch.equal(again.advantages, score.advantages)
+
+
+@every_method
+def test_the_length_of_an_unscorable_completion_changes_nothing_for_the_others(name):
+    if FACTS[name].sees_unscorable:
+        return
+    for seed, batch in enumerate(BATCHES):
+        lengths = batch.lengths.where(batch.is_scorable, Random(seed).randint(1, LIMIT))
+        for rule in rules_of(WARM[name])[:3]:
+            score, other = (WARM[name].score(each, rule) for each in (batch, replace(batch, lengths=lengths)))
+            same(other.shaped, score.shaped)
+            same(other.advantages, score.advantages)
+
+
+@every_method
+def test_answers_feel_their_length_only_as_the_table_says(name):
+    """Right ones never gain from it unless they can be too short; wrong ones do not, pay, or may gain."""
+    facts = FACTS[name]
+    for batch in BATCHES:
+        shaped = WARM[name].shape(batch)
+        if facts.right_never_gains:
+            assert all(shaped[long] <= shaped[short] + 1e-12 for short, long in pairs(batch, batch.is_correct))
+        for short, long in pairs(batch, batch.is_scorable & ~batch.is_correct & ~batch.is_truncated):
+            assert facts.wrong == "may gain" or shaped[long] <= shaped[short] + 1e-12
+            assert facts.wrong != "unmoved" or shaped[long] == shaped[short]
+    shaped = WARM[name].shape(batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4))
+    assert (shaped[2] != shaped[1]) == (facts.wrong != "unmoved")
+    assert (shaped[2] < shaped[1]) or facts.wrong != "pays"
+
+
+@every_method
+def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_the_group(name):
+    method, differs = WARM[name], False
+    for batch in BATCHES:
+        rows = torch.arange(len(batch.lengths)).split(1)
+        alone = torch.cat([method.shape(replace(batch.select(row), num_generations=1)) for row in rows])
+        differs |= not torch.equal(alone.nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
+    # toggle looks at the group, but does not always change what it sees there
+    assert differs == method.needs_group or method.name == "toggle"
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
+def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
+    method, other = warm(method_named(name)), warm(method_named(name))
+    for batch in BATCHES:
+        opposite = replace(batch, correctness_rewards=-batch.task_rewards)
+        same_scores(other.score(opposite, RULES["group"]), method.score(batch, RULES["group"]))
+        for each, seen in ((method, batch), (other, opposite)):
+            each.observe(seen)
+            each.step()
+        assert method.state_dict() == other.state_dict()
+
+
+# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
+REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+
+
+def gains_from_length(method, right, wrong, right_may=False, wrong_may=False):
+    """Whether a completion earns more than a shorter one of the same prompt and the same correctness."""
+    for batch in BATCHES:
+        rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
+        scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+        shaped = method.shape(scaled)
+        is_right, is_wrong = scaled.is_correct, scaled.is_scorable & ~scaled.is_correct
+        held = [
+            *([] if right_may else pairs(scaled, is_right)),
+            *([] if wrong_may else pairs(scaled, is_wrong)),
+        ]
+        if any(shaped[longer] > shaped[shorter] + 1e-12 for shorter, longer in held):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("scale", REWARD_SCALES)
+def test_on_no_scale_of_task_rewards_does_longer_earn_more_unless_the_table_says_so(scale):
+    gaining = {
+        name
+        for name, facts in FACTS.items()
+        if gains_from_length(WARM[name], *REWARD_SCALES[scale], not facts.right_never_gains, facts.wrong == "may gain")
+    }
+    assert not gaining
+
+
+def test_that_law_catches_a_band_that_multiplies_task_rewards_below_zero():
+    class Band(LengthControl):
+        name = "band"
+        uses_correctness = False
+
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) / (1 + rollouts.lengths / LIMIT)
+
+    caught = [name for name, scale in REWARD_SCALES.items() if gains_from_length(Band(), *scale)]
+    assert caught == ["-1 or 1", "-2 or 0.5", "below zero"]
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
+def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
+    method, (right, wrong) = method_named(name), FACTS[name].base
+    first = batch_of([1, 0, 0, 1, math.nan, 0], [10, 20, 30, 40, 50, 60], [50.0] * 6, 3)
+    second = replace(first, task_rewards=2 * first.task_rewards - 1)
+    expected = torch.tensor([right, wrong, wrong, right, math.nan, wrong], dtype=torch.float64)
+    for batch in (first, second):
+        same(method.score(batch, RULES["group"]).base, expected)
+        assert method.reward_scale_problem(batch) is None
+    same(method.shape(second), method.shape(first))
+    method, twin = warm(method), warm(method_named(name))
+    for batch in BATCHES:  # what the deciding function cannot score is unscorable, whatever the others say
+        graded = replace(
+            batch, task_rewards=batch.task_rewards.nan_to_num(0.5), correctness_rewards=batch.task_rewards
+        )
+        same_scores(twin.score(graded, RULES["group"]), method.score(batch, RULES["group"]))
+        for each, seen in ((method, batch), (twin, graded)):
+            each.observe(seen)
+            each.step()
+        assert method.state_dict() == twin.state_dict()
+
+
+@every_method
+def test_looking_at_a_batch_moves_nothing_and_instances_share_nothing(name):
+    method, fresh = WARM[name], method_named(name)
+    before, untouched = json.dumps(method.state_dict()), json.dumps(fresh.state_dict())
+    warm(method_named(name))
+    for batch in BATCHES:
+        method.score(batch, RULES["group"])
+        method.statistics()
+        method.generation_cap(80.0)
+    assert json.dumps(method.state_dict()) == before
+    assert json.dumps(fresh.state_dict()) == untouched
+    assert json.dumps(warm(fresh).state_dict()) == before
+    held = copy.deepcopy(method)
+    saved = held.state_dict()
+    warm(held)
+    assert json.dumps(saved) == before  # a saved state is a copy
+
+
+@every_method
+def test_a_method_restored_from_json_goes_on_as_the_saved_one_does(name):
+    for batch in BATCHES[:8]:
+        method, restored = copy.deepcopy(WARM[name]), method_named(name)
+        method.observe(batch_of([1, 1], [150, 190], [50.0] * 2, 2))  # and the update that should follow was skipped
+        saved = json.loads(json.dumps(method.state_dict()))
+        restored.load_state_dict(saved)
+        for _ in range(2):
+            assert restored.state_dict() == method.state_dict()
+            assert restored.statistics() == method.statistics()
+            assert restored.generation_cap(80.0) == method.generation_cap(80.0)
+            same_scores(restored.score(batch, RULES["group"]), method.score(batch, RULES["group"]))
+            for each in (method, restored):
+                each.observe(batch)
+                each.step()
+        assert saved == json.loads(json.dumps(saved))
+
+
+@pytest.mark.parametrize(("name", "part"), [(name, part) for name in FACTS for part in method_named(name).state])
+def test_a_saved_state_that_lacks_a_part_is_refused(name, part):
+    saved = WARM[name].state_dict()
+    del saved[part]
+    with pytest.raises(ValueError, match=part) as refused:
+        method_named(name).load_state_dict(saved)
+    assert "\n" not in str(refused.value)
+
+
+@every_method
+def test_a_batch_that_nothing_could_score_is_survived(name):
+    method = copy.deepcopy(WARM[name])
+    batch = batch_of([math.nan] * 4, [10, 20, 30, LIMIT], [50.0] * 4, 2)
+    score = method.score(batch, RULES["group"])
+    assert score.shaped.isnan().all()
+    assert (score.advantages == 0).all()
+    method.observe(batch)
+    method.step()
+    assert all(math.isfinite(value) for value in method.statistics().values())
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.target_use == "none"])
+def test_a_method_without_a_target_is_the_same_with_any(name):
+    first, second = method_named(name), method_named(name)
+    for batch in BATCHES:
+        other = replace(batch, target_lengths=7 * batch.target_lengths)
+        same_scores(second.score(other, RULES["group"]), first.score(batch, RULES["group"]))
+        for each, seen in ((first, batch), (second, other)):
+            each.observe(seen)
+            each.step()
+        assert first.state_dict() == second.state_dict()

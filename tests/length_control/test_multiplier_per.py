@@ -1,0 +1,205 @@
+"""One multiplier per budget: by hand, equal to LEASH where there is one value, and in a real trainer."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.leash import Leash, LeashC, budget_name
+from leash_trl.length_control.leash_predictive import LeashPredictive
+from leash_trl.length_control.rollouts import Rollouts, ScoredRollouts, joined
+from leash_trl.length_control.statistics import length_statistics
+from leash_trl.length_control.targets import column_values
+
+
+def batch(lengths, efforts, targets, rewards=None, column="effort"):
+    count = len(lengths)
+    return Rollouts(
+        task_rewards=torch.tensor([1.0] * count if rewards is None else rewards, dtype=torch.float64),
+        lengths=torch.tensor(lengths),
+        target_lengths=torch.tensor(targets, dtype=torch.float64),
+        is_truncated=torch.zeros(count, dtype=torch.bool),
+        questions=torch.arange(count) // 2,
+        num_generations=2,
+        max_completion_length=1000,
+        columns={column: efforts} if column else {},
+    )
+
+
+LOW_AND_HIGH = (["low", "low", "high", "high"], [100.0, 100.0, 400.0, 400.0])
+
+
+def scored(method, rollouts):
+    return ScoredRollouts(
+        rollouts,
+        method.base_rewards(rollouts),
+        method.score(rollouts, AdvantageRule()).penalty,
+        method.shape(rollouts),
+    )
+
+
+def test_each_multiplier_follows_the_violation_of_its_own_prompts():
+    method = Leash(lambda_init=0.25, lambda_lr=0.5, multiplier_per="effort")
+    rollouts = batch([150, 250, 300, 300], *LOW_AND_HIGH)
+    # both start at 0.25: 1 - 0.25 * 0.5, 1 - 0.25 * 1.5, and nothing to pay under 400
+    assert method.shape(rollouts).tolist() == [0.875, 0.625, 1.0, 1.0]
+    method.observe(rollouts)
+    method.step()
+    # low: mean of 0.5 and 1.5 is 1, 0.25 + 0.5 * 1; high: -0.25, 0.25 - 0.5 * 0.25
+    assert {name: m.lam for name, m in method.multipliers.items()} == {"low": 0.75, "high": 0.125}
+    assert method.shape(rollouts).tolist() == [0.625, -0.125, 1.0, 1.0]
+
+
+def test_a_multiplier_whose_prompts_are_not_sampled_stays_and_a_new_value_starts_at_lambda_init():
+    method = Leash(lambda_init=0.25, lambda_lr=0.5, multiplier_per="effort")
+    method.observe(batch([150, 250], ["low", "low"], [100.0, 100.0]))
+    method.step()
+    late = batch([800, 800], ["high", "high"], [400.0, 400.0])
+    assert method.score(late, AdvantageRule()).penalty.tolist() == [0.25, 0.25]
+    method.observe(late)
+    method.step()
+    assert {name: m.lam for name, m in method.multipliers.items()} == {"low": 0.75, "high": 0.75}
+
+
+@pytest.mark.parametrize("kind", [Leash, LeashPredictive, LeashC])
+def test_with_one_value_it_is_the_plain_method_to_the_last_bit(kind):
+    plain, per_value = kind(), kind(multiplier_per="effort")
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        lengths = torch.randint(1, 900, (8,), generator=generator).tolist()
+        targets = (torch.rand(8, generator=generator) * 400 + 1).double().tolist()
+        rewards = (torch.randint(0, 2, (8,), generator=generator) * 2.0 - 1.0).tolist()
+        ours = batch(lengths, ["only"] * 8, targets, rewards)
+        theirs = batch(lengths, None, targets, rewards, column=None)
+        assert torch.equal(per_value.shape(ours), plain.shape(theirs))
+        assert torch.equal(per_value.penalty(ours), plain.penalty(theirs))
+        advantages = [
+            method.score(rollouts, AdvantageRule("group", 1e-8)).advantages
+            for method, rollouts in ((per_value, ours), (plain, theirs))
+        ]
+        assert torch.equal(*advantages)
+        assert per_value.lam == plain.lam
+        for method, rollouts in ((plain, theirs), (per_value, ours)):
+            method.observe(rollouts)
+            method.step()
+    assert per_value.state_dict()["multipliers"] == {"only": plain.state_dict()}
+
+
+def test_state_round_trip_with_completions_that_wait():
+    one, other = (Leash(lambda_lr=0.3, multiplier_per="effort") for _ in range(2))
+    one.observe(batch([150, 250, 300, 300], *LOW_AND_HIGH))
+    one.step()
+    one.observe(batch([90, 90, 900, 900], *LOW_AND_HIGH))
+    other.load_state_dict(json.loads(json.dumps(one.state_dict())))
+    for method in (one, other):
+        method.step()
+    assert other.state_dict() == one.state_dict()
+
+
+@pytest.mark.parametrize("state", [{"lambda": 0.1}, {"multipliers": {"low": 0.1}}, {"multipliers": []}])
+def test_a_state_of_one_multiplier_does_not_become_several(state):
+    with pytest.raises(ValueError, match="multiplier"):
+        Leash(multiplier_per="effort").load_state_dict(state)
+
+
+def test_every_budget_is_logged_by_name():
+    method = Leash(lambda_init=0.25, lambda_lr=0.5, multiplier_per="effort")
+    rollouts = batch([150, 250, 300, 500], *LOW_AND_HIGH, rewards=[1.0, -1.0, 1.0, 1.0])
+    method.observe(rollouts)
+    method.step()
+    logged = length_statistics(method, scored(method, rollouts))
+    assert (logged["lambda/low"], logged["lambda/high"]) == (0.75, 0.25)  # 400 on the mean: 0.25 + 0.5 * 0
+    assert logged["lambda"] == 0.5
+    assert (logged["mean_length/low"], logged["mean_length/high"], logged["mean_length"]) == (200, 400, 300)
+    assert (logged["accuracy/low"], logged["accuracy/high"]) == (0.5, 1.0)
+    assert (logged["violation/low"], logged["violation/high"]) == (1.0, 0.0)
+    assert (logged["target_length/low"], logged["target_length/high"]) == (100, 400)
+
+
+def test_a_budget_is_logged_from_its_first_batch_and_lambda_is_what_completions_paid_on_average():
+    method = Leash(lambda_init=0.25, lambda_lr=0.5, multiplier_per="effort")
+    method.observe(batch([150, 250], ["low", "low"], [100.0, 100.0]))
+    method.step()
+    three_to_one = batch([100] * 4, ["low", "low", "low", "high"], [100.0] * 4)
+    logged = length_statistics(method, scored(method, three_to_one))
+    assert (logged["lambda/low"], logged["lambda/high"]) == (0.75, 0.25)
+    assert logged["lambda"] == 0.625  # (3 * 0.75 + 0.25) / 4
+
+
+def test_columns_are_read_as_python_has_them_whatever_the_format():
+    rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": float("nan")}, {"k": np.int64(3)}, {}]
+    assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}
+    assert column_values([{"target_length": None}, {"target_length": 8}], ["target_length"], 6) == {
+        "target_length": [6, 8]
+    }
+
+
+def test_a_state_of_another_column_is_refused():
+    saved = Leash(multiplier_per="level").state_dict()
+    with pytest.raises(ValueError, match="multiplier_per='level', but this run has 'effort'"):
+        Leash(multiplier_per="effort").load_state_dict(saved)
+
+
+def test_without_budgets_no_key_has_a_name():
+    rollouts = batch([150, 250], None, [100.0, 100.0], column=None)
+    assert not [key for key in length_statistics(Leash(), scored(Leash(), rollouts)) if "/" in key]
+
+
+@pytest.mark.parametrize(
+    ("value", "name"), [("low", "low"), (64, "64"), (64.0, "64"), (0.5, "0.5"), (None, "none"), (2**60, str(2**60))]
+)
+def test_budget_names(value, name):
+    assert budget_name(value) == name
+
+
+def test_columns_go_with_their_rows():
+    method = Leash(multiplier_per="effort")
+    first = scored(method, batch([1, 2, 3, 4], *LOW_AND_HIGH))
+    both = joined([first, scored(method, batch([5, 6], ["mid", "mid"], [9.0, 9.0]))])
+    assert list(both.rollouts.columns["effort"]) == ["low", "low", "high", "high", "mid", "mid"]
+    picked = both.select(torch.tensor([4, 5, 2, 3]))
+    assert list(picked.rollouts.columns["effort"]) == ["mid", "mid", "high", "high"]
+    assert picked.rollouts.lengths.tolist() == [5, 6, 3, 4]
+
+
+def test_a_column_of_another_length_is_refused():
+    with pytest.raises(ValueError, match="effort"):
+        batch([1, 2], ["low"], [9.0, 9.0])
+
+
+@pytest.mark.parametrize("value", ["", 3, True])
+def test_multiplier_per_must_name_a_column(value):
+    with pytest.raises(ValueError, match="multiplier_per is"):
+        Leash(multiplier_per=value)
+
+
+SHORT = {"target_length": 6, "max_completion_length": 12, "lambda_init": 0.2, "lambda_lr": 0.1, "max_steps": 3}
+
+
+def even_sum(completion_ids, **kwargs):
+    return [1.0 if sum(ids) % 2 else -1.0 for ids in completion_ids]
+
+
+def with_efforts(problems):
+    efforts = ["low" if index % 2 else "high" for index in range(len(problems))]
+    return problems.add_column("effort", efforts).add_column(
+        "target_length", [5 if effort == "low" else 9 for effort in efforts]
+    )
+
+
+def test_a_stream_with_a_row_without_a_value_is_an_error_in_training_alone():
+    method = Leash(multiplier_per="effort")
+    rollouts = batch([150, 250], ["low", None], [100.0, 100.0])
+    assert method.score(rollouts, AdvantageRule()).penalty.tolist() == pytest.approx(
+        [0.05, 0.15]
+    )  # an evaluation pays lambda_init
+    with pytest.raises(ValueError, match="no value in the column 'effort'"):
+        method.observe(rollouts)
+
+
+def test_a_column_with_a_value_for_every_row_gives_a_warning():
+    problem = Leash(multiplier_per="id").check_columns({"id": list(range(100))})
+    assert "100 values in 100 rows" in problem
+    assert Leash(multiplier_per="id").check_columns({"id": [1, 2] * 50}) is None

@@ -1,0 +1,291 @@
+"""NeMo-RL's length rewards: its own test vectors, by hand, and what its band must never do."""
+
+import dataclasses
+import itertools
+import math
+from random import Random
+
+import pytest
+import torch
+
+from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.grlc import GRLC
+from leash_trl.length_control.nemo_rl import NemoRL, band_factors, band_of
+
+
+NAN = float("nan")
+BAND = {"a": 10, "b": 20, "f": 0.5}
+
+
+def close(actual, expected):
+    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), equal_nan=True)
+
+
+# Of NeMo-RL's tests/unit/utils/test_length_penalty.py, where lengths are those of thinking and answer together.
+NEMO_RL = {
+    # TestBandMultiplier and TestProfileBandGlobalDefaults
+    "band": ({"profile_band": BAND}, [1] * 6, [5, 10, 15, 20, 25, 10_000], [1, 1, 0.75, 0.5, 0.5, 0.5]),
+    "band, wrong": ({"profile_band": BAND}, [0, 1], [20, 20], [0, 0.5]),
+    # TestGroupRelativeLengthScaling
+    "min-max, two": ({"group_total_length_penalty_coeff": 0.1}, [1, 1], [10, 30], [1.05, 0.95]),
+    "min-max, three": ({"group_total_length_penalty_coeff": 0.1}, [1, 1, 1], [10, 20, 30], [1.05, 1.0, 0.95]),
+    "min-max, equal": ({"group_total_length_penalty_coeff": 0.1}, [1, 1], [10, 10], [1, 1]),
+    "min-max, wrong": ({"group_total_length_penalty_coeff": 0.1}, [1, 0, 1], [10, 2000, 30], [1.05, 0, 0.95]),
+    # TestReviewFixes
+    "longest": ({"longest_total_penalty": 0.2}, [1, 1], [10, 20], [1, 0.8]),
+    "as in its YAML": ({"profile_band": {"total": BAND}}, [1, 1], [15, 20], [0.75, 0.5]),
+    "off": ({"profile_band": BAND, "profile_band_total": False}, [1, 1], [30, 10], [1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", NEMO_RL)
+def test_golden_vectors_of_nemo_rl(make_rollouts, name):
+    settings, rewards, lengths, expected = NEMO_RL[name]
+    close(NemoRL(**settings).shape(make_rollouts(rewards, lengths)), expected)
+
+
+def test_the_example_of_its_review_without_its_fault(make_rollouts):
+    # all right; the longest pays 2.4, and 1 - 2.4 * 1 is cut at 0. NeMo-RL's first version gave -1.4 * 0.6 = -0.84 to
+    # the longest, more than -1.4. Factors: 400 lies 300/900 within the band, 1 - 0.4/3.
+    method = NemoRL(profile_band={"a": 100, "b": 1000, "f": 0.6}, longest_total_penalty=2.4)
+    rollouts = make_rollouts([1, 1, 1, 1], [100, 400, 1000, 2000])
+    close(method.shape(rollouts), [1, 1 - 0.4 / 3, 0.6, 0])
+    close(method.score(rollouts, AdvantageRule()).penalty, [0, 0.4 / 3, 0.4, 2.4])
+
+
+def test_the_shortest_right_answer_has_the_bonus_and_equals_share_alike(make_rollouts):
+    method = NemoRL(total_bonus=0.25, longest_total_penalty=0.5)
+    rollouts = make_rollouts([1, 1, 1, 0, 1], [10, 10, 30, 5, 20])
+    close(method.shape(rollouts), [1.25, 1.25, 0.5, 0, 1])
+    close(method.shape(make_rollouts([1, 1, 0], [10, 10, 5])), [1, 1, 0])
+    close(method.shape(make_rollouts([1, 0], [10, 5])), [1, 0])
+
+
+def test_the_robust_z_score_by_hand(make_rollouts):
+    # right: 100, 110, 120, 130, 400; median 120; deviations 20, 10, 0, 10, 280; MAD 10
+    # 0.6745 * 280 / 10 = 18.9; 0.6745 * 10 / 10 = 0.67 for 130; the wrong 9000 is in neither median
+    rollouts = make_rollouts([1, 1, 1, 1, 1, 0], [100, 110, 120, 130, 400, 9000])
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=2.0).shape(rollouts), [1, 1, 1, 1, 0.7, 0])
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=0.6).shape(rollouts), [1, 1, 1, 0.7, 0.7, 0])
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=19.0).shape(rollouts), [1, 1, 1, 1, 1, 0])
+
+
+def test_a_robust_z_score_at_the_threshold_is_no_outlier(make_rollouts):
+    # median 120, MAD 10, spread 1.4826 * 10 = 14.826: 400 lies 280 / 14.826 above, to the last bit
+    rollouts = make_rollouts([1] * 5, [100, 110, 120, 130, 400])
+    threshold = 280 / (1.4826 * 10)
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=threshold).shape(rollouts), [1] * 5)
+    below = math.nextafter(threshold, 0)
+    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=below).shape(rollouts), [1, 1, 1, 1, 0.7])
+
+
+def test_a_spread_below_one_and_a_half_percent_of_the_median_has_no_outliers(make_rollouts):
+    # MAD 1 of median 100, 1 %; then MAD 2, 2 %
+    method = NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=2.0)
+    close(method.shape(make_rollouts([1] * 5, [99, 100, 100, 101, 400])), [1] * 5)
+    close(method.shape(make_rollouts([1] * 5, [98, 99, 100, 102, 400])), [1, 1, 1, 1, 0.7])
+
+
+def test_all_terms_together_by_hand(make_rollouts):
+    # right 10, 20, 30: min-max 0.2 * (0.5, 0, -0.5), bonus 0.1, longest 0.3, MAI 0.3 * 3/4 * (1/3, 2/3, 1)
+    # sums: 1 + 0.1 + 0.1 - 0.075 = 1.125; 1 - 0.15 = 0.85; 1 - 0.1 - 0.3 - 0.225 = 0.375
+    # band 10 to 20, 0.5: factors 1, 0.5, 0.5
+    method = NemoRL(
+        profile_band=BAND,
+        group_total_length_penalty_coeff=0.2,
+        total_bonus=0.1,
+        longest_total_penalty=0.3,
+        pass_rate_length_penalty_weight=0.3,
+    )
+    rollouts = make_rollouts([1, 1, 1, 0], [10, 20, 30, 15])
+    close(method.shape(rollouts), [1.125, 0.425, 0.1875, 0])
+    close(method.score(rollouts, AdvantageRule()).penalty, [-0.125, 0.575, 0.8125, 0])
+
+
+def test_min_max_of_right_answers_alone_is_grlc(make_rollouts):
+    rollouts = make_rollouts([1, 1, 1], [10, 70, 400])
+    close(NemoRL(group_total_length_penalty_coeff=0.5).shape(rollouts), GRLC(0.5).shape(rollouts).tolist())
+
+
+def gate(**kwargs):
+    return NemoRL(
+        profile_band={"a": 20, "b": 40, "f": 0.5},
+        profile_band_total=False,
+        group_total_length_penalty_coeff=0.1,
+        group_length_penalty_profile_gate=True,
+        **{f"group_length_penalty_profile_gate_{key}": value for key, value in kwargs.items()},
+    )
+
+
+def test_the_gate_lets_min_max_act_where_the_mean_is_above_a(make_rollouts):
+    # means of the right ones 20, 21, 41 in groups of 10 and 30, 10 and 32, 10 and 72; means at the limit are closed
+    rollouts = make_rollouts([1] * 6, [10, 30, 10, 32, 10, 72], num_generations=2)
+    close(gate().shape(rollouts), [1, 1, 1.05, 0.95, 1.05, 0.95])
+    close(gate(field="b").shape(rollouts), [1, 1, 1, 1, 1.05, 0.95])
+
+
+def test_the_gate_asks_right_answers_or_all(make_rollouts):
+    # right ones 10 and 20, mean 15; with the wrong 90 it is 40; the unscorable one counts in neither
+    rollouts = make_rollouts([1, 1, 0, NAN], [10, 20, 90, 9000])
+    close(gate().shape(rollouts), [1, 1, 0, NAN])
+    close(gate(positive_only=False).shape(rollouts), [1.05, 0.95, 0, NAN])
+
+
+def test_a_gate_without_a_limit_is_closed(make_rollouts):
+    method = NemoRL(
+        profile_band_column="band", group_total_length_penalty_coeff=0.1, group_length_penalty_profile_gate=True
+    )
+    rollouts = make_rollouts([1] * 4, [10, 30, 10, 30], num_generations=2)
+    rows = [None, None, {"a": 15, "b": 90, "f": 1.0}, {"a": 15, "b": 90, "f": 1.0}]
+    close(method.shape(dataclasses.replace(rollouts, columns={"band": rows})), [1, 1, 1.05, 0.95])
+
+
+def test_a_gate_leaves_other_terms_on(make_rollouts):
+    method = gate()
+    method.total_bonus = 0.25
+    close(method.shape(make_rollouts([1, 1], [5, 10])), [1.25, 1])
+
+
+def test_the_factor_is_one_without_a_band_and_never_rises_with_length():
+    lengths = torch.arange(1, 400)
+    factors = band_factors(lengths, torch.tensor([[100.0, 300.0, 0.2]]).expand(399, 3))
+    assert (factors.diff() <= 0).all()
+    assert (factors[99], factors[199], factors[299], factors[398]) == pytest.approx((1.0, 0.6, 0.2, 0.2))
+    assert (band_factors(lengths, torch.full((399, 3), NAN)) == 1).all()
+
+
+@pytest.mark.parametrize("right", [1.0, 0.1, 100.0])
+def test_on_no_scale_of_task_rewards_does_the_band_make_longer_better(make_rollouts, right):
+    method = NemoRL(profile_band=BAND, longest_total_penalty=1.5)
+    shaped = method.shape(make_rollouts([right, right, right, -3.0, -3.0], [10, 15, 30, 10, 30]))
+    assert shaped.tolist() == [1, 0.75, 0, 0, 0]
+
+
+def test_a_flat_penalty_beyond_a_threshold_is_a_band_of_one_token(make_rollouts):
+    # what `profiled_length_penalty: 0.3` of NeMo-RL does at a threshold of 15
+    method = NemoRL(profile_band={"a": 14, "b": 15, "f": 0.7})
+    close(method.shape(make_rollouts([1, 1, 1, 0], [14, 15, 900, 900])), [1, 0.7, 0.7, 0])
+
+
+def test_min_max_does_not_waive_the_price_beyond_a_threshold(make_rollouts):
+    # 1.05 * 0.7 and 0.95 * 0.7; NeMo-RL's `profiled_length_penalty` gives 1.05 - 0.3 = 0.75 to the shorter and, since
+    # min-max makes it pay, 0.95 to the longer
+    method = NemoRL(profile_band={"a": 4, "b": 5, "f": 0.7}, group_total_length_penalty_coeff=0.1)
+    close(method.shape(make_rollouts([1, 1], [10, 30])), [0.735, 0.665])
+
+
+def test_the_band_of_reasoning_length():
+    # #3769: 1 - weight * (1 - (tau2 - n) / (tau2 - tau1)) with tau1 1024, tau2 4096, weight 0.05
+    bands = torch.tensor([[1024.0, 4096.0, 0.95]], dtype=torch.float64).expand(3, 3)
+    close(band_factors(torch.tensor([1024, 2560, 5000]), bands), [1.0, 0.975, 0.95])
+
+
+def test_a_row_wins_over_the_configured_band_value_by_value():
+    configured = {"a": 100, "b": 200, "f": 0.5}
+    assert band_of(None, configured) == (100, 200, 0.5)
+    assert band_of({}, configured) == (100, 200, 0.5)
+    assert band_of(NAN, configured) == (100, 200, 0.5)
+    assert band_of({"a": 150, "b": None, "f": NAN}, configured) == (150, 200, 0.5)
+    assert band_of({"total": {"f": 0.0}, "reasoning": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.0)
+    # NeMo-RL's rows may have bands for other channels only
+    assert band_of({"total": None, "answer": {"a": 1, "b": 2, "f": 0.1}}, configured) == (100, 200, 0.5)
+    # Arrow gives every row the keys of all
+    assert band_of({"a": 150, "b": None, "f": None, "total": None}, configured) == (150, 200, 0.5)
+    assert all(value != value for value in band_of({"reasoning": {"a": 1, "b": 2, "f": 0.1}}))
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ("900", "must hold a, b and f"),
+        (900, "must hold a, b and f"),
+        ({"tau1": 900}, "must hold a, b and f"),
+        ({"a": "9"}, "a is '9', but must be a number of tokens"),
+        ({"a": -1}, "a is -1, but must be a number of tokens"),
+        ({"b": True}, "b is True, but must be a number of tokens"),
+        ({"f": 1.5}, "f is 1.5, but must be a share"),
+        ({"f": -0.1}, "f is -0.1, but must be a"),
+        ({"a": 200}, "b must be above a"),
+    ],
+    ids=str,
+)
+def test_a_bad_band_is_an_error_that_names_column_value_and_remedy(value, problem):
+    with pytest.raises(ValueError, match=r"^profile_band is ") as error:
+        band_of(value, {"a": 100, "b": 200, "f": 0.5})
+    assert repr(value) in str(error.value)
+    assert problem in str(error.value)
+
+
+def test_half_a_band_is_an_error_that_names_what_is_missing():
+    with pytest.raises(ValueError, match=r"b and f is missing; add it there, or set profile_band in length_control_"):
+        band_of({"a": 900})
+
+
+def test_a_configuration_that_does_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"'nemo_rl', but all its terms are off; set profile_band, or one of group_"):
+        NemoRL().check(None, 100, 4)
+    with pytest.raises(ValueError, match="all its terms are off"):
+        NemoRL(profile_band=BAND, profile_band_total=False).check(None, 100, 4)
+    for settings in ({"profile_band": BAND}, {"profile_band_column": "band"}, {"total_bonus": 0.1}):
+        NemoRL(**settings).check(None, 100, 4)
+
+
+def test_a_band_that_no_completion_reaches_is_refused():
+    with pytest.raises(ValueError, match=r"profile_band is .* generation ends at 10 tokens, where .*; lower a"):
+        NemoRL(profile_band=BAND).check(None, 10, 4)
+    NemoRL(profile_band=BAND).check(None, 11, 4)
+    NemoRL(profile_band=BAND, profile_band_column="band").check(None, 10, 4)
+
+
+def test_each_prompt_has_its_own_band(make_rollouts):
+    # configured 10 to 20, 0.5; the second prompt 20 to 40, the third down to 0.9; factors at 30: 0.5, 0.75, 0.9
+    method = NemoRL(profile_band=BAND, profile_band_column="band")
+    rows = [None, None, {"total": {"a": 20, "b": 40}}, {"total": {"a": 20, "b": 40}}, {"f": 0.9}, {"f": 0.9}]
+    rollouts = make_rollouts([1] * 6, [10, 30] * 3, num_generations=2)
+    shaped = method.shape(dataclasses.replace(rollouts, columns={"band": rows}))
+    close(shaped, [1, 0.5, 1, 0.75, 1, 0.9])
+    assert method.columns_read() == ("band",)
+    assert NemoRL(profile_band=BAND).columns_read() == ()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(make_rollouts, seed):
+    random = Random(seed)
+    terms = {"group_total_length_penalty_coeff": 0.5, "longest_total_penalty": 1.2, "total_bonus": 0.3}
+    bands = [{"a": a, "b": a + random.randint(1, 100), "f": random.random()} for a in random.sample(range(150), 3)]
+    rewards, lengths = random.choices([1, 1, 0, NAN], k=12), random.choices(range(1, 200), k=12)
+    rollouts = make_rollouts(rewards, lengths, num_generations=4)
+    rows = [band for band in bands for _ in range(4)]
+    method = NemoRL(profile_band_column="band", **terms)
+    together = method.shape(dataclasses.replace(rollouts, columns={"band": rows}))
+    apart = [
+        NemoRL(profile_band=band, **terms).shape(make_rollouts(rewards[i : i + 4], lengths[i : i + 4]))
+        for i, band in zip((0, 4, 8), bands, strict=True)
+    ]
+    torch.testing.assert_close(together, torch.cat(apart), rtol=0, atol=0, equal_nan=True)
+
+
+def test_a_prompt_without_any_band_keeps_its_rewards(make_rollouts):
+    rows = [None, None, BAND, BAND]
+    rollouts = dataclasses.replace(
+        make_rollouts([1, 0, 1, 0], [10, 30, 30, 30], num_generations=2), columns={"band": rows}
+    )
+    close(NemoRL(profile_band_column="band").shape(rollouts), [1, 0, 0.5, 0])
+
+
+SIGNS = {
+    "total_bonus": 0.1,
+    "longest_total_penalty": 0.1,
+    "group_total_length_penalty_coeff": 0.1,
+    "pass_rate_length_penalty_weight": 0.1,
+    "total_zmad_penalty": 0.1,
+}
+
+
+@pytest.mark.parametrize("names", [names for n in (1, 2, 5) for names in itertools.combinations(SIGNS, n)], ids=str)
+def test_every_combination_of_terms_prefers_the_shorter(make_rollouts, names):
+    settings = {name: SIGNS[name] for name in names} | {"total_zmad_threshold": 1.0, "profile_band": BAND}
+    lengths = [5, 12, 14, 16, 90]
+    shaped = NemoRL(**settings).shape(make_rollouts([1] * 5, lengths))
+    assert (shaped.diff() <= 0).all()
+    assert shaped[0] > shaped[-1]

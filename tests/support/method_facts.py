@@ -1,0 +1,178 @@
+"""Facts about every method, and batches of rollouts on which their laws are tested."""
+
+import math
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any, Literal
+
+import torch
+from toy_rollouts import toy_rollouts
+
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+from leash_trl.length_control.rollouts import Rollouts
+
+
+LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is particular to a method, with hyper-parameters that fit lengths of 1 to 200 and targets of 50 and 80.
+
+    `base`: rewards of a right and a wrong answer before length; None where the task rewards are taken as they are.
+    `bounds`: of the shaped rewards. `wrong`: what its own length does to the shaped reward of a wrong answer; where it
+    may gain, longer is not always worse. `right_never_gains` is False where a right answer can be too short.
+    `sees_unscorable`: the length of an unscorable completion is in the statistics of the others.
+    """
+
+    base: tuple[float, float] | None
+    bounds: tuple[float, float]
+    wrong: Literal["unmoved", "pays", "may gain"]
+    settings: dict[str, Any] | None = None
+    right_never_gains: bool = True
+    sees_unscorable: bool = False
+    zero_mean: bool = True
+    breaks_ties_by_order: bool = False
+
+
+# For targets by difficulty to be met within LIMIT.
+LASER_D = {"interval": 20, "upper_bound": 160, "refresh_steps": 1}
+
+# All terms of NeMo-RL, so large that rewards fall below zero before the band multiplies them.
+NEMO_ALL = {
+    "profile_band": {"a": 30, "b": 150, "f": 0.2},
+    "group_total_length_penalty_coeff": 0.5,
+    "total_bonus": 0.2,
+    "longest_total_penalty": 1.2,
+    "total_zmad_penalty": 1.5,
+    "total_zmad_threshold": 1.0,
+    "pass_rate_length_penalty_weight": 0.8,
+}
+NEMO_GATE = {
+    "group_total_length_penalty_coeff": 0.1,
+    "profile_band": {"a": 60, "b": 150, "f": 0.2},
+    "profile_band_total": False,
+    "group_length_penalty_profile_gate": True,
+}
+
+# A name may come again with a colon and its variant.
+FACTS = {
+    "leash": Facts(None, (-1, 1), "unmoved", {"lambda_init": 0.3, "lambda_lr": 0.05}),
+    "leash_c": Facts(None, (-1, 1), "unmoved"),
+    # lambda is at most 1, the overshoot 200 / 50 - 1
+    "leash_predictive": Facts(None, (-2, 1), "unmoved"),
+    # at most lambda_max = 0.1 times 200 / 50 - 1
+    "laconic": Facts((1, 0), (-0.3, 1), "pays", {"lambda_init": 0.05}),
+    # two-sided: too short is as wrong as too long
+    "l1_exact": Facts((1, 0), (-0.75, 1), "may gain", {"alpha": 0.005}, right_never_gains=False),
+    "l1_max": Facts((1, 0), (0, 1), "unmoved", {"alpha": 0.005}),
+    # what it does to lengths, it does by cutting generation
+    "thinkprune": Facts((1, 0), (0, 1), "unmoved"),
+    "laser": Facts((1, -0.5), (-1, 1.5), "unmoved"),
+    # the longest response of the batch stands in for targets that no candidate meets
+    "laser_d": Facts((1, -0.5), (-1, 1.5), "unmoved", LASER_D, sees_unscorable=True),
+    # a bonus for long wrong answers
+    "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
+    "kimi": Facts((1, 0), (-0.2, 1.2), "pays"),
+    "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
+    "efficient": Facts((1, 0), (0, 1), "unmoved"),
+    "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
+    "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
+    # wrong answers feel it in the advantage, by being dropped
+    "gfpo": Facts(None, (-1, 1), "unmoved", breaks_ties_by_order=True),
+    "gfpo:drop": Facts(None, (-1, 1), "unmoved", {"drop_unkept": True}, breaks_ties_by_order=True),
+    "dler": Facts((1, 0), (0, 1), "unmoved"),
+    "dler:easy": Facts((1, 0), (0, 1), "unmoved", {"easy_limit": 30}),
+    # right answers have 0.1 added after standardisation, which is over tokens
+    "dler:release": Facts((1, 0), (0, 1), "unmoved", {"variant": "release"}, zero_mean=False),
+    # what it does to lengths, it does by cutting completions
+    "dot": Facts(None, (-1, 1), "unmoved", {"alpha": 0.5, "min_excess": 1}),
+    # the longer a wrong answer, the more it earns
+    "cosine": Facts((2, -10), (-10, 2), "may gain"),
+    # z is at most 3 / sqrt(4) in a group of four; advantages are weighted by their sign
+    "grpo_lead": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", zero_mean=False),
+    "grpo_lead:gate": Facts((1, -1), (-1, math.exp(0.05 * 1.5)), "unmoved", {"gate": 60}, zero_mean=False),
+    "prime_rl": Facts((1, 0), (-0.25, 1), "pays"),
+    "prime_rl:june": Facts((1, 0), (-0.25, 1), "pays", {"variant": "june"}),
+    "prime_rl:june_gated": Facts(
+        (1, 0),
+        (0, 1),
+        "unmoved",
+        {"variant": "june", "gate_by_correctness": True, "length_weighted_baseline": True},
+        zero_mean=False,  # over tokens instead
+    ),
+    "prime_rl:april": Facts((1, 0), (0, 2), "unmoved", {"variant": "april"}),
+    "mai": Facts((1, 0), (0, 1), "unmoved"),
+    "nemo_rl": Facts((1, 0), (0, 1.1), "unmoved", {"group_total_length_penalty_coeff": 0.1}),
+    "nemo_rl:band": Facts((1, 0), (0, 1), "unmoved", {"profile_band": {"a": 30, "b": 150, "f": 0.2}}),
+    "nemo_rl:gate": Facts((1, 0), (0, 1.1), "unmoved", NEMO_GATE),
+    "nemo_rl:below zero": Facts((1, 0), (0, 1.7), "unmoved", NEMO_ALL),
+    "gr3": Facts((1, 0), (0, 1), "unmoved"),
+    "grlc": Facts((1, 0), (-0.5, 1.5), "pays"),
+    "hapo": Facts((1, 0), (-1, 2), "pays"),
+    # at most 0.005 a token times 199; a wrong answer shorter than the shortest right one gains by being longer
+    "shorter_better": Facts((2, 0), (-1, 2), "may gain", {"beta": 0.005}),
+    # two-sided, around the mean length of right answers; standardised over tokens
+    "lead": Facts((1, 0), (-0.7, 1), "may gain", {"lower_bound": 40}, right_never_gains=False, zero_mean=False),
+    "drpo": Facts((1, 0), (0, 1), "unmoved"),
+    "toggle": Facts((1, 0), (0, 1), "unmoved"),
+    "toggle:off": Facts((1, 0), (0, 1), "unmoved", {"period": 2}),
+    "toggle:tight": Facts((1, 0), (0, 1), "unmoved", {"accuracy_threshold": 0.0, "percentile": 10.0}),
+    "toggle:leash": Facts(
+        None, (-1, 1), "unmoved", {"method": "leash", "method_kwargs": {"lambda_init": 0.3, "lambda_lr": 0.05}}
+    ),
+    "toggle:grlc": Facts((1, 0), (-0.5, 1.5), "pays", {"method": "grlc", "accuracy_threshold": 0.25}),
+    "toggle:gfpo": Facts(None, (-1, 1), "unmoved", {"method": "gfpo"}, breaks_ties_by_order=True),
+    "none": Facts(None, (-1, 1), "unmoved"),
+}
+
+
+def method_named(name: str) -> LengthControl:
+    return METHODS[name.split(":")[0]](**(FACTS[name].settings or {}))
+
+
+def batch_of(rewards, lengths, targets, num_generations) -> Rollouts:
+    truncated = [length == LIMIT for length in lengths]
+    return toy_rollouts(rewards, lengths, targets, num_generations, truncated, limit=LIMIT)
+
+
+def warm(method: LengthControl) -> LengthControl:
+    """The method after two policy updates on batches whose questions come again."""
+    for lengths in ([60, 20, 90, 180, 70, 30, 120, 160], [50, 200, 80, 90, 150, 60, 40, 100]):
+        method.observe(batch_of([1, -1, 1, -1, 1, 1, -1, 1], lengths, [50.0] * 4 + [80.0] * 4, 4))
+        method.step()
+    return method
+
+
+def random_batch(random: Random) -> Rollouts:
+    """Groups of 2 to 4, of one answer or of several, with lengths that often meet, or lie on a target or the limit."""
+    size, prompts = random.randint(2, 4), random.randint(1, 3)
+    count = size * prompts
+    mixed = [1.0, -1.0, 1.0, -1.0, math.nan]
+    rewards = random.choice(([1.0], [1.0, -1.0], mixed, mixed))
+    lengths = random.choice((range(1, LIMIT + 1), range(1, LIMIT + 1), (1, 49, 50, 51, 80, LIMIT), (30, 31)))
+    targets = [random.choice((50.0, 80.0)) for _ in range(prompts)]
+    return batch_of(
+        random.choices(rewards, k=count),
+        random.choices(lengths, k=count),
+        [target for target in targets for _ in range(size)],
+        size,
+    )
+
+
+BATCHES = [random_batch(Random(seed)) for seed in range(16)]
+WARM = {name: warm(method_named(name)) for name in FACTS}
+
+
+def reordered(batch: Rollouts, order: torch.Tensor) -> Rollouts:
+    """The same completions in another order."""
+    tensors = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return replace(batch, **{k: v[order] for k, v in tensors.items() if isinstance(v, torch.Tensor)})
+
+
+def pairs(batch: Rollouts, is_chosen: torch.Tensor):
+    """Indices of all chosen completions of one prompt, the shorter first."""
+    for group in torch.arange(len(batch.lengths)).split(batch.num_generations):
+        chosen = [i for i in group.tolist() if is_chosen[i]]
+        yield from ((i, j) for i in chosen for j in chosen if batch.lengths[i] < batch.lengths[j])

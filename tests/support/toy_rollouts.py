@@ -1,0 +1,35 @@
+"""Rollouts from plain lists, for tests of length-control methods."""
+
+import math
+
+import torch
+
+from leash_trl.length_control.rollouts import Rollouts
+
+
+def toy_rollouts(
+    rewards,
+    lengths,
+    target=None,
+    num_generations=None,
+    truncated=None,
+    questions=None,
+    limit=32768,
+    correctness=None,
+    columns=None,
+) -> Rollouts:
+    """One group unless `num_generations` says otherwise, nothing truncated, one target for all or one for each."""
+    size = len(lengths)
+    groups = num_generations or size
+    targets = target if isinstance(target, list) else [math.nan if target is None else target] * size
+    return Rollouts(
+        task_rewards=torch.tensor(rewards, dtype=torch.float64),
+        lengths=torch.tensor(lengths),
+        target_lengths=torch.tensor(targets, dtype=torch.float64),
+        is_truncated=torch.tensor(truncated or [False] * size),
+        questions=torch.tensor(questions or [i // groups for i in range(size)]),
+        num_generations=groups,
+        max_completion_length=limit,
+        correctness_rewards=None if correctness is None else torch.tensor(correctness, dtype=torch.float64),
+        columns=columns or {},
+    )
