@@ -37,7 +37,8 @@ FORBIDDEN = {
     # parameters are counted on torch's meta device, with the classes of transformers and peft
     "planning": (HEAVY - {"transformers", "peft"}) | TRAINING | {"leash_trl.cli", "leash_trl.benchmark"},
     "figures": HEAVY | TRAINING | (COMMANDS - {"leash_trl.figures"}) | {"torch"},
-    "analysis": HEAVY | TRAINING | {"torch", "leash_trl.cli", "leash_trl.benchmark"},
+    # hub.recipe, which reads a run's recipe, imports transformers' AcceleratorConfig
+    "analysis": (HEAVY - {"transformers"}) | TRAINING | {"torch", "leash_trl.cli", "leash_trl.benchmark"},
     "evaluation": TRAINING | {"leash_trl.cli", "leash_trl.benchmark", "leash_trl.analysis"},
     "benchmark": {"leash_trl.cli", "leash_trl.analysis"},
     "gym": TRAINING | {"leash_trl.cli", "leash_trl.analysis", "leash_trl.benchmark", "leash_trl.planning"},
