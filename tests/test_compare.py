@@ -692,14 +692,16 @@ def test_a_child_that_will_not_stop_is_killed(tmp_path, monkeypatch):
 def test_a_model_is_asked_as_it_was_taught(make_args, tmp_path):
     from leash_trl.cli.gym_run import _prompt_suffix
 
+    def write_state(method, state):
+        saved = {"stateful_callbacks": {"LengthControl": {"method": method, "state": state}}}
+        (tmp_path / "trainer_state.json").write_text(json.dumps(saved), encoding="utf-8")
+
     parameters = {"stages": {0: 20, 10: 15}, "suffix": " {limit} at most"}
     args = make_args(length_control="thinkprune", length_control_kwargs=parameters, lambda_lr=None)
-    made = args.make_length_control()
-    made.steps_done = 10
-    state = {"stateful_callbacks": {"LengthControl": {"state": made.state_dict()}}}
-    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    write_state("thinkprune", {"steps_done": 10})
     assert _prompt_suffix(args, tmp_path) == " 15 at most"
-    assert _prompt_suffix(make_args(), tmp_path / "nothing") == ""
+    write_state("leash", make_args().make_length_control().state_dict())
+    assert _prompt_suffix(make_args(), tmp_path) == ""
 
 
 @pytest.mark.slow

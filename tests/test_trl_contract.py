@@ -36,10 +36,7 @@ def parameters(method) -> list[str]:
         ("_generate_and_score_completions", ["self", "inputs"]),
         ("save_model", ["self", "output_dir", "_internal_call"]),
         ("_push_from_checkpoint", ["self", "checkpoint_folder"]),
-        ("_save_rng_state", ["self", "output_dir"]),
         ("set_initial_training_values", ["self", "args", "dataloader"]),
-        ("_load_best_model", ["self"]),
-        ("_load_from_checkpoint", ["self", "resume_from_checkpoint", "model"]),
         ("init_hf_repo", ["self", "token", "private"]),
         ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
     ],
@@ -89,17 +86,12 @@ PRIVATE_MEMBERS = {
     "_pending_extra_logs": "cleared: what reward functions gave to log_extra, before a batch is graded again",
     "_pending_metrics": "cleared: the same of log_metric",
     "_logs": "written: columns of the completions table",
-    "_save_checkpoint": "named: a frame in the traceback of what fails while a checkpoint is saved",
-    "_save_rng_state": "overridden: comes last before the trainer's state marks a checkpoint as complete",
-    "_last_world_entropy": "saved: state of the adaptive entropy bonus",
-    "_load_from_checkpoint": "called: weights of a model folder, adapters too",
-    "_load_best_model": "overridden: weights at the end of training",
     "_push_from_checkpoint": "overridden without super: is called once for each saved checkpoint",
     "_tag_names": "set: tags of the model card",
 }
 """Every private member of TRL's and transformers' trainers that the package leans on, and what for."""
 
-REPLACED = {"_push_from_checkpoint", "push_to_hub"}  # they make several commits where ours make one
+REPLACED = {"_push_from_checkpoint", "push_to_hub", "init_hf_repo"}  # they make several commits where ours make one
 
 
 def private_members_of_trl() -> set[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
-from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path, has_chat_template
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path
+from leash_trl.engines.context import has_chat_template
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 

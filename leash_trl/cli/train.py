@@ -31,7 +31,8 @@ from leash_trl.cli.training_arguments import (
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
-from leash_trl.engines.checkpoint_path import has_chat_template, whole_checkpoints
+from leash_trl.engines.checkpoint_path import whole_checkpoints
+from leash_trl.engines.context import has_chat_template
 from leash_trl.hub.repository import what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback

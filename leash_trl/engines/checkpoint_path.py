@@ -97,21 +97,3 @@ def missing_folder(path: str) -> str | None:
     """
     is_local = path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path.partition("/")[0]).is_dir()
     return f"no such folder: {path!r}" if is_local and not Path(path).exists() else None
-
-
-def has_chat_template(name: str, revision: str | None = None) -> bool:
-    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, since loading the model says so.
-
-    Args:
-        name (`str`):
-            As for `checkpoint_path`.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the Hub.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(name), revision=revision)
-    except (OSError, ValueError, KeyError, ImportError):
-        return True
-    return tokenizer.chat_template is not None

@@ -1,6 +1,11 @@
-"""Reads from a model's configuration how many tokens it can see. Training and evaluation check against the same."""
+"""What is known of a model before its weights are loaded: how many tokens it sees, whether it has a chat template.
+
+Training and evaluation check against the same.
+"""
 
 from typing import TYPE_CHECKING
+
+from leash_trl.engines.checkpoint_path import checkpoint_path
 
 
 if TYPE_CHECKING:
@@ -42,3 +47,21 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     if kind in STRETCHED:
         return int(factor * length)
     return max(length, int(factor * rope["original_max_position_embeddings"])) if kind == "yarn" else length
+
+
+def has_chat_template(name: str, revision: str | None = None) -> bool:
+    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, since loading the model says so.
+
+    Args:
+        name (`str`):
+            As for `checkpoint_path`.
+        revision (`str`, *optional*):
+            Branch, tag or commit on the Hub.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(name), revision=revision)
+    except (OSError, ValueError, KeyError, ImportError):
+        return True
+    return tokenizer.chat_template is not None

@@ -152,7 +152,9 @@ def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
         max_length (`int`, *optional*):
             The context in tokens; `None` checks nothing.
     """
-    for request in requests if max_length is not None else ():
+    if max_length is None:
+        return
+    for request in requests:
         room = max_length - len(request.prompt_ids)
         if request.max_new_tokens > room:
             raise ValueError(

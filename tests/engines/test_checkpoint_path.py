@@ -7,7 +7,6 @@ import pytest
 from leash_trl.engines.checkpoint_path import (
     checkpoint_path,
     complete_model_path,
-    has_chat_template,
     length_control_state,
     missing_folder,
     read_trainer_state,
@@ -80,12 +79,3 @@ def test_what_may_be_on_the_hub_is_not_called_a_folder(path, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
     assert missing_folder(path) is None
-
-
-def test_a_model_without_a_chat_template_is_known(tmp_path, tokenizer):
-    tokenizer.save_pretrained(tmp_path / "with")
-    (tmp_path / "with" / "config.json").write_text("{}", encoding="utf-8")
-    assert has_chat_template(str(tmp_path / "with"))
-    assert has_chat_template("owner/nothere")  # loading it says that it is not there
-    (tmp_path / "with" / "chat_template.jinja").unlink()
-    assert not has_chat_template(str(tmp_path / "with"))

@@ -1,9 +1,9 @@
-"""How many tokens a model can see, by the kind of its rotary positions."""
+"""What a model says before it is loaded: how many tokens it sees, by the kind of its rotary positions."""
 
 import pytest
 from transformers import FalconConfig, Gemma3TextConfig, GPT2Config, LlamaConfig, MambaConfig, MptConfig
 
-from leash_trl.engines.context import context_length
+from leash_trl.engines.context import context_length, has_chat_template
 
 
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
@@ -43,3 +43,12 @@ def test_a_scaling_for_each_kind_of_layer_is_counted_already():
 )
 def test_slopes_and_recurrences_have_no_end_and_learned_positions_have(config, context):
     assert context_length(config) == context
+
+
+def test_a_model_without_a_chat_template_is_known(tmp_path, tokenizer):
+    tokenizer.save_pretrained(tmp_path / "with")
+    (tmp_path / "with" / "config.json").write_text("{}", encoding="utf-8")
+    assert has_chat_template(str(tmp_path / "with"))
+    assert has_chat_template("owner/nothere")  # loading it says that it is not there
+    (tmp_path / "with" / "chat_template.jinja").unlink()
+    assert not has_chat_template(str(tmp_path / "with"))
