@@ -18,7 +18,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
-from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState
+from leash_trl.trainer.length_controlled_reward import RunSettings
 
 
 END = 2
@@ -206,19 +206,6 @@ def test_copies_score_to_the_last_bit_what_the_owner_observes():
         assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
 
 
-def test_a_line_that_is_still_being_written_waits():
-    shared = SharedState()
-    line = pickle.dumps("second").hex()
-    shared.append("first")
-    with open(shared.folder / "scored", "a") as file:
-        file.write(line[:7])
-        file.flush()
-        assert shared.take() == ["first"]
-        file.write(line[7:] + "\n")
-    assert shared.take() == ["second"]
-    assert shared.take() == []
-
-
 def test_the_folder_goes_with_its_owner():
     reward = make()
     copy = pickle.loads(pickle.dumps(reward))
@@ -257,7 +244,7 @@ def test_a_killed_worker_leaves_nothing_torn():
     versions = [each.version for each in scored]
     assert versions == sorted(versions)
     assert len(set(versions)) > 2
-    assert reward._shared.news()[0] == 499
+    assert reward.take() == []
 
 
 def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tiny_model_path, tokenizer):
