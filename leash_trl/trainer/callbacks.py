@@ -185,12 +185,11 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
     advantage: Advantage = None
-    size, size_eval, splits_groups = args.num_generations, args.num_generations, False
+    size = size_eval = args.num_generations
     if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
         size_eval = args.num_generations_eval or size
         rows = args.per_device_train_batch_size * args.steps_per_generation
-        splits_groups = rows % size > 0
-        if splits_groups and (method.needs_group or method.own_advantages):
+        if rows % size and (method.needs_group or method.own_advantages):
             raise ValueError(
                 f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is {rows}, "
                 f"no multiple of num_generations={size}; change one of them, or train with LeashGRPOTrainer"
@@ -202,7 +201,7 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
-    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage, splits_groups)
+    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage)
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

@@ -46,8 +46,6 @@ class RunSettings:
         advantage (`str`, *optional*):
             What the trainer makes of rewards: `"centred"` is their distance to the group's mean, `"leave_one_out"`
             that to the mean of the others; `None` divides by a deviation.
-        splits_groups (`bool`, *optional*, defaults to `False`):
-            Whether calls may hold parts of groups.
     """
 
     num_generations: int
@@ -55,7 +53,6 @@ class RunSettings:
     max_completion_length: float
     end_ids: frozenset[int]
     advantage: Advantage = None
-    splits_groups: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,7 +238,7 @@ class LengthControlledReward:
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & settings.end_ids for ids in given["completion_ids"]]),
             questions=torch.tensor(questions),
-            num_generations=1 if settings.splits_groups else self._group_size(questions, settings),
+            num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )
