@@ -16,6 +16,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.length_controlled_reward import (
     RULE,
+    Advantage,
     LengthControlledReward,
     RunSettings,
     Scored,
@@ -145,7 +146,7 @@ class LengthControlCallback(DualStepCallback):
         self.reward.take()
         self.reward.publish(self.version)
 
-    def on_step_end(self, args, state, control, **kwargs):
+    def on_step_end(self, args, state, control, optimizer, **kwargs):
         """Observes what was scored, moves the method, and shows copies of the reward its state."""
         scored = gather_object(self.reward.take())
         from_copies = [each for each in scored if each.is_from_copy]
@@ -160,7 +161,7 @@ class LengthControlCallback(DualStepCallback):
             if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
                 warnings.warn(problem, stacklevel=2)
             self.method.observe(rollouts)
-        super().on_step_end(args, state, control, **kwargs)
+        super().on_step_end(args, state, control, optimizer)
         self.reward.publish(self.version)
 
     def on_evaluate(self, args, state, control, **kwargs):
@@ -183,12 +184,12 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
     Raises:
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
-    size, size_eval, splits_groups, advantage = args.num_generations, args.num_generations, False, None
+    advantage: Advantage = None
+    size = size_eval = args.num_generations
     if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
         size_eval = args.num_generations_eval or size
         rows = args.per_device_train_batch_size * args.steps_per_generation
-        splits_groups = rows % size > 0
-        if splits_groups and (method.needs_group or method.own_advantages):
+        if rows % size and (method.needs_group or method.own_advantages):
             raise ValueError(
                 f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is {rows}, "
                 f"no multiple of num_generations={size}; change one of them, or train with LeashGRPOTrainer"
@@ -200,7 +201,7 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
-    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage, splits_groups)
+    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage)
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

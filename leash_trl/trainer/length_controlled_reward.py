@@ -5,9 +5,11 @@ pickled into another process, so what both sides must know passes through [`Shar
 """
 
 import math
+import os
 import pickle
 import shutil
 import tempfile
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,6 +29,7 @@ from leash_trl.length_control.targets import TARGET_COLUMN, column_values, rows_
 
 
 RULE = AdvantageRule()
+Advantage = Literal["centred", "leave_one_out"] | None
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,13 @@ class RunSettings:
         advantage (`str`, *optional*):
             What the trainer makes of rewards: `"centred"` is their distance to the group's mean, `"leave_one_out"`
             that to the mean of the others; `None` divides by a deviation.
-        splits_groups (`bool`, *optional*, defaults to `False`):
-            Whether calls may hold parts of groups.
     """
 
     num_generations: int
     num_generations_eval: int
     max_completion_length: float
     end_ids: frozenset[int]
-    advantage: Literal["centred", "leave_one_out"] | None = None
-    splits_groups: bool = False
+    advantage: Advantage = None
 
 
 @dataclass(frozen=True)
@@ -67,21 +67,18 @@ class Scored:
 class SharedState:
     """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
 
-    The owner replaces the file `state` as a whole, so that no copy reads half of it; copies append lines to `scored`.
-    The folder goes with the object that made it, at the end of its process at the latest.
+    The owner publishes the method's state; copies report what they scored. Every file appears as a whole, so that
+    nobody reads half of one. The folder goes with the object that made it, at the end of its process at the latest.
     """
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
         self._seen = (0, 0)
-        self._read = 0
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def publish(self, state: Any) -> None:
         """Replaces the state."""
-        part = self.folder / "state.part"
-        part.write_bytes(pickle.dumps(state))
-        part.replace(self.folder / "state")
+        self._write("state", state)
 
     def news(self) -> Any:
         """The state if it was replaced since the last call, else `None`."""
@@ -91,18 +88,22 @@ class SharedState:
         self._seen = (file.st_mtime_ns, file.st_ino)
         return pickle.loads((self.folder / "state").read_bytes())
 
-    def append(self, scored: Scored) -> None:
+    def report(self, scored: Scored) -> None:
         """Tells the owner of a call."""
-        with open(self.folder / "scored", "a") as file:
-            file.write(pickle.dumps(scored).hex() + "\n")
+        self._write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
 
     def take(self) -> list[Scored]:
-        """What copies have scored since the last call; a line that is still being written waits."""
-        with open(self.folder / "scored", "a+") as file:
-            file.seek(self._read)
-            lines = [line for line in file if line.endswith("\n")]
-        self._read += sum(map(len, lines))
-        return [pickle.loads(bytes.fromhex(line)) for line in lines]
+        """What copies have reported since the last call, in the order in which they did."""
+        files = sorted(self.folder.glob("scored-*"))
+        taken = [pickle.loads(file.read_bytes()) for file in files]
+        for file in files:
+            file.unlink()
+        return taken
+
+    def _write(self, name: str, content: Any) -> None:
+        part = self.folder / f"part-{os.getpid()}"
+        part.write_bytes(pickle.dumps(content))
+        part.replace(self.folder / name)
 
 
 class LengthControlledReward:
@@ -210,15 +211,15 @@ class LengthControlledReward:
         score = self.method.score(rollouts, RULE)
         scored = Scored(rollouts, self.version, self._is_copy)
         if self._is_copy and self._shared:
-            self._shared.append(scored)
+            self._shared.report(scored)
         else:
             self._scored.append(scored)
-        if "log_metric" in columns:
+        if log_metric := columns.get("log_metric"):
             for key, value in logged(self.method, rollouts, score, self.version).items():
-                columns["log_metric"](key, value)
-        if "log_extra" in columns:
+                log_metric(key, value)
+        if log_extra := columns.get("log_extra"):
             for name, values in table_columns(rollouts, score).items():
-                columns["log_extra"](name, values.tolist())
+                log_extra(name, values.tolist())
         rewards = score.shaped
         if self.method.own_advantages:
             rewards = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
@@ -237,7 +238,7 @@ class LengthControlledReward:
             target_lengths=torch.tensor(targets, dtype=torch.float64),
             is_truncated=torch.tensor([not {*ids[-1:]} & settings.end_ids for ids in given["completion_ids"]]),
             questions=torch.tensor(questions),
-            num_generations=1 if settings.splits_groups else self._group_size(questions, settings),
+            num_generations=self._group_size(questions, settings),
             max_completion_length=limit,
             columns=column_values(rows, self.method.columns_read(), self.target_length),
         )

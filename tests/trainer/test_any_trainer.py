@@ -42,7 +42,6 @@ CONFIGS = {
     "RLOO, normalised": (RLOOConfig, {"normalize_advantages": True}),
     "asynchronous GRPO": (AsyncGRPOConfig, {}),
 }
-# prompts and generation are not a reward function's, which some methods' rewards can do without
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
 

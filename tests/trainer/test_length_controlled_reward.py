@@ -18,7 +18,8 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
-from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState
+from leash_trl.trainer.callbacks import DualStepCallback
+from leash_trl.trainer.length_controlled_reward import RunSettings
 
 
 END = 2
@@ -206,19 +207,6 @@ def test_copies_score_to_the_last_bit_what_the_owner_observes():
         assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
 
 
-def test_a_line_that_is_still_being_written_waits():
-    shared = SharedState()
-    line = pickle.dumps("second").hex()
-    shared.append("first")
-    with open(shared.folder / "scored", "a") as file:
-        file.write(line[:7])
-        file.flush()
-        assert shared.take() == ["first"]
-        file.write(line[7:] + "\n")
-    assert shared.take() == ["second"]
-    assert shared.take() == []
-
-
 def test_the_folder_goes_with_its_owner():
     reward = make()
     copy = pickle.loads(pickle.dumps(reward))
@@ -231,7 +219,7 @@ def test_the_folder_goes_with_its_owner():
     assert not folder.exists()
 
 
-def read_for_ever(reward, ready):
+def score_for_ever(reward, ready):
     """The rollout worker's side: scores until it is killed."""
     while True:
         assert math.isfinite(call(reward, 15, 15)[0])
@@ -239,15 +227,17 @@ def read_for_ever(reward, ready):
 
 
 def test_a_killed_worker_leaves_nothing_torn():
-    """One process scores as fast as it can while its owner publishes, and is killed in the middle."""
-    reward = make(lambda_init=0.5)
+    """One process scores as fast as it can while its owner publishes a large state, and is killed."""
+    reward = make("hapo", target=None)
+    call(reward, *[9] * 20000, prompts=[str(row // 2) for row in range(20000)])
+    reward.method.observe(observed(reward))
     context = multiprocessing.get_context("spawn")
     ready = context.Event()
-    worker = context.Process(target=read_for_ever, args=(reward, ready), daemon=True)
+    worker = context.Process(target=score_for_ever, args=(reward, ready), daemon=True)
     worker.start()
     assert ready.wait(120)
     scored = []
-    for version in range(1, 500):
+    for version in range(1, 60):
         reward.publish(version)
         scored += reward.take()
     worker.kill()
@@ -257,7 +247,20 @@ def test_a_killed_worker_leaves_nothing_torn():
     versions = [each.version for each in scored]
     assert versions == sorted(versions)
     assert len(set(versions)) > 2
-    assert reward._shared.news()[0] == 499
+    assert reward.take() == []
+
+
+@pytest.mark.parametrize("was_skipped", [True, False])
+def test_an_engine_with_a_loss_scale_of_its_own_says_whether_it_skipped(was_skipped):
+    """As DeepSpeed does, which leaves accelerate without a scaler."""
+    method, state = Leash(lambda_init=0.5), TrainerState()
+    call(reward := make(method), 15, 15)
+    method.observe(observed(reward))
+    callback, optimizer = DualStepCallback(method), SimpleNamespace(step_was_skipped=was_skipped, scaler=None)
+    callback.on_pre_optimizer_step(None, state, None, optimizer)
+    callback.on_step_end(None, state, None, optimizer)
+    assert (method.lam == 0.5) == was_skipped
+    assert state.stateful_callbacks["LengthControl"]["version"] == (0 if was_skipped else 1)
 
 
 def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, tiny_model_path, tokenizer):
