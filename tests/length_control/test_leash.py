@@ -48,6 +48,14 @@ def test_dual_step_without_new_completions_changes_nothing():
     assert controller.lam == pytest.approx(0.105)
 
 
+def test_lambda_stays_within_the_bounds_of_the_method():
+    for length, bound in ((32768, 0.4), (1, 0.2)):
+        method = leash(0.3, 10.0, 0.2, 0.4)
+        method.observe(rollouts([1.0], [length]))
+        method.step()
+        assert method.lam == bound
+
+
 def test_unscorable_completions_stay_unscorable_but_count_in_the_violation():
     controller = leash()
     batch = rollouts([float("nan"), 1.0], [12288, 4096])
