@@ -96,10 +96,15 @@ def test_a_state_of_another_column_is_refused():
         Leash(multiplier_per="effort").load_state_dict(saved)
 
 
-def test_without_budgets_no_key_has_a_name():
+@pytest.mark.parametrize("column", [None, ""])
+def test_without_budgets_no_key_has_a_name(column):
     rollouts = batch([150, 250], None, [100.0, 100.0], column=None)
     assert not [
-        key for key in length_statistics(Leash(), rollouts, Leash().score(rollouts, AdvantageRule())) if "/" in key
+        key
+        for key in length_statistics(
+            Leash(multiplier_per=column), rollouts, Leash(multiplier_per=column).score(rollouts, AdvantageRule())
+        )
+        if "/" in key
     ]
 
 
