@@ -26,6 +26,11 @@ os.environ.update(
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+
+settings.register_profile("thirty", max_examples=30, deadline=None)
+settings.load_profile("thirty")
 
 
 # accelerate and TRL look for installed packages again at every step and for every model card

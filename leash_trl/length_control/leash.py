@@ -147,7 +147,7 @@ class Leash(LengthControl):
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
         """Name of each completion's multiplier, which is its value in the column as text."""
-        if self.multiplier_per is None:
+        if not self.multiplier_per:
             return None
         return [budget_name(value) for value in rollouts.columns[self.multiplier_per]]
 

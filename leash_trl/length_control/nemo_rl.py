@@ -192,7 +192,7 @@ class NemoRL(LengthControl):
 
     @property
     def _has_bands(self) -> bool:
-        return bool(self.configured) or self.profile_band_column is not None
+        return bool(self.configured or self.profile_band_column)
 
     @property
     def _multiplies(self) -> bool:

@@ -130,10 +130,10 @@ class Score:
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
         """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
-        pairs: dict[str, Any] = {name: (own, getattr(other, name)) for name, own in vars(self).items()}
-        return Score(
-            **{name: None if own is None else own.where(is_own, not_own) for name, (own, not_own) in pairs.items()}
-        )
+        values: Any = {
+            name: None if own is None else own.where(is_own, getattr(other, name)) for name, own in vars(self).items()
+        }
+        return Score(**values)
 
 
 Batch = TypeVar("Batch", Rollouts, Score)

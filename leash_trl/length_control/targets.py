@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,7 @@ from leash_trl.length_control.method import LengthControl
 TARGET_COLUMN = "target_length"
 
 
-def scheduled_target(
-    schedule: str,
-    milestones: Mapping[int, float],
-    target_length: float,
-    step: int,
-) -> float:
+def scheduled_target(schedule: str, milestones: Mapping[int, float], target_length: float, step: int) -> float:
     """The target at a policy update, in tokens.
 
     Args:
@@ -45,13 +41,9 @@ def scheduled_target(
     if schedule == "constant":
         return target_length
     steps = sorted(milestones)
-    reached = [milestone for milestone in steps if milestone <= step]
-    if not reached:
-        return milestones[steps[0]]
-    if len(reached) == len(steps):
-        return milestones[steps[-1]]
-    start, end = reached[-1], steps[len(reached)]
-    if schedule == "staged":
+    place = bisect_right(steps, step)
+    start, end = steps[max(place - 1, 0)], steps[min(place, len(steps) - 1)]
+    if schedule == "staged" or start == end:
         return milestones[start]
     share = (step - start) / (end - start)
     return milestones[start] + share * (milestones[end] - milestones[start])

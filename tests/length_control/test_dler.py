@@ -42,26 +42,11 @@ def test_the_easy_limit_never_widens_a_target(make_rollouts):
     assert DLER(easy_limit=50).limits(rollouts).tolist() == [30.0, 30.0, 30.0]
 
 
-def test_a_right_answer_without_an_end_counts_for_nothing(make_rollouts):
-    rollouts = make_rollouts([1, 1], [10, 10], target=20.0, truncated=[True, False])
-    assert DLER().shape(rollouts).tolist() == [0, 1]
-
-
 def test_advantages_are_standardised_over_the_batch_by_hand(make_rollouts):
     # centred (0.5, -0.5, 0, 0), population std sqrt(0.5 / 4)
     rollouts = make_rollouts([1, 0, 1, 1], [5, 5, 5, 5], target=10.0, num_generations=2)
     for scale_rewards in ("group", "batch", "none"):
         close(DLER().score(rollouts, AdvantageRule(scale_rewards, 0.0)).advantages, [2**0.5, -(2**0.5), 0.0, 0.0])
-
-
-@pytest.mark.parametrize("variant", ["paper", "release"])
-def test_an_unscorable_completion_is_not_counted(make_rollouts, variant):
-    method, nan = DLER(variant=variant), float("nan")
-    whole = make_rollouts([1, 0, 1, 0], [5, 15, 25, 35], target=100.0)
-    holed = make_rollouts([1, 0, 1, 0, nan], [5, 15, 25, 35, 45], target=100.0)
-    advantages = method.score(holed, AdvantageRule("group", 1e-8)).advantages
-    close(advantages[:4], method.score(whole, AdvantageRule("group", 1e-8)).advantages.tolist())
-    assert advantages[4] == 0
 
 
 def test_generation_is_cut_only_on_request():

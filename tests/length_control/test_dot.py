@@ -4,7 +4,6 @@ import math
 import statistics
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,12 +75,6 @@ def test_what_is_cut_is_an_outlier_and_every_outlier_is_cut(make_rollouts, robus
         centre, spread = statistics.mean(lengths), statistics.stdev(lengths)
     limit = math.inf if spread == math.inf else math.floor(centre + alpha * spread)
     assert kept == [limit if n - limit >= 32 else n for n in lengths]
-
-
-def test_rewards_are_the_task_rewards(make_rollouts):
-    rollouts = make_rollouts([1.0, 0.25, NAN, -1.0], [10, 20, 30, 40])
-    assert torch.equal(DOT().shape(rollouts).nan_to_num(7.0), rollouts.task_rewards.nan_to_num(7.0))
-    assert DOT().score(rollouts, AdvantageRule()).penalty.nansum() == 0
 
 
 def test_what_is_right_is_what_the_deciding_function_says(make_rollouts):

@@ -46,13 +46,6 @@ def test_group_without_anything_to_keep_has_no_advantage():
         assert advantages[2] > 0 > advantages[3]
 
 
-def test_rewards_are_left_as_they_are(make_rollouts):
-    batch = two_groups(make_rollouts)
-    assert torch.equal(GFPO().shape(batch).nan_to_num(9), batch.task_rewards.nan_to_num(9))
-    assert GFPO().score(batch, AdvantageRule()).penalty.nan_to_num().tolist() == [0] * 8
-    assert GFPO().score(batch, AdvantageRule()).keep is None
-
-
 @pytest.mark.parametrize(("size", "kept"), [(2, 2), (3, 2), (8, 4), (16, 8), (24, 8)])
 def test_half_of_a_group_is_kept_by_default_from_2_to_8(make_rollouts, size, kept):
     assert GFPO().kept(make_rollouts([1.0] * size, list(range(1, size + 1)))).tolist() == [True] * kept + [False] * (

@@ -23,11 +23,6 @@ def test_efficiency_by_hand():
     close(efficiency_rewards(is_correct, lengths, 1000, 8000), expected)
 
 
-def test_the_target_is_held_below_the_upper_bound():
-    # mean 9000, held to 8000: 1 - 1000/8000
-    close(efficiency_rewards(torch.tensor([[True, True]]), torch.tensor([[9000, 9000]]), 1000, 8000), [[0.875] * 2])
-
-
 def test_the_wanted_weight_by_hand():
     # correctness: means 0.5 and 1, variances 0.25 and 0: mu 0.75, sigma^2 = 0.1875, v = 0.43301 / 0.75 = 0.57735
     # efficiency: means 0.5 and 0.7, variances 0.02 and 0.04: mu 0.6, sigma^2 = 0.03 + 0.01, v = 0.2 / 0.6 = 0.33333

@@ -2,26 +2,18 @@
 
 import pytest
 import torch
+from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash, LeashC, budget_name
 from leash_trl.length_control.leash_predictive import LeashPredictive
-from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.statistics import length_statistics
 
 
 def batch(lengths, efforts, targets, rewards=None, column="effort"):
-    count = len(lengths)
-    return Rollouts(
-        task_rewards=torch.tensor([1.0] * count if rewards is None else rewards, dtype=torch.float64),
-        lengths=torch.tensor(lengths),
-        target_lengths=torch.tensor(targets, dtype=torch.float64),
-        is_truncated=torch.zeros(count, dtype=torch.bool),
-        questions=torch.arange(count) // 2,
-        num_generations=2,
-        max_completion_length=1000,
-        columns={column: efforts} if column else {},
-    )
+    columns = {column: efforts} if column else {}
+    rewards = [1.0] * len(lengths) if rewards is None else rewards
+    return toy_rollouts(rewards, lengths, targets, num_generations=2, limit=1000, columns=columns)
 
 
 LOW_AND_HIGH = (["low", "low", "high", "high"], [100.0, 100.0, 400.0, 400.0])
@@ -104,10 +96,15 @@ def test_a_state_of_another_column_is_refused():
         Leash(multiplier_per="effort").load_state_dict(saved)
 
 
-def test_without_budgets_no_key_has_a_name():
+@pytest.mark.parametrize("column", [None, ""])
+def test_without_budgets_no_key_has_a_name(column):
     rollouts = batch([150, 250], None, [100.0, 100.0], column=None)
     assert not [
-        key for key in length_statistics(Leash(), rollouts, Leash().score(rollouts, AdvantageRule())) if "/" in key
+        key
+        for key in length_statistics(
+            Leash(multiplier_per=column), rollouts, Leash(multiplier_per=column).score(rollouts, AdvantageRule())
+        )
+        if "/" in key
     ]
 
 

@@ -69,20 +69,8 @@ def test_nan_stays_nan_and_does_not_move_the_others():
     assert all(map(math.isnan, scores(NAN, NAN, NAN)))
 
 
-def test_groups_are_apart():
-    both = robust_scores(torch.tensor([[100.0, 110, 120, 400], [1.0, 2, 3, 90]]))
-    assert both.tolist() == [scores(100, 110, 120, 400), scores(1, 2, 3, 90)]
-
-
 def test_the_spread_of_normal_values_is_their_standard_deviation():
     values = 500 + 40 * torch.randn(1, 200_001, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     centre, spread = robust_centre_and_spread(values)
     assert centre.item() == pytest.approx(500, abs=0.5)
     assert spread.item() == pytest.approx(40, rel=0.01)
-
-
-def test_the_least_deviation_that_counts_is_one_and_a_half_percent_of_the_median():
-    # median 1000: a MAD of 15 counts, one of 14 does not
-    for mad, is_outlier in ((15.0, True), (16.0, True), (14.0, False)):
-        scores = robust_scores(torch.tensor([[1000 - 2 * mad, 1000 - mad, 1000, 1000 + mad, 9000.0]]))
-        assert bool(scores[0, 4] > 0) == is_outlier

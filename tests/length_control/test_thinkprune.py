@@ -2,21 +2,7 @@
 
 import math
 
-from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.thinkprune import ThinkPrune
-
-
-def test_right_answer_that_was_cut_earns_1_and_wrong_ones_0_at_any_length(make_rollouts):
-    batch = make_rollouts(
-        [1.0, -1.0, -1.0, 1.0, float("nan"), 1.0],
-        [4000, 9, 4000, 50, 60, 70],
-        truncated=[True, False, True, False, False, False],
-        num_generations=3,
-    )
-    rewards = ThinkPrune().shape(batch)
-    assert rewards[[0, 1, 2, 3, 5]].tolist() == [1, 0, 0, 1, 1]
-    assert rewards[4].isnan()
-    assert ThinkPrune().score(batch, AdvantageRule()).penalty[[0, 1, 2, 3, 5]].tolist() == [0] * 5
 
 
 def test_limit_and_prompt_follow_the_stages():
@@ -40,8 +26,3 @@ def test_default_stages_begin_at_4000_and_fall_to_3000_after_180_steps():
     assert method.generation_cap(None) == 4000
     method.step()
     assert method.generation_cap(None) == 3000
-
-
-def test_defaults_are_not_shared_between_methods():
-    ThinkPrune().stages[0] = 1
-    assert ThinkPrune().stages == {0: 4000, 180: 3000}
