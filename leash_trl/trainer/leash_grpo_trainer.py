@@ -92,6 +92,17 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     _tag_names = ["trl", "leash"]
 
+    SEAMS = {
+        **LengthGroupedGRPOTrainer.SEAMS,
+        "_generate": ("prompts",),
+        "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+        "_generate_and_score_completions": ("inputs",),
+        "_push_from_checkpoint": ("checkpoint_folder",),
+        "_logs": None,
+        "_pending_extra_logs": None,
+        "_pending_metrics": None,
+    }
+
     args: LeashGRPOConfig
     max_completion_length: Any
 
