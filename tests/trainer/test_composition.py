@@ -4,13 +4,10 @@
 import itertools
 import math
 import re
-from dataclasses import replace
 
 import pytest
-import torch
 from conftest import generation_batches, log_rows, parity_reward
 
-from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.description import composition
 from leash_trl.length_control.methods import METHODS
 
@@ -103,23 +100,3 @@ def test_dynamic_sampling_refills_it(kind, train):
     rows = train(kind, dead_at_first, dynamic_sampling_rounds=1, dynamic_sampling_oversample=1.0)
     for key in ("wasted_share", "sampling_rounds", "extra_groups"):
         assert max(row[f"leash/{key}"] for row in rows) > 0
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in METHODS if composition(METHODS[name])["target schedule"] == "log only"]
-)
-def test_log_only_means_that_the_target_changes_nothing_else(name, make_rollouts):
-    rewards, lengths = [1, 1, 1, -1, 1, -1], [3, 9, 40, 90, 5, 60]
-    truncated = [length == 90 for length in lengths]
-    batch = make_rollouts(rewards, lengths, 6.0, num_generations=3, truncated=truncated, limit=90)
-    other = replace(batch, target_lengths=7 * batch.target_lengths)
-    kwargs = {"dapo_overlong": {"cache_length": None}, "nemo_rl": {"group_total_length_penalty_coeff": 0.1}}
-    first, second = (METHODS[name](**kwargs.get(name, {})) for _ in range(2))
-    for _ in range(2):
-        for method, seen in ((first, batch), (second, other)):
-            method.observe(seen)
-            method.step()
-        assert first.state_dict() == second.state_dict()
-        ours, scored = first.score(batch, AdvantageRule()), second.score(other, AdvantageRule())
-        assert torch.equal(ours.shaped, scored.shaped)
-        assert torch.equal(ours.advantages, scored.advantages)
