@@ -40,6 +40,12 @@ class Recorder:
         return rewards
 
 
+def some_dead(prompts, completion_ids, **kwargs):
+    """One prompt in two has no signal."""
+    is_dead = [zlib.crc32(str(prompt).encode()) % 2 for prompt in prompts]
+    return [1.0 if dead else r for dead, r in zip(is_dead, parity_reward(completion_ids), strict=True)]
+
+
 def oracle_advantages(task_rewards, lengths, lam, scale="group", group_size=4, epsilon=1e-8):
     """Algorithm 1, lines 9 to 11, number by number."""
     shaped = [
@@ -188,11 +194,6 @@ def test_truncated_completions_count_in_full_even_when_masked(make_trainer):
     ids=lambda fields: fields["length_control"],
 )
 def test_with_opos_baseline_advantages_sum_to_zero_over_the_tokens_of_a_group(make_trainer, fields):
-    def some_dead(prompts, completion_ids, **kwargs):
-        """One prompt in two has no signal."""
-        is_dead = [zlib.crc32(str(prompt).encode()) % 2 for prompt in prompts]
-        return [1.0 if dead else r for dead, r in zip(is_dead, parity_reward(completion_ids), strict=True)]
-
     size = {"per_device_train_batch_size": 16, "max_completion_length": 16, "max_steps": 2, "lambda_lr": None}
     trainer = make_trainer(some_dead, reward_baseline="length_weighted", scale_rewards="none", **size, **fields)
     batches = generation_batches(trainer)
@@ -230,6 +231,16 @@ def test_gdpo_has_the_advantages_that_trl_computes_from_two_reward_functions(mak
     theirs.train()
     assert list(ours._logs["advantages"]) == pytest.approx(list(theirs._logs["advantages"]), abs=2e-5)
     assert max(theirs._logs["advantages"]) > 0.1
+
+
+def test_after_refilling_one_deviation_divides_the_batch_that_remains(make_trainer):
+    fields = {"multi_objective_aggregation": "normalize_then_sum", "length_control": "none", "lambda_lr": None}
+    size = {"per_device_train_batch_size": 16, "dynamic_sampling_rounds": 2, "max_steps": 2}
+    trainer = make_trainer(some_dead, **fields, **size)
+    batches = generation_batches(trainer)
+    trainer.train()
+    assert max(logged(trainer, "leash/sampling_rounds")) > 0
+    assert [batch["advantages"].std().item() for batch in batches] == pytest.approx([1.0, 1.0])
 
 
 def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
