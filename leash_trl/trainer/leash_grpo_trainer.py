@@ -172,8 +172,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        self._round.generated(*output[:3], self._end_ids, limit)
-        if output[2] is not None and self.length_control.cuts:
+        prompt_ids, completion_ids, tool_mask, *_ = output
+        self._round.generated(prompt_ids, completion_ids, tool_mask, self._end_ids, limit)
+        if tool_mask is not None and self.length_control.cuts:
             refuse_turns(self.length_control)
         return output
 
