@@ -112,4 +112,4 @@ if __name__ == "__main__":
     seen = {"world_size": trainer.args.world_size, "lambdas": states.lambdas, "calls": calls.lengths}
     Path(sys.argv[2], f"rank{trainer.args.process_index}.json").write_text(json.dumps(seen), encoding="utf-8")
     torch.distributed.barrier()
-    os._exit(0)  # as two_process_run ends, and for its reasons
+    os._exit(0)  # as in_two_processes ends, and for its reasons
