@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from conftest import quiet
+from conftest import log_rows, quiet
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
@@ -64,10 +64,10 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
 
     trainer._new_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
-    rows = [row for row in trainer.state.log_history if "loss" in row]
+    keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
-        "log": [{name: row[name] for name in row if name == "loss" or name.startswith("leash/")} for row in rows],
+        "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
         "lengths": rounds[-1].rollouts.lengths.tolist(),
         "advantages": rounds[-1].score.advantages.tolist(),

@@ -4,7 +4,7 @@ import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.optimizer import AcceleratedOptimizer
-from conftest import parity_reward
+from conftest import log_rows, logged, parity_reward
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback
@@ -84,7 +84,7 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
             lam = min(1.0, max(0.0, lam + LAMBDA_LR * (sum(pool) / len(pool) / TARGET - 1)))
         assert after == pytest.approx(lam, abs=1e-12)
     assert waiting == []
-    used = [(row["step"] - 1, row["leash/lambda"]) for row in trainer.state.log_history if "leash/lambda" in row]
+    used = [(row["step"] - 1, row["leash/lambda"]) for row in log_rows(trainer, "leash/lambda")]
     in_force = {update: lam for update, _ in begun for before, lam in moved if before < update}
     assert dict(used).keys() == {update for update, _ in begun}
     for update, lam in used:  # the one with which the batch was sampled
@@ -100,7 +100,7 @@ def test_what_a_skipped_update_observed_is_in_its_checkpoint(make_trainer, tmp_p
     whole.train()
     assert all(torch.equal(p, q) for p, q in zip(whole.model.parameters(), before, strict=True))
     assert whole.length_control.lam == 0.1
-    first, second = (row["leash/violation"] for row in whole.state.log_history if "leash/violation" in row)
+    first, second = logged(whole, "leash/violation")
     resumed = make_trainer(output_dir=str(tmp_path / "resumed"), **fields)
     Overflow(resumed, ())
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-1"))
@@ -136,8 +136,8 @@ def test_tensorboard_shows_one_group(make_trainer, problems, monkeypatch, tmp_pa
     tags = events.Tags()["scalars"]
     assert {"leash/lambda", "leash/violation", "eval_leash/lambda", "train/loss"} <= set(tags)
     assert not [tag for tag in tags if tag.startswith("train/leash")]
-    logged = [row["leash/lambda"] for row in trainer.state.log_history if "leash/lambda" in row]
-    assert [event.value for event in events.Scalars("leash/lambda")] == pytest.approx(logged, rel=1e-6)
+    lambdas = logged(trainer, "leash/lambda")
+    assert [event.value for event in events.Scalars("leash/lambda")] == pytest.approx(lambdas, rel=1e-6)
 
 
 def test_a_tensorboard_callback_of_the_users_own_is_left_alone(make_trainer):
