@@ -10,9 +10,8 @@ from leash_trl.hub.repository import HubRepository, local_checkpoint
 
 
 @pytest.fixture
-def hub(loopback_hub, monkeypatch, tmp_path):
+def hub(loopback_hub, tmp_path):
     """A Hub with one repository, whose root is a model and whose `last-checkpoint` resumes."""
-    monkeypatch.setattr(repository, "sleep", lambda seconds: None)
     folder = save_checkpoint(tmp_path, 1)
     with loopback_hub.online():
         HubRepository("me/x").create()
@@ -39,7 +38,7 @@ def test_an_older_download_is_not_taken_for_the_newest_commit(hub):
 
 
 @pytest.mark.parametrize(
-    "place", ["me", "me/x; touch", "me/nothing", "me/x@gone", "me/x@refs/pr/1", "me/x/checkpoint-7"]
+    "place", ["me", "me/x; touch", "me/nothing", "me/x@gone", "me/x@refs/pr/1"]
 )
 def test_places_on_the_hub_that_hold_no_checkpoint_are_one_line(hub, place):
     with pytest.raises(ValueError, match=f"hf://{place}") as caught:
