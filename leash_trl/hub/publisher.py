@@ -107,16 +107,16 @@ class Publisher:
             remedy = f"leash push {folder} --repo {self._destination.repo_id}"
             logger.error("not on the Hub: %s; what is left of it is in %s, try again with %s", missing, folder, remedy)
 
-    def push_model(
-        self, repo_id: str, message: str, token: str | None = None, revision: str | None = None
-    ) -> Future[CommitInfo]:
+    def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after the pushes of checkpoints that are running.
 
         Args:
-            repo_id (`str`), token (`str`, *optional*), revision (`str`, *optional*):
-                Destination; token and revision default to those of the configuration.
+            repo_id (`str`):
+                Repository on the Hub.
             message (`str`):
                 Message of the commit.
+            token (`str`, *optional*), revision (`str`, *optional*):
+                Write token and branch; `None` for those of the configuration.
         """
         destination = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
         return self._worker.submit(destination.commit, repository.model_files(self._output_dir), message)

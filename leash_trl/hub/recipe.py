@@ -42,13 +42,14 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a recipe that repeat the run elsewhere, in types that YAML restores; others become text.
 
+    Of tables, keys that are no text or number are left out.
+
     Example:
         >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
         {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
     kept = {name: recipe[name] for name in recipe if name not in NOT_THE_RUN and not name.startswith("hub_")}
-    plain: dict[str, Any] = json.loads(without_token(json.dumps(kept, default=str, skipkeys=True)))
-    return plain
+    return dict(json.loads(without_token(json.dumps(kept, default=str, skipkeys=True))))
 
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
@@ -73,5 +74,4 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
 def read_recipe(folder: str | Path) -> dict[str, Any]:
     """The fields of a folder's `leash_recipe.yaml`; empty if there is none."""
     file = Path(folder) / RECIPE_FILE
-    recipe: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
-    return recipe
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}

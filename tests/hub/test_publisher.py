@@ -17,10 +17,9 @@ PLACES = {"every_save": set(), "checkpoint": {"last-checkpoint"}, "all_checkpoin
 
 
 @pytest.fixture
-def hub(loopback_hub):
-    with loopback_hub.online():
-        HubRepository("me/x").create()
-        yield loopback_hub
+def hub(hub):
+    HubRepository("me/x").create()
+    return hub
 
 
 @pytest.fixture
@@ -95,12 +94,6 @@ def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, ma
     assert not {"adapter_model.safetensors", ".eval_results/leash_trl.yaml"} & names
     push(publisher, run, 2)
     assert "last-checkpoint/scaler.pt" not in hub.files("me/x")
-
-
-def test_event_files_go_to_the_root_alone(hub, make_publisher, run):
-    save(run, 0, **{"runs/today/events.out.tfevents.1": b"events"})
-    push(make_publisher("checkpoint"), run, 1)
-    assert [name for name in hub.files("me/x") if "tfevents" in name] == ["runs/today/events.out.tfevents.1"]
 
 
 def test_a_push_that_failed_is_said_and_the_next_save_repeats_it(hub, make_publisher, run, caplog):
@@ -185,7 +178,7 @@ def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publishe
     with hub.hold("POST", COMMIT) as hold:
         push(publisher, run, 6, is_awaited=False)
         hold.wait()
-        job = publisher.push_model("me/x", "Done")
+        job = publisher.push_model("me/x", "Done", None, None)
     assert job.result().oid == hub.commits("me/x", "short")[-1].oid
     assert (step_of(hub.files("me/x", "short")), messages(hub)) == (7, [])
     assert [commit.message for commit in hub.commits("me/x", "short")[-1:]] == ["Done"]

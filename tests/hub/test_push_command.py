@@ -21,12 +21,6 @@ def run(tmp_path):
     return folder
 
 
-@pytest.fixture
-def hub(loopback_hub):
-    with loopback_hub.online():
-        yield loopback_hub
-
-
 def evaluation(folder, model, label, tokens):
     rows = [problem(index, completion("1", tokens, index % 2 == 0)) for index in range(30)]
     write_run(folder, {"aime24": rows}, label=label)
@@ -140,8 +134,3 @@ def test_folders_without_a_trained_model_are_refused(run, tmp_path, capsys):
     shutil.rmtree(run / "checkpoint-1")
     shutil.rmtree(run / "checkpoint-2")
     assert "last" in refusal(capsys, run, "--repo", "me/x", "--checkpoints", "last")
-
-
-def test_without_a_token_the_message_says_how_to_log_in(hub, run, capsys, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "")
-    assert "hf auth login" in refusal(capsys, run, "--repo", "me/x")
