@@ -199,6 +199,13 @@ def loopback_hub(tmp_path_factory):
         yield hub
 
 
+@pytest.fixture
+def hub(loopback_hub):
+    """The same, with this process online on it."""
+    with loopback_hub.online():
+        yield loopback_hub
+
+
 @pytest.fixture(scope="session")
 def make_rollouts():
     """`toy_rollouts`, for tests that train too."""
