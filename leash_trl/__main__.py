@@ -1,8 +1,6 @@
 """`python -m leash_trl`, which is also what `accelerate launch -m leash_trl train ...` runs."""
 
-import sys
-
 from leash_trl.cli.main import main
 
 
-sys.exit(main())
+raise SystemExit(main())

@@ -76,13 +76,9 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
     router_loss = training_args.router_aux_loss_coef
     if router_loss is None:
         router_loss = getattr(config, "router_aux_loss_coef", 0.0)
-    reasons = loss_weights.reasons_against_regrouping(
-        training_args.loss_type,
-        has_entropy_bonus=training_args.entropy_coef != 0 or training_args.use_adaptive_entropy,
-        top_entropy_quantile=training_args.top_entropy_quantile,
-        # TRL: GRPOTrainer.__init__, aux_loss_enabled
-        has_router_loss=hasattr(config, "output_router_logits") and router_loss != 0,
-    )
+    # TRL: GRPOTrainer.__init__, aux_loss_enabled
+    has_router_loss = hasattr(config, "output_router_logits") and router_loss != 0
+    reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss)
     rope_type = (config.rope_parameters or {}).get("rope_type")
     follows_width = rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
     return training_args.length_grouped_microbatches and not reasons and not follows_width
@@ -110,18 +106,17 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
         gpu_memory=arguments.gpu_memory,
         sharding=arguments.sharding,
         weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
-        bf16=training_args.bf16,
+        compute_bytes=2 if training_args.bf16 or model_args.dtype in ("bfloat16", "float16") else 4,
         gradient_checkpointing=training_args.gradient_checkpointing,
         has_reference=training_args.beta != 0 and not model_args.use_peft,
-        keeps_attention_mask="flash" not in (model_args.attn_implementation or "sdpa"),
+        attn_implementation=model_args.attn_implementation or "sdpa",
         groups_lengths=groups_lengths(training_args, config),
         per_device_train_batch_size=training_args.per_device_train_batch_size,
         gradient_accumulation_steps=training_args.gradient_accumulation_steps,
         steps_per_generation=training_args.steps_per_generation,
-        prompt_length=prompt,
+        max_length=prompt + longest,
         max_completion_length=longest,
-        use_vllm=training_args.use_vllm,
-        vllm_mode=training_args.vllm_mode,
+        vllm_mode=training_args.vllm_mode if training_args.use_vllm else None,
         vllm_gpu_memory_utilization=training_args.vllm_gpu_memory_utilization,
         vllm_enable_sleep_mode=training_args.vllm_enable_sleep_mode,
         vllm_tensor_parallel_size=training_args.vllm_tensor_parallel_size,
@@ -129,11 +124,12 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     )
 
 
-def precision(settings: Settings, dtype: str) -> str:
+def precision(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> str:
     """In what weights are loaded and matrices multiplied; the engines that shard cast without autocast."""
-    if not settings.bf16:
-        return f"{dtype} weights, no autocast"
-    return f"{dtype} weights, {'bfloat16 autocast' if settings.sharding == 'none' else 'computed in bfloat16'}"
+    if not training_args.bf16:
+        return f"{model_args.dtype} weights, no autocast"
+    how = "bfloat16 autocast" if arguments.sharding == "none" else "computed in bfloat16"
+    return f"{model_args.dtype} weights, {how}"
 
 
 def _check_known(training_args: Any, model_args: Any) -> None:
@@ -165,11 +161,11 @@ def main(argv: list[str]) -> int:
                 print(f"warning: {warning.message}", file=sys.stderr)
             raise
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
-    adapter = settings.architecture.adapter_parameters
+    adapter, weights = settings.architecture.adapter_parameters, precision(arguments, training_args, model_args)
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
         f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {gpus} of "
-        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {precision(settings, model_args.dtype)}\n"
+        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {weights}\n"
     )
     steps = step_lines(settings, training_args.num_iterations)
     steps += [f"warning: {warning.message}" for warning in caught]

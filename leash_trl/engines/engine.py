@@ -46,8 +46,6 @@ class SamplingSettings:
             raise ValueError(f"temperature is {self.temperature}, but must be a finite number of at least 0")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}, but must be above 0 and at most 1; 1 samples from all tokens")
-        if self.top_k < 0:
-            raise ValueError(f"top_k is {self.top_k}, but must be at least 0; 0 samples from all tokens")
         if self.max_new_tokens < 1:
             raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be at least 1")
 
@@ -115,7 +113,6 @@ class Engine(Protocol):
         requests: Sequence[Request],
         settings: SamplingSettings,
         *,
-        greedy: bool = False,
         with_probabilities: bool = False,
         is_continuation: bool = False,
         description: str = "sampling",
@@ -127,15 +124,13 @@ class Engine(Protocol):
                 Completions to generate.
             settings (`SamplingSettings`):
                 Temperature, top-p and top-k.
-            greedy (`bool`, *optional*, defaults to `False`):
-                Whether to take the likeliest token, whatever the settings.
             with_probabilities (`bool`, *optional*, defaults to `False`):
                 Whether to return the probability of each token.
             is_continuation (`bool`, *optional*, defaults to `False`):
                 Whether the prompts continue the calls just before, so that an engine may reuse their states. Such a
                 call gives the same generations only together with those before it.
             description (`str`, *optional*):
-                Label of the progress bar.
+                Label of the progress bar, where the engine has one of its own.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.

@@ -4,19 +4,12 @@
 lengths of reasoning models, most of this work is wasted. Here the batch shrinks, and the cache grows in place.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from transformers import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    PreTrainedModel,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessorList, PreTrainedModel, generation
 from transformers.cache_utils import Cache, DynamicLayer
 
 from leash_trl.engines.chat_template import prompt_ids
@@ -61,10 +54,10 @@ def get_warpers(
 ) -> LogitsProcessorList:
     """The processors that turn logits into those to sample from, in transformers' order; only those with an effect."""
     warpers = (
-        (temperature != 1.0, TemperatureLogitsWarper, temperature),
-        (top_k > 0, TopKLogitsWarper, top_k),
-        (top_p < 1.0, TopPLogitsWarper, top_p),
-        (bool(min_p), MinPLogitsWarper, min_p),
+        (temperature != 1.0, generation.TemperatureLogitsWarper, temperature),
+        (top_k > 0, generation.TopKLogitsWarper, top_k),
+        (top_p < 1.0, generation.TopPLogitsWarper, top_p),
+        (bool(min_p), generation.MinPLogitsWarper, min_p),
     )
     return LogitsProcessorList(warper(value) for has_effect, warper, value in warpers if has_effect)
 
@@ -78,13 +71,6 @@ def _left_padded(
     return ids, mask
 
 
-def _cannot_sample_from(model: PreTrainedModel) -> ValueError:
-    return ValueError(
-        f"{type(model).__name__} does not keep keys and values of all its layers and nothing else, so the shrinking "
-        "batch cannot sample from it: in training, set rollout_func to null; in evaluation, use the engine vllm"
-    )
-
-
 @torch.no_grad()
 def sample_tokens(
     model: PreTrainedModel,
@@ -95,7 +81,6 @@ def sample_tokens(
     warpers: LogitsProcessorList,
     choose: TokenChoice = global_draw,
     stop_ids: Sequence[Collection[int]] | None = None,
-    on_end: Callable[[int], object] | None = None,
 ) -> list[list[int]]:
     """Samples one completion for every prompt.
 
@@ -116,19 +101,21 @@ def sample_tokens(
             Chooses the tokens; defaults to a draw with torch's global generator.
         stop_ids (`Sequence[Collection[int]]` of length N, *optional*):
             Further tokens that end a completion, for each.
-        on_end (`Callable`, *optional*):
-            Called with the number of completions that just ended.
 
     Returns:
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.
 
     Raises:
         `ValueError`: If the model keeps anything but keys and values of its tokens, which is all that [`GrowingLayer`]
-            holds, such as Mamba's recurrent and LFM2's convolutional states, or has not written into the cache.
+            holds, such as Mamba's recurrent and LFM2's convolutional states, or has no such cache.
     """
     layer_types = model.config.get_text_config(decoder=True).to_dict().get("layer_types") or ()
-    if model._is_stateful or not CACHED_LAYERS.issuperset(layer_types):
-        raise _cannot_sample_from(model)
+    is_cached = model._supports_default_dynamic_cache() and not model._is_stateful
+    if not is_cached or not CACHED_LAYERS.issuperset(layer_types):
+        raise ValueError(
+            f"{type(model).__name__} does not keep keys and values of all its layers and nothing else, so the "
+            "shrinking batch cannot sample from it: set rollout_func to null, or use the engine vllm"
+        )
     device = model.device
     limits = torch.as_tensor(max_new_tokens, device=device).expand(len(prompts))
     ids, mask = _left_padded(prompts, pad_id, device)
@@ -149,17 +136,13 @@ def sample_tokens(
         ids, positions = ids[:, -1:], positions[:, -1:]
     for position in range(completions.shape[1]):
         output = forward(input_ids=ids, attention_mask=mask, position_ids=positions, logits_to_keep=1)
-        if cache.get_seq_length() != mask.shape[1]:
-            raise _cannot_sample_from(model)
         logits = output.logits[:, -1].float()
         tokens = choose(logits, warpers(ids, logits), rows, position)
         completions[rows[is_live], position] = tokens[is_live]
         has_ended = is_live & ((tokens[:, None] == ends[rows]).any(dim=1) | (limits[rows] == position + 1))
         lengths[rows[has_ended]] = position + 1
         is_live &= ~has_ended
-        num_ended, num_live = int(has_ended.sum()), int(is_live.sum())
-        if on_end and num_ended:
-            on_end(num_ended)
+        num_live = int(is_live.sum())
         if not num_live:
             break
         ids, positions = tokens[:, None], positions[:, -1:] + 1

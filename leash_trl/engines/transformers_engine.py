@@ -41,11 +41,7 @@ class TransformersEngine:
 
     @classmethod
     def from_pretrained(
-        cls,
-        path: str,
-        revision: str | None = None,
-        dtype: str = "auto",
-        batch_size: int = 128,
+        cls, path: str, revision: str | None = None, dtype: str = "auto", batch_size: int = 128
     ) -> "TransformersEngine":
         """An engine for a checkpoint, on the first GPU, or on the CPU if there is none.
 
@@ -72,7 +68,6 @@ class TransformersEngine:
         requests: Sequence[Request],
         settings: SamplingSettings,
         *,
-        greedy: bool = False,
         with_probabilities: bool = False,
         is_continuation: bool = False,
         description: str = "sampling",
@@ -85,29 +80,26 @@ class TransformersEngine:
             `ValueError`: If a request exceeds the model's context, or the model keeps more than keys and values.
         """
         check_lengths(requests, self.max_length)
-        is_greedy = greedy or settings.temperature == 0
+        is_greedy = settings.temperature == 0
         warpers = get_warpers(*(() if is_greedy else (settings.temperature, settings.top_p, settings.top_k)))
         generations: list[Generation] = []
-        with tqdm(total=len(requests), desc=description, unit="completion", leave=False) as progress:
-            for start in range(0, len(requests), self.batch_size):
-                batch = requests[start : start + self.batch_size]
-                limits = [request.max_new_tokens for request in batch]
-                choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
-                recorded = RecordedChoice(choice, limits, self.model.device) if with_probabilities else None
-                rows = sample_tokens(
-                    self.model,
-                    [request.prompt_ids for request in batch],
-                    self.eos_token_ids,
-                    self.eos_token_ids[0],
-                    limits,
-                    warpers,
-                    recorded or choice,
-                    [sorted(request.stop_token_ids) for request in batch],
-                    progress.update,
-                )
-                chosen = recorded.up_to_the_end_of(rows) if recorded else [None] * len(rows)
-                generations += [
-                    Generation(ids, finish_reason(ids, self.eos_token_ids, request.stop_token_ids), probabilities)
-                    for ids, request, probabilities in zip(rows, batch, chosen, strict=True)
-                ]
+        for start in tqdm(range(0, len(requests), self.batch_size), desc=description, unit="batch", leave=False):
+            batch = requests[start : start + self.batch_size]
+            limits = [request.max_new_tokens for request in batch]
+            choice: TokenChoice = likeliest if is_greedy else SeededDraw([request.seed for request in batch])
+            recorded = RecordedChoice(choice, limits, self.model.device) if with_probabilities else None
+            rows = sample_tokens(
+                self.model,
+                [request.prompt_ids for request in batch],
+                self.eos_token_ids,
+                self.eos_token_ids[0],
+                limits,
+                warpers,
+                recorded or choice,
+                [request.stop_token_ids for request in batch],
+            )
+            chosen = recorded.up_to_the_end_of(rows) if recorded else [None] * len(rows)
+            for request, ids, probabilities in zip(batch, rows, chosen, strict=True):
+                reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
+                generations.append(Generation(ids, reason, probabilities))
         return generations

@@ -2,30 +2,14 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-import torch
-from tqdm.auto import tqdm
 from transformers import AutoConfig, AutoTokenizer
 
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.engine import Generation, Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import merged_eos_token_ids
-
-
-if TYPE_CHECKING:
-    from vllm import SamplingParams
-    from vllm.outputs import CompletionOutput
-
-
-def _progress(description: str) -> "bool | Callable[..., tqdm]":
-    """The progress bar for vLLM; none if `TQDM_DISABLE` is set."""
-    # vLLM divides by the running time of a bar, which a disabled bar does not have
-    with tqdm(delay=1) as bar:
-        if bar.disable:
-            return False
-    return lambda *rows, **options: tqdm(*rows, **{**options, "desc": description, "leave": False})
 
 
 class VllmEngine:
@@ -52,26 +36,19 @@ class VllmEngine:
             `enforce_eager=True`. Completions do not depend on its `seed`; they have their own.
 
     Raises:
-        `ValueError`: If vLLM is not installed.
+        `ImportError`: If vLLM is not installed.
         `OSError`: If there is no such checkpoint, or it is an adapter, of which `leash merge` makes a model.
     """
 
     name = "vllm"
 
-    def __init__(
-        self, path: str, revision: str | None = None, dtype: str | torch.dtype = "auto", **engine_kwargs: Any
-    ) -> None:
+    def __init__(self, path: str, revision: str | None = None, dtype: str = "auto", **engine_kwargs: Any) -> None:
         # One process schedules requests in the same order every time; with a second process, the arrival decides.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-        try:
-            from vllm import LLM
-            from vllm.platforms import current_platform
-        except ImportError as error:
-            raise ValueError(
-                f'the engine "vllm" needs vLLM, which cannot be imported ({error}): pip install "leash-trl[vllm]", or '
-                'use the engine "transformers"'
-            ) from error
+        from vllm import LLM
+        from vllm.platforms import current_platform
+
         path = checkpoint_path(path)
         self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
         if dtype == "auto":
@@ -90,48 +67,43 @@ class VllmEngine:
         requests: Sequence[Request],
         settings: SamplingSettings,
         *,
-        greedy: bool = False,
         with_probabilities: bool = False,
         is_continuation: bool = False,
         description: str = "sampling",
     ) -> list[Generation]:
         """One generation per request, in their order; see [`~leash_trl.engines.engine.Engine.generate`].
 
+        The progress bar is vLLM's, so `description` has no effect.
+
         Raises:
             `ValueError`: If a request does not fit into the model's context.
         """
+        from vllm import SamplingParams
+
         check_lengths(requests, self.max_length)
         if not is_continuation:
             self._llm.reset_prefix_cache()
-        outputs = self._llm.generate(
-            [{"prompt_token_ids": list(request.prompt_ids)} for request in requests],
-            [self._sampling_params(request, settings, greedy, with_probabilities) for request in requests],
-            use_tqdm=_progress(description),
-        )
-        return [
-            self._generation(output.outputs[0], request) for output, request in zip(outputs, requests, strict=True)
+        params = [
+            SamplingParams(
+                temperature=settings.temperature,
+                top_p=settings.top_p,
+                top_k=settings.top_k,
+                seed=request.seed,
+                max_tokens=request.max_new_tokens,
+                # vLLM itself knows only one end token
+                stop_token_ids=sorted({*self.eos_token_ids, *request.stop_token_ids}),
+                logprobs=0 if with_probabilities else None,  # 0: of the chosen token only
+                detokenize=False,
+            )
+            for request in requests
         ]
-
-    def _sampling_params(
-        self, request: Request, settings: SamplingSettings, greedy: bool, with_probabilities: bool
-    ) -> "SamplingParams":
-        from vllm import SamplingParams
-
-        return SamplingParams(
-            temperature=0.0 if greedy else settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
-            seed=request.seed,
-            max_tokens=request.max_new_tokens,
-            # vLLM itself knows only one end token
-            stop_token_ids=sorted({*self.eos_token_ids, *request.stop_token_ids}),
-            logprobs=0 if with_probabilities else None,  # 0: of the chosen token only
-            detokenize=False,
-        )
-
-    def _generation(self, output: "CompletionOutput", request: Request) -> Generation:
-        ids = list(output.token_ids)
-        chosen = None
-        if output.logprobs is not None:
-            chosen = [math.exp(of_token[token].logprob) for token, of_token in zip(ids, output.logprobs, strict=True)]
-        return Generation(ids, finish_reason(ids, self.eos_token_ids, request.stop_token_ids), chosen)
+        prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in requests]
+        # vLLM divides by the running time of its bar, which a disabled one does not have
+        outputs = self._llm.generate(prompts, params, use_tqdm="TQDM_DISABLE" not in os.environ)
+        generations = []
+        for request, output in zip(requests, outputs, strict=True):
+            ids, of_tokens = list(output.outputs[0].token_ids), output.outputs[0].logprobs or ()
+            chosen = [math.exp(of_token[token].logprob) for token, of_token in zip(ids, of_tokens, strict=False)]
+            reason = finish_reason(ids, self.eos_token_ids, request.stop_token_ids)
+            generations.append(Generation(ids, reason, chosen if with_probabilities else None))
+        return generations

@@ -47,33 +47,11 @@ FIELDS = frozenset({*PADDING, *WHOLE_FIELDS, "advantages"})
 LENGTH_DEPENDENT_ROPE = frozenset({"dynamic", "longrope"})
 """Rotary positions whose frequencies depend on the width of the batch."""
 
-RELATIVE_MODELS = frozenset(
-    {
-        "cohere",
-        "cohere2",
-        "deepseek_v2",
-        "deepseek_v3",
-        "gemma",
-        "gemma2",
-        "gemma3_text",
-        "glm",
-        "glm4",
-        "gpt_oss",
-        "granite",
-        "llama",
-        "mistral",
-        "mixtral",
-        "olmo2",
-        "phi3",
-        "qwen2",
-        "qwen2_moe",
-        "qwen3",
-        "qwen3_moe",
-        "qwen3_next",
-        "smollm3",
-        "starcoder2",
-    }
+_RELATIVE_NAMES = (
+    "cohere cohere2 deepseek_v2 deepseek_v3 gemma gemma2 gemma3_text glm glm4 gpt_oss granite llama mistral mixtral "
+    "olmo2 phi3 qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next smollm3 starcoder2"
 )
+RELATIVE_MODELS = frozenset(_RELATIVE_NAMES.split())
 """`model_type` of text models that see only differences of positions, each checked by a test. Others, such as those
 with learned positions, temperatures by position, attention in chunks or unmasked recurrences, see the left edge."""
 
@@ -149,9 +127,8 @@ def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
     ['default', 'yarn']
     """
     parameters = rope_parameters or {}
-    if "rope_type" in parameters:
-        return {parameters["rope_type"]}
-    return {layer["rope_type"] for layer in parameters.values() if isinstance(layer, Mapping) and "rope_type" in layer}
+    layers = [parameters, *(layer for layer in parameters.values() if isinstance(layer, Mapping))]
+    return {layer["rope_type"] for layer in layers if "rope_type" in layer}
 
 
 def fitting_width(length: int, multiple_of: int | None = None) -> int:

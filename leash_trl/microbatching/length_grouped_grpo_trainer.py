@@ -79,48 +79,31 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # virtual tokens of prompt learning stand to the left of the padding
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
-        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
-        self._pad_token_id: int = tokenizer.pad_token_id
+        self._pad_token_id: int = self._tokenizer.pad_token_id
         kinds = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
-        leaving = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
-        if self.loss_type not in loss_weights.LOSS_TYPES:
-            leaving.append(f"loss_type={self.loss_type!r} is not known")
-        regrouping, skipping = self._reasons_against_regrouping(), self._reasons_against_skipping()
-        wants_grouping, wants_skipping = (
-            getattr(self.args, name, getattr(LengthGroupedGRPOConfig, name))
-            for name in ("length_grouped_microbatches", "skip_zero_signal")
-        )
-        self._trims = wants_grouping and not leaving
-        self._regroups = self._trims and not regrouping
-        self._skips_zero_signal = wants_skipping and not leaving and not skipping
-        if leaving and (wants_grouping or wants_skipping):
-            logger.warning("micro-batches stay TRL's: %s", "; ".join(leaving))
-        elif self._trims and regrouping:
-            logger.warning("micro-batches are trimmed, but not regrouped by length: %s", "; ".join(regrouping))
-        if wants_skipping and skipping and not leaving:
+        by_width = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
+        regrouping = by_width + self._reasons_against_regrouping()
+        skipping = by_width + loss_weights.reasons_against_skipping(self.args, self.aux_loss_enabled)
+        # TRL's own configuration has no switches: the class holds their defaults
+        switches = self.args if isinstance(self.args, LengthGroupedGRPOConfig) else LengthGroupedGRPOConfig
+        self._trims = switches.length_grouped_microbatches and not by_width
+        self._regroups = switches.length_grouped_microbatches and not regrouping
+        self._skips_zero_signal = switches.skip_zero_signal and not skipping
+        self._num_sharing = self.accelerator.num_processes if self._regroups else 1  # processes that share their rows
+        if switches.length_grouped_microbatches and regrouping:
+            logger.warning("completions stay in TRL's micro-batches: %s", "; ".join(regrouping))
+        if switches.skip_zero_signal and skipping:
             logger.warning("completions with an advantage of zero are computed too: %s", "; ".join(skipping))
 
     def _reasons_against_regrouping(self) -> list[str]:
         """Settings that make a window's gradient depend on which completions share a micro-batch or a process."""
-        reasons = loss_weights.reasons_against_regrouping(self.loss_type, **self._loss_settings())
+        reasons = loss_weights.reasons_against_regrouping(self.args, self.aux_loss_enabled)
         if self._keeps_prompt_padding and self.accelerator.num_processes > 1:
-            reasons.append(
-                "the model may see how far from the left edge a row begins, which differs between processes"
-            )
+            reasons.append("the model may see how far from the left edge a row begins, where processes differ")
         parallelism = self.accelerator.parallelism_config
         if parallelism is not None and parallelism.non_data_parallel_size > 1:
             reasons.append("with tensor, context or sequence parallelism, processes hold the same completions")
         return reasons
-
-    def _reasons_against_skipping(self) -> list[str]:
-        return loss_weights.reasons_against_skipping(self.loss_type, self.beta, **self._loss_settings())
-
-    def _loss_settings(self) -> dict[str, Any]:
-        return {
-            "has_entropy_bonus": self.entropy_coef != 0.0 or self.use_adaptive_entropy,
-            "top_entropy_quantile": self.top_entropy_quantile,
-            "has_router_loss": self.aux_loss_enabled,
-        }
 
     def _prepare_inputs(self, generation_batch):
         """Rearranges the micro-batches each time TRL has made new ones."""
@@ -146,15 +129,11 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     def _knows_fields(self, batch: dict[str, Any]) -> bool:
         """Whether all processes know the layout of all their fields. They decide together: TRL may drop images in a
         single process, and a process that gathers alone would wait for the others for ever."""
-        unknown = sorted(
-            name
-            for name, values in batch.items()
-            if name not in batch_fields.FIELDS or not isinstance(values, torch.Tensor)
-        )
+        known = {name for name in batch_fields.FIELDS & batch.keys() if isinstance(batch[name], torch.Tensor)}
+        unknown = sorted(batch.keys() - known)
         if unknown:
             warnings.warn(
                 f"batches with {', '.join(unknown)} stay as TRL makes them: neither trimmed nor regrouped by length",
-                UserWarning,
                 stacklevel=2,
             )
         return bool(self.accelerator.gather(torch.tensor([not unknown], device=self.accelerator.device)).all())
@@ -202,11 +181,6 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         counts = self.accelerator.gather(torch.tensor([sum(adds_to_loss)], device=self.accelerator.device))
         rows = {*rows_to_compute(adds_to_loss, lengths, least=int(counts.max()))}
         return [row in rows for row in range(len(lengths))]
-
-    @property
-    def _num_sharing(self) -> int:
-        """Processes that share their rows."""
-        return self.accelerator.num_processes if self._regroups else 1
 
     def _of_all(self, values: torch.Tensor, name: str | None = None) -> torch.Tensor:
         """The rows of all processes that share theirs; those of a named field are padded to the widest first."""

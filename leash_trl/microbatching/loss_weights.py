@@ -3,7 +3,12 @@
 TRL's losses divide by different counts, so some windows of completions may be split more freely than others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+
+if TYPE_CHECKING:
+    from trl import GRPOConfig
 
 
 WINDOW_NORMALIZED = frozenset({"dapo", "cispo", "vespo"})
@@ -64,51 +69,35 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
     return [count * len(counts) / total if total else 1.0 for count in counts]
 
 
-def reasons_against_skipping(
-    loss_type: str, beta: float, has_entropy_bonus: bool, top_entropy_quantile: float, has_router_loss: bool
-) -> list[str]:
+def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """
     Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
 
     Args:
-        loss_type (`str`):
-            TRL's `loss_type`.
-        beta (`float`):
-            Coefficient of the KL term.
-        has_entropy_bonus (`bool`):
-            Whether `entropy_coef` is not 0 or `use_adaptive_entropy` is on.
-        top_entropy_quantile (`float`):
-            TRL's field of this name, in (0, 1].
+        args ([`~trl.GRPOConfig`]):
+            The run's configuration.
         has_router_loss (`bool`):
             Whether the model is a mixture of experts with a load-balancing loss.
-
-    Example:
-        >>> reasons_against_skipping("dapo", 0.1, False, 1.0, False)
-        ['beta gives every completion a KL term']
     """
-    reasons = {
-        f"loss_type={loss_type!r} is not known": loss_type not in LOSS_TYPES,
-        "beta gives every completion a KL term": beta != 0.0,
-        "the entropy bonus is a mean over each micro-batch": has_entropy_bonus,
-        "top_entropy_quantile is a quantile of each micro-batch": top_entropy_quantile < 1.0,
-        "the router loss is computed for each micro-batch": has_router_loss,
-    }
-    return [reason for reason, holds in reasons.items() if holds]
+    return _holding({"beta gives every completion a KL term": args.beta != 0.0}, args, has_router_loss)
 
 
-def reasons_against_regrouping(
-    loss_type: str, has_entropy_bonus: bool, top_entropy_quantile: float, has_router_loss: bool
-) -> list[str]:
+def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
     """
     Settings with which the loss of a window depends on which completions share a micro-batch.
 
     Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
-
-    Example:
-        >>> reasons_against_regrouping("bnpo", False, 1.0, False)
-        ["loss_type='bnpo' is a mean over the tokens of each micro-batch"]
     """
-    others = reasons_against_skipping(loss_type, 0.0, has_entropy_bonus, top_entropy_quantile, has_router_loss)
-    if loss_type in TOKEN_NORMALIZED:
-        return [f"loss_type={loss_type!r} is a mean over the tokens of each micro-batch", *others]
-    return others
+    reason = f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch"
+    return _holding({reason: args.loss_type in TOKEN_NORMALIZED}, args, has_router_loss)
+
+
+def _holding(own: Mapping[str, bool], args: "GRPOConfig", has_router_loss: bool) -> list[str]:
+    reasons = {
+        **own,
+        f"loss_type={args.loss_type!r} is not known": args.loss_type not in LOSS_TYPES,
+        "the entropy bonus is a mean over each micro-batch": args.entropy_coef != 0.0 or args.use_adaptive_entropy,
+        "top_entropy_quantile is a quantile of each micro-batch": args.top_entropy_quantile < 1.0,
+        "the router loss is computed for each micro-batch": has_router_loss,
+    }
+    return [reason for reason, holds in reasons.items() if holds]

@@ -4,6 +4,7 @@ The cost of a micro-batch is the number of positions it computes: its rows times
 longest completion. Costs that grow with the square of the length, such as eager attention, are ignored.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -42,13 +43,11 @@ def _smallest_cap(prompts: Sequence[int], completions: Sequence[int], num_parts:
     """Least number of positions that the largest of `num_parts` runs can have."""
     low = max(prompt + completion for prompt, completion in zip(prompts, completions, strict=True))
     high = max(low, positions(prompts, completions))
-    while low < high:
-        middle = (low + high) // 2
-        if _fewest_parts(prompts, completions, middle, max_rows) <= num_parts:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+
+    def suffices(cap: int) -> bool:
+        return _fewest_parts(prompts, completions, cap, max_rows) <= num_parts
+
+    return bisect_left(range(high), True, lo=low, key=suffices)
 
 
 def _run_costs(prompts: Sequence[int], completions: Sequence[int], cap: float, max_rows: int) -> torch.Tensor:
@@ -81,15 +80,13 @@ def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
     return ends[::-1]
 
 
-def partition(
-    prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int, slack: float = CAP_SLACK
-) -> list[list[int]]:
+def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
     """
     Divides rows into micro-batches that compute the fewest positions in all, while the largest stays small.
 
     Rows are sorted by completion length and cut into runs. M is the least number of positions that the largest run
-    can have. The cut minimises the sum of positions; each run has at most `slack * M`, and at most as many as if rows
-    were dealt by number and padded to the longest of all, as TRL does.
+    can have. The cut minimises the sum of positions; each run has at most `CAP_SLACK * M`, and at most as many as if
+    rows were dealt by number and padded to the longest of all, as TRL does.
 
     Args:
         prompt_lengths (`Sequence[int]` of length N):
@@ -98,8 +95,6 @@ def partition(
             Tokens of the completions.
         num_parts (`int`):
             Number of micro-batches, from 1 to N; none is empty.
-        slack (`float`, *optional*, defaults to 1.25):
-            Bound on the largest micro-batch, as a multiple of the least possible.
 
     Returns:
         `list[list[int]]`: `num_parts` lists of rows, longest completions first.
@@ -114,7 +109,7 @@ def partition(
     completions = [completion_lengths[row] for row in order]
     max_rows = min(num_rows - num_parts + 1, -(-MAX_ROWS_OVER_MEAN * num_rows // num_parts))
     cap = min(
-        slack * _smallest_cap(prompts, completions, num_parts, max_rows),
+        CAP_SLACK * _smallest_cap(prompts, completions, num_parts, max_rows),
         -(-num_rows // num_parts) * (max(prompts) + max(completions)),
     )
     ends = _cheapest_cuts(_run_costs(prompts, completions, cap, max_rows), num_parts)

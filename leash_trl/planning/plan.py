@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
+# Sizes of the paper's models, so that planning and measuring them needs no download
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
-"""Sizes of the paper's models, so that planning and measuring them needs no download."""
 
+# Model types that the formulas hold for
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")
-"""Model types that the formulas hold for."""
+# How training is distributed: DDP, DeepSpeed's ZeRO stages, FSDP2
 SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp")
-"""How training is distributed: DDP, DeepSpeed's ZeRO stages, FSDP2."""
 
 GIB = 2**30
 BFLOAT16, FLOAT32 = 2, 4
+# Share of a GPU that the plan leaves free: CUDA context, NCCL's buffers, fragments
 HEADROOM = 0.05
-"""Share of a GPU that the plan leaves free: CUDA context, NCCL's buffers, fragments."""
+# Of the usable memory; to have less left is within the estimate's error
 TIGHT_SHARE = 0.05
-"""Of the usable memory; to have less left is within the estimate's error."""
+# Tile of logits that TRL's fused head computes at a time: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
-"""Tile of logits that TRL's fused head computes at a time: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`."""
+# Elements of DeepSpeed's `reduce_bucket_size`, whose default the recipes keep
 DEEPSPEED_BUCKET = 500_000_000
-"""Elements of DeepSpeed's `reduce_bucket_size`, whose default the recipes keep."""
+# Elements of DeepSpeed's `stage3_max_live_parameters`: parameters gathered at once
 DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000
-"""Elements of DeepSpeed's `stage3_max_live_parameters`: parameters gathered at once."""
+# Positions that TRL lets colocated vLLM compute at a time: `max_num_batched_tokens` in trl/generation
 VLLM_BATCHED_TOKENS = 4096
-"""Positions that TRL lets colocated vLLM compute at a time: `max_num_batched_tokens` in trl/generation."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,10 @@ class Architecture:
     Args:
         config (`PreTrainedConfig`):
             Its configuration.
-        head_dim (`int`):
-            Width of a head.
-        linear_parameters (`int`), layer_parameters (`int`):
-            One layer's matrices and biases; the complete layer, norms included.
+        query_size (`int`), kv_size (`int`):
+            Width of all query heads together, and of all key heads together; values have the same.
+        layer_parameters (`int`):
+            One complete layer.
         num_parameters (`int`):
             The complete model; a tied head counts once.
         adapter_parameters (`int`):
@@ -71,21 +71,11 @@ class Architecture:
     """
 
     config: "PreTrainedConfig"
-    head_dim: int
-    linear_parameters: int
+    query_size: int
+    kv_size: int
     layer_parameters: int
     num_parameters: int
-    adapter_parameters: int
-
-    @property
-    def query_size(self) -> int:
-        """Width of all query heads together."""
-        return self.config.num_attention_heads * self.head_dim
-
-    @property
-    def kv_size(self) -> int:
-        """Width of all key heads together; values have the same."""
-        return self.config.num_key_value_heads * self.head_dim
+    adapter_parameters: int = 0
 
 
 def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
@@ -109,26 +99,21 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig | Non
             "the config.json of a model of one of these types with --model_config"
         )
     import torch
+    from peft import get_peft_model
     from transformers import AutoModelForCausalLM
-
-    def count(*modules: torch.nn.Module) -> int:
-        return sum(parameter.numel() for module in modules for parameter in module.parameters())
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-        layer, num_parameters = model.model.layers[0], count(model)
-        linear = [part for part in layer.modules() if isinstance(part, torch.nn.Linear)]
-        sizes = (layer.self_attn.head_dim, count(*linear), count(layer), num_parameters)
-        if peft_config is None:
-            return Architecture(config, *sizes, adapter_parameters=0)
-        from peft import get_peft_model
-
-        return Architecture(config, *sizes, adapter_parameters=count(get_peft_model(model, peft_config)) - sizes[-1])
+        layer, num_parameters = model.model.layers[0], model.num_parameters()
+        widths = layer.self_attn.q_proj.out_features, layer.self_attn.k_proj.out_features
+        layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
+        adapter = get_peft_model(model, peft_config).get_nb_trainable_parameters()[0] if peft_config else 0
+    return Architecture(config, *widths, layer_parameters, num_parameters, adapter)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run to plan. Fields that a recipe has mean what they mean there; errors name the options of `leash plan`.
+    """One run to plan. Fields that a recipe has mean what they mean there.
 
     Args:
         architecture (`Architecture`):
@@ -136,22 +121,22 @@ class Settings:
         num_gpus (`int`):
             GPUs that train.
         gpu_memory (`float`):
-            Memory of one GPU, in GiB. Must be positive.
+            Memory of one GPU, in GiB.
         sharding (`str`):
             A name of `SHARDINGS`.
-        weight_bytes (`int`):
-            Bytes per element of the weights as loaded: 4, TRL's default, or 2 with `dtype: bfloat16`.
+        weight_bytes (`int`), compute_bytes (`int`):
+            Bytes per element of the weights as loaded, 4, TRL's default, or 2 with `dtype: bfloat16`; and of matrix
+            products, 2 with `bf16`.
         has_reference (`bool`):
             Whether there is a reference model, as with `beta` other than 0; an adapter is switched off instead.
-        keeps_attention_mask (`bool`):
-            Whether padded batches get a mask of T x T, as `sdpa` attention does and flash attention does not.
+        attn_implementation (`str`):
+            With a flash attention, padded batches get no mask of T x T, as `sdpa` keeps one.
         groups_lengths (`bool`):
             Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless other settings forbid it.
-        prompt_length (`int`), max_completion_length (`int`):
-            Tokens of the longest prompt and of the longest completion.
-
-    Raises:
-        `ValueError`: If a value is out of its range.
+        max_length (`int`), max_completion_length (`int`):
+            Tokens of the longest row, prompt included, and of the longest completion.
+        vllm_mode (`str`, *optional*):
+            `None` without vLLM.
     """
 
     architecture: Architecture
@@ -159,42 +144,21 @@ class Settings:
     gpu_memory: float
     sharding: str
     weight_bytes: int
-    bf16: bool
+    compute_bytes: int
     gradient_checkpointing: bool
     has_reference: bool
-    keeps_attention_mask: bool
+    attn_implementation: str
     groups_lengths: bool
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
     steps_per_generation: int
-    prompt_length: int
+    max_length: int
     max_completion_length: int
-    use_vllm: bool
-    vllm_mode: str
+    vllm_mode: str | None
     vllm_gpu_memory_utilization: float
     vllm_enable_sleep_mode: bool
     vllm_tensor_parallel_size: int
     vllm_max_model_length: int
-
-    def __post_init__(self) -> None:
-        for name in ("gpu_memory", "prompt_length", "max_completion_length"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be positive and finite")
-
-    @property
-    def config(self) -> "PreTrainedConfig":
-        """Configuration of the model."""
-        return self.architecture.config
-
-    @property
-    def is_colocated(self) -> bool:
-        """Whether vLLM shares the training GPUs."""
-        return self.use_vllm and self.vllm_mode == "colocate"
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of the longest row, prompt included."""
-        return self.prompt_length + self.max_completion_length
 
     @property
     def tokens(self) -> int:
@@ -209,27 +173,14 @@ class Settings:
     def needs_mask(self) -> bool:
         """Whether attention keeps a mask of the largest micro-batch; one of a single row that is trimmed has no
         padding."""
-        return self.keeps_attention_mask and (self.per_device_train_batch_size > 1 or not self.groups_lengths)
-
-    @property
-    def usable_bytes(self) -> float:
-        """Bytes of one GPU that the plan may use."""
-        return self.gpu_memory * GIB * (1 - HEADROOM)
-
-    @property
-    def compute_bytes(self) -> int:
-        """Bytes per element of matrix products."""
-        return BFLOAT16 if self.bf16 else self.weight_bytes
+        is_padded = self.per_device_train_batch_size > 1 or not self.groups_lengths
+        return is_padded and "flash" not in self.attn_implementation
 
     @property
     def forward_weight_bytes(self) -> int:
-        """Bytes per element of the weights that the forward pass reads: the engines that shard cast them first."""
+        """Bytes per element of the weights that the forward pass reads: the engines that shard cast them first. Where
+        they differ from `compute_bytes`, autocast casts weights and inputs of matrix products."""
         return self.weight_bytes if self.sharding == "none" else self.compute_bytes
-
-    @property
-    def uses_autocast(self) -> bool:
-        """Whether matrix products cast weights and inputs."""
-        return self.forward_weight_bytes != self.compute_bytes
 
 
 def layer_bytes(settings: Settings) -> int:
@@ -248,10 +199,10 @@ def layer_bytes(settings: Settings) -> int:
 
         and where it needs a mask an additive one of length x length for each row.
     """
-    config, query, kv = settings.config, settings.architecture.query_size, settings.architecture.kv_size
+    config, query, kv = settings.architecture.config, settings.architecture.query_size, settings.architecture.kv_size
     size, heads = settings.compute_bytes, config.num_attention_heads
     norms = 2 * ((FLOAT32 + settings.forward_weight_bytes) * config.hidden_size + FLOAT32)
-    inputs = (5 if settings.uses_autocast else 2) * size * config.hidden_size
+    inputs = (5 if settings.forward_weight_bytes != size else 2) * size * config.hidden_size
     attention = 2 * size * query + 2 * size * (query if settings.needs_mask else kv) + FLOAT32 * heads
     feed_forward = 4 * size * config.intermediate_size
     query_key_norms = (FLOAT32 + size) * (query + kv) + FLOAT32 * (heads + config.num_key_value_heads)
@@ -263,31 +214,30 @@ def layer_bytes(settings: Settings) -> int:
 def cast_bytes(settings: Settings, num_layers: int) -> int:
     """Bytes of the weights' bfloat16 copies that autocast holds for `num_layers` layers; 0 if nothing is cast.
 
-    Autocast keeps the copies until the forward pass ends, and without checkpointing the graph keeps them until the
-    layer's backward pass. Source: `cached_cast` in torch's aten/src/ATen/autocast_mode.cpp.
+    The norms, which are not cast, are one parameter in a thousand. Autocast keeps the copies until the forward pass
+    ends, and without checkpointing the graph keeps them until the layer's backward pass. Source: `cached_cast` in
+    torch's aten/src/ATen/autocast_mode.cpp.
     """
-    return settings.uses_autocast * BFLOAT16 * num_layers * settings.architecture.linear_parameters
-
-
-def outer_bytes(settings: Settings) -> int:
-    """Bytes kept outside the layers: the last norm and the tokens' ids. What the head keeps is `head_bytes`."""
-    return settings.tokens * ((FLOAT32 + settings.forward_weight_bytes) * settings.config.hidden_size + FLOAT32 + 8)
+    is_cast = settings.forward_weight_bytes != settings.compute_bytes
+    return is_cast * BFLOAT16 * num_layers * settings.architecture.layer_parameters
 
 
 def head_bytes(settings: Settings) -> int:
-    """Peak bytes of log-probabilities and their backward pass with TRL's fused head, which holds a tile of logits.
+    """Peak bytes outside the layers: of the last norm and the tokens' ids, and of log-probabilities and their backward
+    pass with TRL's fused head, which holds a tile of logits.
 
     The tile, which is as wide for a small vocabulary, the head's slice in the computing dtype, the head's gradient
     in float32, then cast to the weights' dtype, and per position the hidden state, its selection and its float32
     gradient. An adapter leaves the head without a gradient. Source: `ChunkedLogProbFunction` in trl/kernels.
     """
-    vocabulary, hidden = settings.config.vocab_size, settings.config.hidden_size
-    size, tokens = settings.forward_weight_bytes, settings.tokens
+    config, size, tokens = settings.architecture.config, settings.forward_weight_bytes, settings.tokens
+    vocabulary, hidden = config.vocab_size, config.hidden_size
     tile = settings.compute_bytes * min(tokens, HEAD_TOKENS) * HEAD_COLUMNS
     head_slice = settings.compute_bytes * min(vocabulary, HEAD_COLUMNS) * hidden
-    gradient = (FLOAT32 + (size if size != FLOAT32 else 0)) * vocabulary * hidden
-    gradient = 0 if settings.architecture.adapter_parameters else gradient
-    return tile + head_slice + gradient + tokens * (2 * size + FLOAT32) * hidden
+    trained = 0 if settings.architecture.adapter_parameters else vocabulary
+    gradient = (FLOAT32 + (size if size != FLOAT32 else 0)) * trained * hidden
+    outer = (FLOAT32 + size) * hidden + FLOAT32 + 8
+    return tile + head_slice + gradient + tokens * (outer + (2 * size + FLOAT32) * hidden)
 
 
 def activation_peak(settings: Settings) -> int:
@@ -300,10 +250,10 @@ def activation_peak(settings: Settings) -> int:
     gradients: two of the feed-forward layer's width and one of a matrix product's input. Source: section 5 of
     [Reducing Activation Recomputation in Large Transformer Models](https://huggingface.co/papers/2205.05198).
     """
-    config, tokens, size = settings.config, settings.tokens, settings.compute_bytes
+    config, tokens, size = settings.architecture.config, settings.tokens, settings.compute_bytes
     num_layers, layer = config.num_hidden_layers, layer_bytes(settings)
     mask = tokens * settings.max_length if settings.needs_mask else 0
-    head = head_bytes(settings) + outer_bytes(settings)
+    head = head_bytes(settings)
     gradients = tokens * size * (2 * config.intermediate_size + config.hidden_size)
     if not settings.gradient_checkpointing:
         return mask + num_layers * layer + cast_bytes(settings, num_layers) + max(head, gradients)
@@ -313,45 +263,32 @@ def activation_peak(settings: Settings) -> int:
     return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
 
 
-def held_bytes(settings: Settings) -> tuple[float, float, float]:
-    r"""Bytes of weights, of accumulated gradients and of the optimizer's state.
+def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
+    r"""Bytes of weights, of accumulated gradients, of the optimizer's state and of the buffers of communication.
 
     Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32. Gradients: as what is trained,
     $1/N_d$ with `zero2` too. Optimizer: AdamW's two moments, in the dtype of the weights that it updates; with
     DeepSpeed also the float32 master weights and their gradient, all $1/N_d$.
+
+    Buffers gather and reduce. DDP keeps the gradients a second time, in its buckets, because accelerate leaves
+    `gradient_as_bucket_view` off. DeepSpeed fills a bucket of gradients, two with ZeRO-3, which overlaps; ZeRO-3
+    gathers up to its limit of live parameters. FSDP2 gathers embedding, head and two layers (the next is fetched
+    ahead), and reduces the gradients of one group while those of the next are made.
     """
     architecture, sharding, share = settings.architecture, settings.sharding, 1 / settings.num_gpus
-    size = FLOAT32 if sharding == "fsdp" else settings.forward_weight_bytes
+    size, whole, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
     kept = share if sharding in ("zero3", "fsdp") else 1.0
-    adapter = FLOAT32 * architecture.adapter_parameters
-    trained, elements = size * architecture.num_parameters, architecture.num_parameters
-    weights = kept * (trained + adapter)
-    if adapter:
-        trained, elements = adapter, architecture.adapter_parameters
-    gradients = trained * (share if sharding == "zero2" else kept)
+    model, adapter = (FLOAT32 if sharding == "fsdp" else size) * whole, FLOAT32 * architecture.adapter_parameters
+    trained, elements = adapter or model, architecture.adapter_parameters or whole
+    weights, gradients = kept * (model + adapter), trained * (share if sharding == "zero2" else kept)
     if sharding == "none":
-        return weights, gradients, 2.0 * trained
-    return weights, gradients, (2 if sharding == "fsdp" else 4) * FLOAT32 * elements * share
-
-
-def communication_buffers(settings: Settings) -> float:
-    """Bytes of the buffers for gathering and reducing.
-
-    DDP keeps the gradients a second time, in its buckets, because accelerate leaves `gradient_as_bucket_view` off.
-    DeepSpeed fills a bucket of gradients, two with ZeRO-3, which overlaps; ZeRO-3 gathers up to its limit of live
-    parameters. FSDP2 gathers embedding, head and two layers (the next is fetched ahead), and reduces the gradients
-    of one group while those of the next are made.
-    """
-    architecture, size = settings.architecture, settings.forward_weight_bytes
-    if settings.sharding == "none":
-        return held_bytes(settings)[1] if settings.num_gpus > 1 else 0.0
-    if settings.sharding == "fsdp":
-        outer = architecture.num_parameters - settings.config.num_hidden_layers * architecture.layer_parameters
-        return float(size * (2 * outer + 3 * architecture.layer_parameters))
-    bucket = float(size * min(architecture.adapter_parameters or architecture.num_parameters, DEEPSPEED_BUCKET))
-    if settings.sharding == "zero3":
-        return 2 * bucket + size * min(architecture.num_parameters, DEEPSPEED_LIVE_PARAMETERS)
-    return bucket
+        return weights, gradients, 2.0 * trained, gradients if settings.num_gpus > 1 else 0.0
+    if sharding == "fsdp":
+        outer = whole - architecture.config.num_hidden_layers * layer
+        return weights, gradients, 2.0 * FLOAT32 * elements * share, size * (2.0 * outer + 3 * layer)
+    bucket = float(size * min(elements, DEEPSPEED_BUCKET))
+    buffers = 2 * bucket + size * min(whole, DEEPSPEED_LIVE_PARAMETERS) if sharding == "zero3" else bucket
+    return weights, gradients, 4.0 * FLOAT32 * elements * share, buffers
 
 
 def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
@@ -363,13 +300,9 @@ def cache_bytes(settings: Settings, tokens: int, element_bytes: int) -> float:
     return 2.0 * architecture.config.num_hidden_layers * architecture.kv_size * element_bytes * tokens
 
 
-def vllm_share(settings: Settings) -> float:
-    """Bytes that colocated vLLM reserves: `vllm_gpu_memory_utilization` of the complete GPU; 0 elsewhere."""
-    return settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB if settings.is_colocated else 0.0
-
-
-def vllm_working_bytes(settings: Settings) -> float:
-    """Bytes of vLLM's weights in bfloat16 and of its largest forward pass, on one of its GPUs.
+def vllm_bytes(settings: Settings) -> tuple[float, float, float]:
+    """Bytes on one GPU of colocated vLLM: what it reserves, `vllm_gpu_memory_utilization` of the complete GPU; what
+    its weights in bfloat16 and its largest forward pass take of that; what the longest sequence takes in its cache.
 
     The forward pass holds, for a batch of 4,096 positions, the stream, its residual and the feed-forward layer's two
     halves; and for each sequence its logits in bfloat16 and three times in float32 (logits, log-probabilities,
@@ -380,19 +313,16 @@ def vllm_working_bytes(settings: Settings) -> float:
     width = 2 * config.hidden_size + 3 * config.intermediate_size / shares
     logits = float(sequences * config.vocab_size * (BFLOAT16 + 3 * FLOAT32))
     weights = BFLOAT16 * settings.architecture.num_parameters / shares
-    return weights + max(VLLM_BATCHED_TOKENS * BFLOAT16 * width, logits)
-
-
-def vllm_sequence_bytes(settings: Settings) -> float:
-    """Bytes that the longest sequence takes in the cache of one of vLLM's GPUs."""
-    return cache_bytes(settings, settings.vllm_max_model_length, BFLOAT16) / settings.vllm_tensor_parallel_size
+    working = weights + max(VLLM_BATCHED_TOKENS * BFLOAT16 * width, logits)
+    sequence = cache_bytes(settings, settings.vllm_max_model_length, BFLOAT16) / shares
+    return settings.vllm_gpu_memory_utilization * settings.gpu_memory * GIB, working, sequence
 
 
 def vllm_sequences(settings: Settings) -> int:
     """Sequences of the greatest length that one colocated engine holds at once; without room for one, 0, vLLM
     refuses to start."""
-    free = vllm_share(settings) - vllm_working_bytes(settings)
-    return max(0, int(free // vllm_sequence_bytes(settings)))
+    share, working, sequence = vllm_bytes(settings)
+    return max(0, int((share - working) // sequence))
 
 
 def items(settings: Settings) -> dict[str, tuple[float, float]]:
@@ -402,10 +332,10 @@ def items(settings: Settings) -> dict[str, tuple[float, float]]:
     are generated. A reference model is sharded as the policy is. Without vLLM, transformers' `generate` caches a GPU's
     generation batch at full length.
     """
-    weights, gradients, state = held_bytes(settings)
-    buffers, share = communication_buffers(settings), vllm_share(settings)
+    weights, gradients, state, buffers = held_bytes(settings)
+    share = vllm_bytes(settings)[0] if settings.vllm_mode == "colocate" else 0.0
     reference = weights if settings.has_reference else 0.0
-    generated = 0 if settings.use_vllm else settings.steps_per_generation * settings.tokens
+    generated = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
     return {
         "parameters": (weights, weights),
         "gradients": (gradients, 0.0),
@@ -418,27 +348,31 @@ def items(settings: Settings) -> dict[str, tuple[float, float]]:
     }
 
 
-def peak_bytes(settings: Settings) -> tuple[float, float]:
+def peak_bytes(settings: Settings) -> tuple[float, ...]:
     """Bytes while a micro-batch is trained, and while completions are generated."""
-    training, generating = zip(*items(settings).values(), strict=True)
-    return sum(training), sum(generating)
+    return tuple(map(sum, zip(*items(settings).values(), strict=True)))
+
+
+def usable_bytes(settings: Settings) -> float:
+    """Bytes of one GPU that the plan may use."""
+    return settings.gpu_memory * GIB * (1 - HEADROOM)
 
 
 def spare_bytes(settings: Settings) -> float:
     """Usable bytes of a GPU that are free at the higher of the two peaks; negative if there are too few."""
-    return settings.usable_bytes - max(peak_bytes(settings))
+    return usable_bytes(settings) - max(peak_bytes(settings))
 
 
 def refusal(settings: Settings) -> str | None:
     """Why the run cannot fit, with its largest item; `None` if both peaks are within the usable memory and colocated
     vLLM starts."""
-    if settings.is_colocated and not vllm_sequences(settings):
-        working, sequence = vllm_working_bytes(settings), vllm_sequence_bytes(settings)
+    if settings.vllm_mode == "colocate" and not vllm_sequences(settings):
+        share, working, sequence = vllm_bytes(settings)
+        least = math.ceil(100 * (working + sequence) / (settings.gpu_memory * GIB)) / 100
         return (
-            f"vLLM has {vllm_share(settings) / GIB:.1f} GiB, but needs {working / GIB:.1f} GiB for itself and "
+            f"vLLM has {share / GIB:.1f} GiB, but needs {working / GIB:.1f} GiB for itself and "
             f"{sequence / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; raise "
-            "vllm_gpu_memory_utilization to "
-            f"{math.ceil(100 * (working + sequence) / (settings.gpu_memory * GIB)) / 100}"
+            f"vllm_gpu_memory_utilization to {least}"
         )
     if spare_bytes(settings) >= 0:
         return None
@@ -447,40 +381,31 @@ def refusal(settings: Settings) -> str | None:
     name, sizes = max(items(settings).items(), key=lambda item: item[1][moment])
     return (
         f"{('training', 'generating')[moment]} takes {max(peaks) / GIB:.1f} GiB of "
-        f"{settings.usable_bytes / GIB:.1f} GiB usable; the largest item is {name} with {sizes[moment] / GIB:.1f} GiB"
+        f"{usable_bytes(settings) / GIB:.1f} GiB usable; the largest item is {name} with {sizes[moment] / GIB:.1f} GiB"
     )
 
 
-def changes(settings: Settings) -> dict[str, Settings]:
-    """The run after each change that saves memory and keeps the policy update, by the options of the change, cheapest
-    first."""
-    rows, steps = settings.per_device_train_batch_size, settings.gradient_accumulation_steps
+def changes(settings: Settings) -> list[dict[str, Any]]:
+    """Options that may save memory and keep the policy update, each alone, the cheapest first."""
+    rows = settings.per_device_train_batch_size
     halved = {
         "per_device_train_batch_size": rows // 2,
-        "gradient_accumulation_steps": 2 * steps,
+        "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
         "steps_per_generation": 2 * settings.steps_per_generation,
     }
-    found: list[dict[str, Any]] = [
+    return [
         {"gradient_checkpointing": True},
-        {"keeps_attention_mask": False},
-        halved if rows % 2 == 0 else {},
+        {"attn_implementation": "flash_attention_2"},
+        *([halved] if rows % 2 == 0 else []),
         {"vllm_enable_sleep_mode": True},
         *({"sharding": sharding} for sharding in ("zero2", "fsdp", "zero3") if settings.num_gpus > 1),
-        {"vllm_mode": "server"},
+        *([{"vllm_mode": "server"}] if settings.vllm_mode else []),
     ]
-    return {_options(change): changed for change in found if (changed := replace(settings, **change)) != settings}
-
-
-def _options(change: dict[str, Any]) -> str:
-    """The options of `leash plan` that make a change."""
-    if "keeps_attention_mask" in change:
-        return "--attn_implementation flash_attention_2"
-    return " ".join(f"--{name} {str(value).lower()}" for name, value in change.items())
 
 
 def memory_lines(settings: Settings) -> list[str]:
     """The items of one GPU's memory in GiB, and their sums."""
-    rows = {**items(settings), "sum": peak_bytes(settings), "usable": (settings.usable_bytes, settings.usable_bytes)}
+    rows = {**items(settings), "sum": peak_bytes(settings), "usable": (usable_bytes(settings),) * 2}
     lines = [f"{'GiB per GPU':<30}{'training':>12}{'generating':>12}"]
     for name, sizes in rows.items():
         if any(sizes):
@@ -493,17 +418,15 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
     rows, limit = settings.per_device_train_batch_size, settings.max_completion_length
     completions = settings.num_gpus * rows * settings.steps_per_generation
     at_once = settings.num_gpus * rows * settings.gradient_accumulation_steps
-    lines = [f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}"]
-    if settings.is_colocated:
-        lines.append(
-            f"vLLM holds {vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens "
-            f"at once, {vllm_sequence_bytes(settings) / GIB:.2f} GiB each"
-        )
-    elif settings.use_vllm:
-        lines.append("the server's GPUs are not planned here; it takes its own --gpu_memory_utilization of each")
+    vllm = {
+        "colocate": f"vLLM holds {vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens "
+        f"at once, {vllm_bytes(settings)[2] / GIB:.2f} GiB each",
+        "server": "the server's GPUs are not planned here; it takes its own --gpu_memory_utilization of each",
+    }
     updates = num_iterations * completions / at_once
     return [
-        *lines,
+        f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}",
+        *([vllm[settings.vllm_mode]] if settings.vllm_mode else []),
         f"generation batch: {completions:,} completions, {updates:g} policy updates of {at_once:,}; at most "
         f"{completions * limit:,} tokens, {limit:,} each",
     ]
@@ -514,11 +437,13 @@ def verdict_lines(settings: Settings) -> list[str]:
     spare = spare_bytes(settings)
     if reason := refusal(settings):
         lines = [f"does not fit: {reason}", "options that save memory, each alone:"]
-        for options, changed in changes(settings).items():
+        for change in changes(settings):
+            changed = replace(settings, **change)
             if spare_bytes(changed) > spare:
+                options = " ".join(f"--{name} {str(value).lower()}" for name, value in change.items())
                 peak = max(peak_bytes(changed)) / GIB
                 lines.append(f"  {options}: {peak:.1f} GiB{'' if refusal(changed) else ', fits'}")
         return [*lines, "otherwise take more GPUs with --sharding fsdp, or GPUs with more memory"]
-    if spare < TIGHT_SHARE * settings.usable_bytes:
+    if spare < TIGHT_SHARE * usable_bytes(settings):
         return [f"fits, with only {spare / GIB:.1f} GiB to spare: the estimate was checked on CPUs only"]
     return ["fits"]

@@ -12,7 +12,6 @@ from leash_trl.engines.checkpoint_path import (
     read_trainer_state,
     whole_checkpoints,
 )
-from leash_trl.gym import CHECKPOINT
 
 
 STATE = {"global_step": 4, "stateful_callbacks": {"LengthControl": {"method": "leash", "state": {"lam": 0.25}}}}
@@ -61,10 +60,6 @@ def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
         complete_model_path(str(tmp_path))
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     assert complete_model_path(str(tmp_path)) == str(tmp_path)
-
-
-def test_the_gyms_model_goes_by_its_name():
-    assert complete_model_path("gym") == str(CHECKPOINT)
 
 
 @pytest.mark.parametrize("path", ["./nothere", ".nothere/model", "/nothere", "~/nothere", "a/b/c", "runs/nothere"])

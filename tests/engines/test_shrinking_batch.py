@@ -119,23 +119,6 @@ def test_a_first_token_comes_as_often_as_its_probability(model, tokenizer, promp
     assert ((counts / repeats - expected).abs() <= 5 * error + 1e-9).all()
 
 
-def test_nothing_is_longer_than_the_limit_and_nothing_follows_the_end(model, tokenizer, prompts):
-    torch.manual_seed(0)
-    rows = sampled(model, tokenizer, prompts, limit=40)
-    assert {len(row) for row in rows if row[-1] != tokenizer.eos_token_id} == {40}
-    assert all(tokenizer.eos_token_id not in row[:-1] for row in rows)
-
-
-def test_every_end_is_told_once(model, tokenizer, prompts):
-    torch.manual_seed(0)
-    told = []
-    ends = eos_token_ids(model, tokenizer)
-    sample_tokens(model, prompts, ends, tokenizer.pad_token_id, 60, get_warpers(), on_end=told.append)
-    assert sum(told) == len(prompts)
-    assert len(told) > 1
-    assert min(told) > 0
-
-
 def test_training_with_it(make_trainer):
     trainer = make_trainer(generation_kwargs=None, max_steps=2, rollout_func=shrinking_rollout)
     trainer.train()

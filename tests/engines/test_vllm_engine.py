@@ -23,6 +23,7 @@ from leash_trl.gym.dataset import gym_problems  # noqa: E402
 
 LIMIT = 320
 FREE = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=LIMIT)
+GREEDY = SamplingSettings(temperature=0.0, max_new_tokens=LIMIT)
 
 
 @pytest.fixture(scope="module")
@@ -53,29 +54,20 @@ def test_both_engines_know_the_same_model(engine, transformers_engine):
     assert str(engine._llm.llm_engine.model_config.dtype) == "torch.float32"
 
 
-def test_vllms_own_tokenizer_reads_and_writes_as_ours(engine):
-    text = " (a) +5 = 12 Wait, recheck from 7. (a) 12 Yes, it is 12.</think>\\boxed{12}"
-    theirs = engine._llm.get_tokenizer()
-    assert theirs.encode(text) == engine.tokenizer.encode(text)
-    assert theirs.decode(theirs.encode(text)) == text
-
-
 def test_greedy_generations_are_those_of_transformers(engine, transformers_engine, requests):
-    ours, theirs = (one.generate(requests[::4], FREE, greedy=True) for one in (engine, transformers_engine))
+    ours, theirs = (one.generate(requests[::4], GREEDY) for one in (engine, transformers_engine))
     # rounding may turn a token where two are about equally likely
     assert sum(a == b for a, b in zip(ours, theirs, strict=True)) >= len(ours) - 1
 
 
 def test_probabilities_are_those_of_transformers(engine, transformers_engine, requests):
-    sharp = SamplingSettings(temperature=0.5, top_p=0.9)
     ours, theirs = (
-        one.generate(requests[:4], sharp, greedy=True, with_probabilities=True)
-        for one in (engine, transformers_engine)
+        one.generate(requests[:4], GREEDY, with_probabilities=True) for one in (engine, transformers_engine)
     )
     for mine, other in zip(ours, theirs, strict=True):
         assert mine.token_ids == other.token_ids
         assert mine.probabilities == pytest.approx(other.probabilities, rel=1e-3)
-    assert all(generation.probabilities is None for generation in engine.generate(requests[:2], sharp))
+    assert all(generation.probabilities is None for generation in engine.generate(requests[:2], FREE))
 
 
 def test_a_completion_depends_on_prompt_and_seed_alone(engine, requests, generations):
@@ -118,11 +110,6 @@ def test_limits_are_each_requests_own(engine, requests, generations):
     for index, (cut, whole) in enumerate(zip(engine.generate(short, FREE), generations, strict=False)):
         assert cut.token_ids == whole.token_ids[: 5 + index]
         assert cut.finish_reason == "length"
-
-
-def test_a_prompt_and_limit_beyond_the_context_are_refused(engine):
-    with pytest.raises(ValueError, match="max_new_tokens is 1000"):
-        engine.generate([Request((3,) * 25, 0, 1000)], FREE)
 
 
 def test_a_decoding_strategy_runs_on_it(engine, requests):

@@ -57,16 +57,6 @@ def test_a_masked_completion_stays_masked_when_others_end(batch):
     assert all(torch.equal(ended[name], batch[name]) for name in batch)
 
 
-def test_wider_than_the_field_is_the_field(batch):
-    assert torch.equal(batch_fields.cut("prompt_ids", batch["prompt_ids"], 8, 8), batch["prompt_ids"])
-
-
-def test_a_masked_completion_keeps_one_column():
-    assert batch_fields.fitting_width(0) == 1
-    assert batch_fields.fitting_width(0, multiple_of=8) == 8
-    assert batch_fields.fitting_width(9, multiple_of=8) == 16
-
-
 def test_facts_of_rows(batch):
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])

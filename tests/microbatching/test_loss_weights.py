@@ -1,5 +1,7 @@
 """Factors of loss and logged means, by hand."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from leash_trl.microbatching.loss_weights import (
@@ -34,35 +36,26 @@ def test_weighted_means_are_means_over_all():
     assert mean_factors([0, 0]) == [1.0, 1.0]
 
 
-SETTINGS = {
-    "has_entropy_bonus": False,
-    "top_entropy_quantile": 1.0,
-    "has_router_loss": False,
-}
+def reasons(**settings) -> tuple[int, int]:
+    """How many reasons speak against regrouping, and how many against skipping."""
+    neutral = {"loss_type": "dapo", "beta": 0.0, "entropy_coef": 0.0, "use_adaptive_entropy": False}
+    has_router_loss = settings.pop("has_router_loss", False)
+    args = SimpleNamespace(**{**neutral, "top_entropy_quantile": 1.0, **settings})
+    return tuple(len(of(args, has_router_loss)) for of in (reasons_against_regrouping, reasons_against_skipping))
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "reason"),
+    ("settings", "counts"),
     [
-        ("has_entropy_bonus", True, "entropy bonus"),
-        ("top_entropy_quantile", 0.8, "quantile"),
-        ("has_router_loss", True, "router loss"),
+        ({}, (0, 0)),
+        ({"entropy_coef": 0.1}, (1, 1)),
+        ({"use_adaptive_entropy": True}, (1, 1)),
+        ({"top_entropy_quantile": 0.8}, (1, 1)),
+        ({"has_router_loss": True}, (1, 1)),
+        ({"loss_type": "ppo"}, (1, 1)),
+        ({"loss_type": "bnpo"}, (1, 0)),  # the mean over a micro-batch's tokens
+        ({"beta": 0.1}, (0, 1)),  # the KL term of each completion
     ],
 )
-@pytest.mark.parametrize("loss_type", ["dapo", "bnpo"])
-def test_what_is_computed_for_each_micro_batch_keeps_split_and_rows(field, value, reason, loss_type):
-    settings = {**SETTINGS, field: value}
-    assert any(reason in each for each in reasons_against_regrouping(loss_type, **settings))
-    assert any(reason in each for each in reasons_against_skipping(loss_type, 0.0, **settings))
-
-
-def test_split_and_rows_depend_on_different_things():
-    assert reasons_against_regrouping("dapo", **SETTINGS) == reasons_against_skipping("dapo", 0.0, **SETTINGS) == []
-    assert len(reasons_against_regrouping("bnpo", **SETTINGS)) == 1
-    assert reasons_against_skipping("bnpo", 0.0, **SETTINGS) == []
-    assert len(reasons_against_skipping("dapo", 0.1, **SETTINGS)) == 1
-    assert (
-        len(reasons_against_regrouping("ppo", **SETTINGS))
-        == len(reasons_against_skipping("ppo", 0.0, **SETTINGS))
-        == 1
-    )
+def test_what_keeps_the_split_and_what_keeps_the_rows(settings, counts):
+    assert reasons(**settings) == counts

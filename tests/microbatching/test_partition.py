@@ -19,11 +19,6 @@ def all_cuts(num_rows: int, num_parts: int):
         yield [list(range(a, b)) for a, b in itertools.pairwise(ends)]
 
 
-def test_positions_count_padding():
-    # 3 rows, each 4 prompt and 10 completion columns wide
-    assert microbatch.positions([1, 4, 2], [10, 3, 5]) == 3 * (4 + 10)
-
-
 def test_the_longest_stands_alone():
     assert microbatch.partition([0] * 5, [4, 32, 4, 4, 4], 2) == [[1], [0, 2, 3, 4]]
 
@@ -75,11 +70,6 @@ def test_the_largest_micro_batches_come_first(window):
     prompts, completions, _, steps, _ = window
     costs = costs_of(microbatch.arrange(prompts, completions, [True] * len(prompts), steps)[0], prompts, completions)
     assert costs == sorted(costs, reverse=True)
-
-
-def test_neighbours_in_length_are_dealt_in_turn():
-    lengths = [60, 50, 40, 30, 20, 10]
-    assert microbatch.arrange([0] * 6, lengths, [True] * 6, 3, 2) == [[[0], [3], [4]], [[1], [2], [5]]]
 
 
 def test_the_shortest_fill_what_would_be_empty():

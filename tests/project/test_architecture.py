@@ -127,12 +127,6 @@ def test_the_rooms_that_train_stand_in_an_order():
     assert order[-1] == "trainer"
 
 
-def test_of_the_rooms_that_train_only_the_model_card_draws():
-    rooms = [f"leash_trl.{room}" for room in ROOMS]
-    drawing = [m for m in MODULES if any(is_inside(name, "leash_trl.figures") for name in imports(m))]
-    assert {m for m in drawing if any(is_inside(m, room) for room in rooms)} == {"leash_trl.hub.card"}
-
-
 def test_no_two_modules_import_each_other_in_a_circle():
     order = graphlib.TopologicalSorter({module: imports(module) & MODULES.keys() - {module} for module in MODULES})
     order.prepare()  # raises CycleError, which names the circle

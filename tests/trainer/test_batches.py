@@ -61,7 +61,7 @@ def test_the_example_of_the_readme_fits_one_card_of_80_gb():
     from trl import ModelConfig
 
     from leash_trl.cli.plan import build_parser, make_settings
-    from leash_trl.planning import memory
+    from leash_trl.planning import plan as memory
 
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
     calls = {

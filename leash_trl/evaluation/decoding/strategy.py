@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings, check_lengths
@@ -181,8 +181,7 @@ def _answers(
         if requests:
             generations = engine.generate(
                 list(requests.values()),
-                settings,
-                greedy=is_trial,
+                replace(settings, temperature=0.0) if is_trial else settings,
                 with_probabilities=is_trial,
                 is_continuation=step > 0,
                 description="sampling" if step == 0 else f"sampling, step {step + 1}",
