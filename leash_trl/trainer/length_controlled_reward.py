@@ -13,7 +13,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -274,18 +274,6 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     return rewards_PG.flatten()
 
 
-# Two prompts, one half solved and one hard.
-EXAMPLE = Rollouts(
-    task_rewards=torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -1.0, -1.0], dtype=torch.float64),
-    lengths=torch.tensor([9, 700, 40, 9000, 20000, 60, 5000, 200]),
-    target_lengths=torch.full((8,), 500.0, dtype=torch.float64),
-    is_truncated=torch.zeros(8, dtype=torch.bool),
-    questions=torch.tensor([0] * 4 + [1] * 4),
-    num_generations=4,
-    max_completion_length=32768,
-)
-
-
 def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
     """Why the rewards of a method cannot tell a trainer what it does; `None` if they can.
 
@@ -299,16 +287,12 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     """
     if method.cuts:
         return "cuts completions and has them graded again, which a reward function cannot"
-    example = replace(EXAMPLE, columns={name: [None] * 8 for name in method.columns_read()})
-    score, alone = method.score(example, RULE), method.score(example.select(torch.arange(4)), RULE)
-    if score.keep is not None:
+    if method.leaves_out:
         return "leaves completions out of the loss, which a reward function cannot"
-    if not method.own_advantages:
-        return None
-    if example.by_group(score.advantages).mean(dim=1).abs().max() > 1e-9:
+    if method.own_advantages is True:
         return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
-    if advantage is None:
+    if method.own_advantages and advantage is None:
         return "has advantages of its own, which GRPO leaves as they are with scale_rewards='none', and RLOO too"
-    if num_processes > 1 and not torch.allclose(score.advantages[:4], alone.advantages):
+    if method.own_advantages == "batch" and num_processes > 1:
         return f"standardises advantages over all {num_processes} processes, of which a reward function sees one"
     return None
