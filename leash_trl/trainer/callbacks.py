@@ -14,6 +14,7 @@ from trl import GRPOConfig, RLOOConfig
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import joined
+from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.length_controlled_reward import (
     RULE,
     Advantage,
@@ -67,10 +68,10 @@ class DualStepCallback(TrainerCallback):
         """Takes the state that a checkpoint has under `stateful_callbacks["LengthControl"]`.
 
         Raises:
-            `ValueError`: If it is of another method.
+            `CannotStartError`: If it is of another method.
         """
         if entry["method"] != self.method.name:
-            raise ValueError(
+            raise CannotStartError(
                 f"the checkpoint's length control is {entry['method']!r}, but this run has {self.method.name!r}; go "
                 "on with the former, or start a run of its own from the weights"
             )

@@ -25,9 +25,10 @@ from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+from leash_trl.microbatching.seams import Seams
 from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback, group_tensorboard_curves
-from leash_trl.trainer.checkpoints import check_finite, only_run_in
+from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
@@ -89,6 +90,18 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         trainer.train()
         ```
     """
+
+    SEAMS: Seams = {
+        **LengthGroupedGRPOTrainer.SEAMS,
+        "_generate": ("prompts",),
+        "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
+        "_generate_and_score_completions": ("inputs",),
+        "_push_from_checkpoint": ("checkpoint_folder",),
+        **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics", "_step")),
+        "save_model": ("output_dir", "_internal_call"),
+        "init_hf_repo": ("token", "private"),
+        "create_model_card": ("model_name", "dataset_name", "tags"),
+    }
 
     _tag_names = ["trl", "leash"]
 
@@ -178,13 +191,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         if score.cut is not None and self._mode == "eval":
             score = replace(score, cut=rollouts.lengths)
         if score.cut is not None and (is_cut := score.cut < rollouts.lengths).any():
+            kept = self._own(score.cut).tolist()
             # TRL: GRPOTrainer._generate_and_score_completions logs this very list
             completions[:], kept_ids = cut_completions(
-                completions,
-                completion_ids_list,
-                self._round.prompt_ids,
-                self._own(score.cut).tolist(),
-                self.processing_class,
+                completions, completion_ids_list, self._round.prompt_ids, kept, self.processing_class
             )
             # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
             self._pending_extra_logs.clear()
@@ -200,7 +210,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
             if rewards.isinf().any():  # it would train on NaN
-                raise ValueError(
+                raise CannotStartError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
@@ -367,7 +377,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             # TRL: what an interrupted call of train left behind
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()
-            self._num_done = self._restored(folder)
+            saved = {} if folder is None else length_control_state(folder) or {}
+            self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
+            self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+            if self._refill is not None:
+                self._refill.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
             if best is not None and (state := length_control_state(best)) is not None:
@@ -375,16 +389,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 self.state.stateful_callbacks[STATE_ENTRY] = state
             self.publisher.finish()
             return output
-
-    def _restored(self, folder: Path | None) -> int:
-        """Restores what [`_more_state`] gave; the callback restores the method. Returns the policy updates done."""
-        saved = {} if folder is None else length_control_state(folder) or {}
-        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-        if self._refill is not None:
-            self._refill.batches = 0
-            if "prompts_drawn" in saved:
-                self._refill.load_state_dict(saved["prompts_drawn"])
-        return 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
         """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""

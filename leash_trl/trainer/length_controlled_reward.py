@@ -67,7 +67,7 @@ class Scored:
 class SharedState:
     """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
 
-    The owner publishes the method's state; copies report what they scored. Every file appears as a whole, so that
+    The owner writes the method's `state`; copies write what they `scored`. Every file appears as a whole, so that
     nobody reads half of one. The folder goes with the object that made it, at the end of its process at the latest.
     """
 
@@ -75,10 +75,6 @@ class SharedState:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
         self._seen = (0, 0)
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-
-    def publish(self, state: Any) -> None:
-        """Replaces the state."""
-        self._write("state", state)
 
     def news(self) -> Any:
         """The state if it was replaced since the last call, else `None`."""
@@ -88,19 +84,16 @@ class SharedState:
         self._seen = (file.st_mtime_ns, file.st_ino)
         return pickle.loads((self.folder / "state").read_bytes())
 
-    def report(self, scored: Scored) -> None:
-        """Tells the owner of a call."""
-        self._write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
-
     def take(self) -> list[Scored]:
-        """What copies have reported since the last call, in the order in which they did."""
+        """What copies have written since the last call, in the order in which they did."""
         files = sorted(self.folder.glob("scored-*"))
         taken = [pickle.loads(file.read_bytes()) for file in files]
         for file in files:
             file.unlink()
         return taken
 
-    def _write(self, name: str, content: Any) -> None:
+    def write(self, name: str, content: Any) -> None:
+        """Writes a file, over the one of this name."""
         part = self.folder / f"part-{os.getpid()}"
         part.write_bytes(pickle.dumps(content))
         part.replace(self.folder / name)
@@ -181,7 +174,7 @@ class LengthControlledReward:
         """Shows copies the method's state after `version` dual steps."""
         self.version = version
         if self._shared is not None:
-            self._shared.publish((version, self.method.state_dict(), self.settings))
+            self._shared.write("state", (version, self.method.state_dict(), self.settings))
 
     def take(self) -> list[Scored]:
         """What was scored since the last call, here and by copies."""
@@ -211,7 +204,7 @@ class LengthControlledReward:
         score = self.method.score(rollouts, RULE)
         scored = Scored(rollouts, self.version, self._is_copy)
         if self._is_copy and self._shared:
-            self._shared.report(scored)
+            self._shared.write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
         else:
             self._scored.append(scored)
         if log_metric := columns.get("log_metric"):

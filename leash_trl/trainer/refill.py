@@ -110,9 +110,8 @@ class Refill:
         return {name: getattr(self, name) for name in self.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores what [`state_dict`] returned."""
-        for name in self.state:
-            setattr(self, name, state[name])
+        """Restores what [`state_dict`] returned, or a part of it."""
+        vars(self).update(state)
 
 
 def extra_groups(num_groups: int, signal_share: float, most: int) -> int:
