@@ -109,6 +109,28 @@ def eos_bias(tokenizer) -> dict:
     return {"sequence_bias": [[[tokenizer.eos_token_id], 2.0]]}
 
 
+def log_rows(trainer, key: str = "loss") -> list[dict]:
+    """The logged rows that hold a key: by default those of policy updates."""
+    return [row for row in trainer.state.log_history if key in row]
+
+
+def logged(trainer, key: str) -> list[float]:
+    """All that was logged under a key."""
+    return [row[key] for row in log_rows(trainer, key)]
+
+
+def generation_batches(trainer) -> list[dict]:
+    """Fills while the trainer trains: each generation batch as TRL gets it, its groups in order."""
+    batches, original = [], trainer._generate_and_score_completions
+
+    def spy(inputs):
+        batches.append(original(inputs))
+        return batches[-1]
+
+    trainer._generate_and_score_completions = spy
+    return batches
+
+
 def parity_reward(completion_ids, **kwargs) -> list[float]:
     """+1 or -1 by the parity of the token ids: right and wrong answers in every group, whatever the model says."""
     return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]

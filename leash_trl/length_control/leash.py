@@ -174,7 +174,7 @@ class Leash(LengthControl):
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """A warning if the scale of the task rewards is not the paper's -1 to +1; `None` if nothing shows it."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
-        if (scores.abs() > 1).any():
+        if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
             return (
                 f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward "
                 "is clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down with reward_weights"

@@ -62,6 +62,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     SEAMS: Seams = {
         "_prepare_inputs": ("generation_batch",),
         "_buffered_inputs": None,
+        "_step": None,
         "_get_per_token_logps_and_entropies": ("model", "input_ids", "attention_mask", "logits_to_keep", "batch_size"),
         "compute_loss": ("model", "inputs", "return_outputs", "num_items_in_batch"),
         "_metrics": None,

@@ -97,7 +97,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
-        **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics", "_step")),
+        **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics")),
         "save_model": ("output_dir", "_internal_call"),
         "init_hf_repo": ("token", "private"),
         "create_model_card": ("model_name", "dataset_name", "tags"),

@@ -74,7 +74,7 @@ class SharedState:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
         self._seen = (0, 0)
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        weakref.finalize(self, _remove, self.folder)
 
     def news(self) -> Any:
         """The state if it was replaced since the last call, else `None`."""
@@ -97,6 +97,11 @@ class SharedState:
         part = self.folder / f"part-{os.getpid()}"
         part.write_bytes(pickle.dumps(content))
         part.replace(self.folder / name)
+
+
+def _remove(folder: Path) -> None:
+    """Removes a folder in which another process may still be writing."""
+    shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)
 
 
 class LengthControlledReward:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import trl
-from conftest import parity_reward
+from conftest import logged, parity_reward
 from datasets import Dataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -46,6 +46,7 @@ def byte_tokenizer():
 
 def test_tool_output_does_not_count(make_args, byte_tokenizer):
     call, answer = byte_tokenizer.encode(CALL), byte_tokenizer.encode(ANSWER)
+    seen = []
 
     class ScriptedTrainer(LeashGRPOTrainer):
         """Samples 0 and 2 of the first turn call the tool; every later turn answers."""
@@ -57,46 +58,26 @@ def test_tool_output_does_not_count(make_args, byte_tokenizer):
             calls = [self.turn == 1 and index in (0, 2) for index, _ in enumerate(prompt_ids)]
             return [list(call if is_call else answer) for is_call in calls], None
 
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(byte_tokenizer),
-            hidden_size=16,
-            intermediate_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-            eos_token_id=byte_tokenizer.eos_token_id,
-            pad_token_id=byte_tokenizer.pad_token_id,
-            bos_token_id=None,
-        )
-    )
-    rows = [{"prompt": [{"role": "user", "content": "What is 6 times 7?"}]}] * 8
-    seen = []
-
     def reward(completions, completion_ids, **kwargs):
         seen.extend(completions)
         return parity_reward(completion_ids)
 
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
+    ids = {"eos_token_id": byte_tokenizer.eos_token_id, "pad_token_id": byte_tokenizer.pad_token_id}
+    config = LlamaConfig(vocab_size=len(byte_tokenizer), bos_token_id=None, **sizes, **ids)
+    fields = {"target_length": 200, "max_completion_length": 400, "per_device_train_batch_size": 4, "max_steps": 1}
     trainer = ScriptedTrainer(
-        model,
+        LlamaForCausalLM(config),
         reward,
-        make_args(
-            target_length=200,
-            max_completion_length=400,
-            per_device_train_batch_size=4,
-            skip_zero_signal=False,
-            max_steps=1,
-            generation_kwargs=None,
-        ),
-        train_dataset=Dataset.from_list(rows),
+        make_args(skip_zero_signal=False, generation_kwargs=None, **fields),
+        train_dataset=Dataset.from_list([{"prompt": [{"role": "user", "content": "What is 6 times 7?"}]}] * 8),
         processing_class=byte_tokenizer,
         tools=[multiply],
     )
     trainer.train()
     called, plain = len(call) + len(answer), len(answer)
     assert list(trainer._logs["extra"]["length"]) == [called, plain, called, plain]
-    tool_message = seen[0][1]
-    assert tool_message["role"] == "tool"
-    assert json.loads(tool_message["content"]) == 42
-    assert trainer.state.log_history[0]["leash/mean_length"] == (called + plain) / 2
-    everything = trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).max().item()
-    assert everything > called  # the tool's output is in the sequence and is not counted
+    assert logged(trainer, "leash/mean_length") == [(called + plain) / 2]
+    assert (seen[0][1]["role"], json.loads(seen[0][1]["content"])) == ("tool", 42)
+    # the tool's output is in the sequence and is not counted
+    assert trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).max() > called

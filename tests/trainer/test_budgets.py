@@ -1,0 +1,92 @@
+"""In runs: a multiplier for each value of a column, bands of rows, and a budget that is on and off."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from conftest import log_rows, parity_reward
+
+
+class Recorder:
+    """A reward function that keeps lengths and a column of its batches."""
+
+    __name__ = "recorder"
+
+    def __init__(self, column):
+        self.column, self.batches = column, []
+
+    def __call__(self, completion_ids, **kwargs):
+        self.batches.append(list(zip(map(len, completion_ids), kwargs[self.column], strict=True)))
+        return parity_reward(completion_ids)
+
+
+def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_trainer, problems, tmp_path):
+    targets = {"low": 5, "high": 9}
+    efforts = ["low" if index % 2 else "high" for index in range(len(problems))]
+    data = problems.add_column("effort", efforts).add_column("target_length", [targets[each] for each in efforts])
+    fields = {
+        **{"length_control_kwargs": {"multiplier_per": "effort"}, "lambda_init": 0.2, "target_length": 6},
+        **{"per_device_train_batch_size": 16, "max_steps": 3, "save_strategy": "steps", "save_steps": 2},
+    }
+    recorder = Recorder("effort")
+    whole = make_trainer(recorder, dataset=data, output_dir=str(tmp_path / "whole"), **fields)
+    whole.train()
+    lambdas = {"low": 0.2, "high": 0.2}
+    for row, batch in zip(log_rows(whole), recorder.batches, strict=True):
+        for name, target in targets.items():
+            own = [length / target - 1 for length, effort in batch if effort == name]
+            assert (f"leash/lambda/{name}" in row) == bool(own)
+            if own:
+                assert row[f"leash/lambda/{name}"] == pytest.approx(lambdas[name], abs=1e-12)
+                assert row[f"leash/violation/{name}"] == pytest.approx(math.fsum(own) / len(own))
+                lambdas[name] = min(max(lambdas[name] + 0.1 * math.fsum(own) / len(own), 0), 1)
+    assert whole.length_control.lambdas == pytest.approx(lambdas, abs=1e-12)
+    assert lambdas["low"] != lambdas["high"]
+    resumed = make_trainer(Recorder("effort"), dataset=data, output_dir=str(tmp_path / "resumed"), **fields)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert resumed.length_control.state_dict() == whole.length_control.state_dict()
+
+
+def test_a_distinct_target_is_a_budget_too(make_trainer, problems):
+    data = problems.add_column("target_length", [None if index % 3 else 8 for index in range(len(problems))])
+    fields = {"length_control_kwargs": {"multiplier_per": "target_length"}, "target_length": 6}
+    trainer = make_trainer(dataset=data, per_device_train_batch_size=16, max_steps=2, **fields)
+    trainer.train()
+    assert trainer.length_control.lambdas.keys() == {"6", "8"}
+
+
+def test_each_completion_is_paid_by_the_band_of_its_row(make_trainer, problems):
+    data = problems.add_column("band", [{"a": 1 + index % 3, "b": 12, "f": 0.25} for index in range(len(problems))])
+    kwargs, recorder = {"profile_band_column": "band", "profile_band_total": True}, Recorder("band")
+    fields = {"length_control": "nemo_rl", "length_control_kwargs": kwargs, "lambda_lr": None, "target_length": None}
+    trainer = make_trainer(recorder, dataset=data, per_device_train_batch_size=16, max_steps=1, **fields)
+    trainer.train()
+    (batch,), extra = recorder.batches, trainer._logs["extra"]
+    assert len({band["a"] for _, band in batch}) > 1
+    factors = [1 - 0.75 * min(max((length - band["a"]) / (12 - band["a"]), 0), 1) for length, band in batch]
+    paid = [factor * (task > 0) for factor, task in zip(factors, extra["task_reward"], strict=True)]
+    assert list(extra["shaped_reward"]) == pytest.approx(paid)
+    assert max(paid) > 0
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_a_toggled_budget_is_on_for_half_of_the_batches_whatever_the_updates(make_trainer, period, tmp_path):
+    """Two updates a batch; a run resumed inside a period goes on in it."""
+    kwargs = {"method": "leash", "method_kwargs": {"lambda_lr": 0.1}, "period": period, "accuracy_threshold": 0.0}
+    fields = {
+        **{"length_control": "toggle", "length_control_kwargs": kwargs, "lambda_lr": None, "steps_per_generation": 2},
+        **{"max_steps": 12, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 1},
+        **{"save_strategy": "steps", "save_steps": 4},
+    }
+    runs = []
+    for resume in (None, str(tmp_path / "run" / "checkpoint-4")):
+        trainer = make_trainer(**fields)
+        trainer.train(resume_from_checkpoint=resume)
+        rows = log_rows(trainer, "leash/budget_on")
+        runs.append([(row["step"], row["leash/budget_on"], row["leash/lambda"]) for row in rows if row["step"] > 4])
+    is_on = [row["leash/budget_on"] for row in rows]
+    assert is_on == ([1, 0] * 3 if period == 1 else [1] * 3 + [0] * 3)
+    assert runs[0] == runs[1]
+    lambdas = [row["leash/lambda"] for row in rows]
+    moved = [before != after for before, after in pairwise(lambdas)]
+    assert moved == [bool(each) for each in is_on[:-1]]

@@ -1,0 +1,389 @@
+"""`LeashGRPOTrainer` in runs of a few updates: against plain GRPO, and against an Algorithm 1 of its own in numpy."""
+
+import asyncio
+import math
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from conftest import generation_batches, log_rows, logged, parity_reward
+from transformers import AutoTokenizer, LlamaForSequenceClassification
+from trl import GRPOConfig, GRPOTrainer
+
+from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+from leash_trl.engines.shrinking_batch import shrinking_rollout
+from leash_trl.gym.dataset import gym_problems
+from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.methods import METHODS
+from leash_trl.rewards import math_reward
+
+
+TARGET = 12
+
+
+class Recorder:
+    """A reward function that keeps what it was shown: an account of the completions independent of the trainer's."""
+
+    __name__ = "recorder"
+
+    def __init__(self):
+        self.batches = []
+
+    def __call__(self, completion_ids, **kwargs):
+        rewards = parity_reward(completion_ids)
+        self.batches.append(([len(ids) for ids in completion_ids], rewards))
+        return rewards
+
+
+def some_dead(prompts, completion_ids, **kwargs):
+    """One prompt in two has no signal."""
+    is_dead = [zlib.crc32(str(prompt).encode()) % 2 for prompt in prompts]
+    return [1.0 if dead else r for dead, r in zip(is_dead, parity_reward(completion_ids), strict=True)]
+
+
+def oracle_advantages(task_rewards, lengths, lam, scale="group", group_size=4, epsilon=1e-8):
+    """Algorithm 1, lines 9 to 11, number by number."""
+    shaped = [
+        math.nan if math.isnan(r) else min(1.0, max(-1.0, r - lam * max(0.0, length / TARGET - 1.0)))
+        for r, length in zip(task_rewards, lengths, strict=True)
+    ]
+    everything, advantages = [r for r in shaped if not math.isnan(r)], []
+    for start in range(0, len(shaped), group_size):
+        group = shaped[start : start + group_size]
+        valid = [r for r in group if not math.isnan(r)]
+        if len(valid) < 2:
+            advantages += [0.0] * len(group)
+            continue
+        divisor = {"group": np.std(valid, ddof=1), "batch": np.std(everything, ddof=1), "none": 1.0 - epsilon}[scale]
+        advantages += [0.0 if math.isnan(r) else (r - np.mean(valid)) / (divisor + epsilon) for r in group]
+    return advantages
+
+
+def stock_arguments(args: LeashGRPOConfig) -> dict:
+    ours = LeashGRPOConfig.__dataclass_fields__
+    names = {name for name in ours.keys() & GRPOConfig.__dataclass_fields__ if ours[name].init}
+    return {name: getattr(args, name) for name in names - {"generation_batch_size"}}
+
+
+@pytest.mark.parametrize(
+    "fields", [{"lambda_init": 0.0, "lambda_lr": 0.0}, {"length_control": "none", "lambda_lr": None}], ids=str
+)
+def test_without_a_price_it_is_plain_grpo_to_the_last_bit(make_trainer, make_args, fields):
+    """Where TRL's float32 is exact too: undivided rewards of +1 and -1, and sums over TRL's own micro-batches."""
+    exact = {"scale_rewards": "none", "length_grouped_microbatches": False, "skip_zero_signal": False}
+    ours = make_trainer(args=make_args(max_steps=4, num_iterations=2, beta=0.04, **exact, **fields))
+    ours.train()
+    stock = make_trainer(trainer_class=GRPOTrainer, args=GRPOConfig(**stock_arguments(ours.args)))  # seeds anew
+    stock.train()
+    for mine, theirs in zip(log_rows(ours), log_rows(stock), strict=True):
+        assert {key: mine[key] for key in theirs if "time" not in key} == {
+            key: value for key, value in theirs.items() if "time" not in key
+        }
+    assert max(logged(ours, "grad_norm")) > 0
+    assert all(map(torch.equal, ours.model.parameters(), stock.model.parameters()))
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", "none"])
+def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale):
+    recorder = Recorder()
+    fields = {"per_device_train_batch_size": 16, "max_steps": 4, "skip_zero_signal": False}
+    trainer = make_trainer(recorder, scale_rewards=scale, **fields)
+    trainer.train()
+    lambdas = [0.1]
+    for lengths, _ in recorder.batches:
+        violation = sum(lengths) / len(lengths) / TARGET - 1.0
+        lambdas.append(min(1.0, max(0.0, lambdas[-1] + 0.1 * violation)))
+    assert [*logged(trainer, "leash/lambda"), trainer.length_control.lam] == pytest.approx(lambdas, abs=1e-12)
+    lengths, rewards = recorder.batches[-1]
+    assert len(set(lengths)) > 2
+    expected = oracle_advantages(rewards, lengths, lambdas[-2], scale)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-9)
+    trained_on = trainer._buffered_inputs[0]["advantages"].tolist()
+    assert sorted(trained_on) == pytest.approx(sorted(expected), abs=1e-6)
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # their sum is 1.00000001 in float32, and 1 in truth
+def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_length(make_trainer):
+    seen = {}
+
+    def main_reward(completion_ids, **kwargs):
+        seen["lengths"] = [len(ids) for ids in completion_ids]
+        seen["main"] = [None if i % 5 == 0 else r for i, r in enumerate(parity_reward(completion_ids))]
+        return seen["main"]
+
+    async def bonus(completion_ids, **kwargs):
+        await asyncio.sleep(0)
+        seen["bonus"] = [None if i % 5 == 0 or i % 3 == 0 else 0.5 for i, _ in enumerate(completion_ids)]
+        return seen["bonus"]
+
+    fields = {"max_steps": 1, "per_device_train_batch_size": 16, "lambda_init": 0.5}
+    trainer = make_trainer([main_reward, bonus], reward_weights=[0.8, 0.4], **fields)
+    trainer.train()
+    task = [
+        math.nan if m is None and b is None else 0.8 * (m or 0.0) + 0.4 * (b or 0.0)
+        for m, b in zip(seen["main"], seen["bonus"], strict=True)
+    ]
+    expected = oracle_advantages(task, seen["lengths"], 0.5)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
+    assert logged(trainer, "leash/violation") == pytest.approx([sum(seen["lengths"]) / 16 / TARGET - 1.0])
+
+
+def test_a_reward_model_gives_the_task_reward(make_trainer, tiny_model_path, tmp_path):
+    LlamaForSequenceClassification.from_pretrained(tiny_model_path, num_labels=1).save_pretrained(tmp_path / "rm")
+    AutoTokenizer.from_pretrained(tiny_model_path).save_pretrained(tmp_path / "rm")
+    trainer = make_trainer(str(tmp_path / "rm"), max_steps=1, lambda_init=0.5)
+    trainer.train()
+    ((_, rewards),) = trainer._logs["rewards"].items()
+    expected = oracle_advantages(list(rewards), list(trainer._logs["extra"]["length"]), 0.5)
+    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [math.inf, 1e39])
+def test_a_reward_that_is_infinite_is_refused_in_one_line(make_trainer, value):
+    def broken(completion_ids, **kwargs):
+        return [value, *parity_reward(completion_ids)[1:]]
+
+    with pytest.raises(ValueError, match="broken") as refused:
+        make_trainer(broken, max_steps=1).train()
+    assert "\n" not in str(refused.value)
+
+
+def test_environment_tokens_do_not_count(make_trainer, tokenizer):
+    words, eos = tokenizer.encode("so the total is 7"), tokenizer.eos_token_id
+
+    def rollout(prompts, trainer):
+        completions = [[*words, *words, *words[: i % 4], eos] for i, _ in enumerate(prompts)]
+        return {
+            "prompt_ids": [tokenizer.encode("7 + 1 = ?") for _ in prompts],
+            "completion_ids": completions,
+            "logprobs": [[-1.0] * len(ids) for ids in completions],
+            "env_mask": [[1] * (len(ids) - len(words) - 1) + [0] * len(words) + [1] for ids in completions],
+        }
+
+    trainer = make_trainer(max_steps=1, rollout_func=rollout)
+    trainer.train()
+    assert list(trainer._logs["extra"]["length"]) == [len(words) + i % 4 + 1 for i in range(8)]
+
+
+def test_truncated_completions_count_in_full_even_when_masked(make_trainer):
+    recorder = Recorder()
+    fields = {"max_completion_length": 16, "generation_kwargs": None, "skip_zero_signal": False}
+    with pytest.warns(UserWarning, match="mask_truncated_completions"):
+        trainer = make_trainer(recorder, max_steps=1, mask_truncated_completions=True, **fields)
+    trainer.train()
+    ((lengths, _),) = recorder.batches
+    assert max(lengths) == 16
+    assert logged(trainer, "leash/mean_length") == [sum(lengths) / len(lengths)]
+    assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * (sum(lengths) / len(lengths) / TARGET - 1.0))
+    assert sorted(trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist()) == sorted(
+        length if length < 16 else 0 for length in lengths
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"length_control": "none", "mask_truncated_completions": True, "dynamic_sampling_rounds": 2},
+        {"length_control": "dapo_overlong", "length_control_kwargs": {"cache_length": 4, "mask_truncated": True}},
+    ],
+    ids=lambda fields: fields["length_control"],
+)
+def test_with_opos_baseline_advantages_sum_to_zero_over_the_tokens_of_a_group(make_trainer, fields):
+    size = {"per_device_train_batch_size": 16, "max_completion_length": 16, "max_steps": 2, "lambda_lr": None}
+    trainer = make_trainer(some_dead, reward_baseline="length_weighted", scale_rewards="none", **size, **fields)
+    batches = generation_batches(trainer)
+    trainer.train()
+    assert "dynamic_sampling_rounds" not in fields or max(logged(trainer, "leash/sampling_rounds")) > 0
+    for batch in batches:
+        tokens = batch["completion_mask"].sum(dim=1)
+        assert (tokens == 0).any()
+        sums = (batch["advantages"] * tokens).view(-1, 4).sum(dim=1)
+        assert sums.tolist() == pytest.approx([0.0] * 4, abs=1e-5)
+        assert batch["advantages"].abs().max() > 0.1
+
+
+@dataclass
+class PricePerToken(LengthControl):
+    """What TRL has if length is a reward function beside the task's."""
+
+    name = "price_per_token"
+    uses_correctness = False
+
+    def shape(self, rollouts):
+        return self.base_rewards(rollouts) - 0.01 * rollouts.lengths
+
+
+def test_gdpo_has_the_advantages_that_trl_computes_from_two_reward_functions(make_trainer, monkeypatch):
+    def length_reward(completion_ids, **kwargs):
+        return [-0.01 * len(ids) for ids in completion_ids]
+
+    monkeypatch.setitem(METHODS, "price_per_token", PricePerToken)
+    fields = {"multi_objective_aggregation": "normalize_then_sum", "per_device_train_batch_size": 16}
+    fields |= {"max_steps": 1, "lambda_lr": None, "target_length": None}
+    ours = make_trainer(length_control="price_per_token", advantage_epsilon=1e-4, **fields)
+    ours.train()
+    theirs = make_trainer([parity_reward, length_reward], GRPOTrainer, length_control="none", **fields)
+    theirs.train()
+    assert list(ours._logs["advantages"]) == pytest.approx(list(theirs._logs["advantages"]), abs=2e-5)
+    assert max(theirs._logs["advantages"]) > 0.1
+
+
+def test_after_refilling_one_deviation_divides_the_batch_that_remains(make_trainer):
+    fields = {"multi_objective_aggregation": "normalize_then_sum", "length_control": "none", "lambda_lr": None}
+    size = {"per_device_train_batch_size": 16, "dynamic_sampling_rounds": 2, "max_steps": 2}
+    trainer = make_trainer(some_dead, **fields, **size)
+    batches = generation_batches(trainer)
+    trainer.train()
+    assert max(logged(trainer, "leash/sampling_rounds")) > 0
+    assert [batch["advantages"].std().item() for batch in batches] == pytest.approx([1.0, 1.0])
+
+
+def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
+    """Even where the generator leaves train mode on, as TRL's continuous batching does."""
+    original = GRPOTrainer._generate_single_turn
+
+    def leaves_train_mode_on(self, *args, **kwargs):
+        output = original(self, *args, **kwargs)
+        self.model.train()
+        return output
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", leaves_train_mode_on)
+    trainer = make_trainer(
+        eval_dataset=problems.select(range(12)),
+        eval_strategy="steps",
+        eval_steps=1,
+        per_device_eval_batch_size=24,  # more than a generation batch holds
+        num_generations_eval=2,
+        max_steps=2,
+    )
+    before = trainer.length_control.state_dict()
+    trainer.evaluate()
+    trainer.length_control.step()
+    assert trainer.length_control.state_dict() == before
+    trainer.train()
+    assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * sum(logged(trainer, "leash/violation")), abs=1e-9)
+    for key in ("shaped_reward", "task_reward", "lambda", "mean_length"):
+        assert len(logged(trainer, f"eval_leash/{key}")) == 2
+    assert len(logged(trainer, "leash/generated_tokens")) == 2
+
+
+def test_a_plain_run_says_nothing_and_logs_the_same_keys_at_every_step(make_trainer, caplog):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        trainer = make_trainer(max_steps=3)
+        trainer.train()
+    assert [record for record in caplog.records if record.name.startswith("leash_trl")] == []
+    keys = [{key for key in row if "/" in key} for row in log_rows(trainer)]
+    assert keys[0] == keys[1] == keys[2]
+    expected = {"lambda", "violation", "satisfaction_rate", "paying_share", "zero_signal_share", "generated_tokens"}
+    assert {f"leash/{key}" for key in expected} <= keys[0]
+
+
+def test_a_stream_trains(make_trainer, problems):
+    trainer = make_trainer(dataset=problems.to_iterable_dataset(), max_steps=2)
+    trainer.train()
+    assert len(logged(trainer, "leash/lambda")) == 2
+
+
+def test_bf16_on_the_cpu_trains_and_a_path_is_a_models_name(make_args, tiny_model_path, problems):
+    args = make_args(bf16=True, max_steps=2)
+    trainer = LeashGRPOTrainer(Path(tiny_model_path), parity_reward, args, train_dataset=problems)
+    before = [weights.clone() for weights in trainer.model.parameters()]
+    trainer.train()
+    assert not all(map(torch.equal, before, trainer.model.parameters()))
+    assert all(weights.isfinite().all() for weights in trainer.model.parameters())
+
+
+def test_another_kind_of_configuration_is_an_error(tiny_model_path, tmp_path):
+    with pytest.raises(TypeError, match="GRPOConfig"):
+        LeashGRPOTrainer(tiny_model_path, parity_reward, GRPOConfig(str(tmp_path), use_cpu=True, bf16=False))
+
+
+def test_a_run_has_one_method_object(make_trainer, make_args, problems, monkeypatch):
+    args, made = make_args(max_steps=2), []
+    make = LeashGRPOConfig.make_length_control
+    monkeypatch.setattr(LeashGRPOConfig, "make_length_control", lambda self: (made.append(make(self)), made[-1])[1])
+    trainer = make_trainer(args=args, eval_dataset=problems.select(range(8)))
+    trainer.train()
+    trainer.evaluate()
+    assert made == [trainer.length_control]
+
+
+def test_a_method_on_a_recipe_for_leash_ignores_its_lambda_in_one_line_and_trains(make_trainer):
+    kwargs = {"interval": 4, "upper_bound": 20, "refresh_steps": 1}
+    with pytest.warns(UserWarning, match="laser_d") as warned:
+        trainer = make_trainer(length_control="laser_d", lambda_init=0.2, length_control_kwargs=kwargs, max_steps=2)
+    (line,) = [str(warning.message) for warning in warned if warning.category is UserWarning]
+    assert all(part in line for part in ("lambda_init=0.2", "lambda_lr=0.1"))
+    assert "\n" not in line
+    trainer.train()
+    assert len(log_rows(trainer)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "in_training"), [({}, 10), ({"length_control": "dler", "lambda_lr": None, "target_length": 6}, 6)]
+)
+def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields, in_training):
+    """As in TRL, `generation_kwargs` set the run's limit, and the loss divides by `max_completion_length`."""
+    fields = {"target_length": 8, "generation_kwargs": {"max_new_tokens": 10}, "max_steps": 1, **fields}
+    trainer = make_trainer(eval_dataset=problems.select(range(8)), **fields)
+    score, limits = trainer.length_control.score, []
+    trainer.length_control.score = lambda rollouts, rule: (
+        limits.append(rollouts.max_completion_length),
+        score(rollouts, rule),
+    )[1]
+    trainer.train()
+    trainer.evaluate()
+    assert logged(trainer, "leash/max_length") == [in_training]
+    assert logged(trainer, "eval_leash/max_length") == [10]
+    assert (limits[0], {*limits[1:]}) == (in_training, {10})
+    assert trainer.max_completion_length == 24
+
+
+def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trainer, monkeypatch):
+    engine = SimpleNamespace(max_completion_length=24, generation_kwargs={"max_tokens": 10, "seed": 1})
+    seen = []
+
+    def generate(trainer, prompts):
+        seen.append((dict(engine.generation_kwargs), trainer.max_completion_length))
+        return [[1]] * len(prompts), [[1, 2]] * len(prompts), None
+
+    trainer = make_trainer(length_control="dler", lambda_lr=None, target_length=6)
+    monkeypatch.setattr(GRPOTrainer, "_generate", generate)
+    trainer.use_vllm, trainer.vllm_generation = True, engine
+    for is_training in (True, False):
+        trainer.model.train(is_training)
+        trainer._generate(["2 + 2 = ?"])
+    assert seen == [({"max_tokens": 6, "seed": 1}, 6), ({"max_tokens": 10, "seed": 1}, 24)]
+    assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)
+
+
+def test_the_model_card_names_the_method_and_its_paper(make_trainer, tmp_path):
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    trainer.create_model_card(model_name="shorter")
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert all(part in card for part in ("`leash`", "2512.21540", "- leash"))
+
+
+def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
+    """The same four problems at each update, so that lengths are those of the policy."""
+
+    def ends(**fields):
+        size = {"max_completion_length": 128, "per_device_train_batch_size": 32, "num_generations": 8}
+        args = make_args(target_length=24, learning_rate=4e-4, max_steps=20, generation_kwargs=None, **size, **fields)
+        data = {"train_dataset": gym_problems("train", 4), "rollout_func": shrinking_rollout}
+        trainer = LeashGRPOTrainer("gym", math_reward, args, **data)
+        trainer.train()
+        lengths = logged(trainer, "leash/mean_length")
+        return np.mean(lengths[:3]), np.mean(lengths[-5:])
+
+    first, last = ends(lambda_init=0.2)
+    assert last < 0.75 * first
+    first, last = ends(length_control="none", lambda_lr=None)
+    assert last > 0.8 * first

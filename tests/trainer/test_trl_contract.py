@@ -1,0 +1,130 @@
+"""What we lean on inside TRL and transformers."""
+
+import ast
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import trl
+from conftest import ROOT, log_rows
+from packaging.requirements import Requirement
+from trl import GRPOTrainer
+from trl.chat_template_utils import parse_response
+from trl.trainer.utils import RepeatSampler
+
+import leash_trl
+from leash_trl import LeashGRPOTrainer
+from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, loss_weights
+from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
+
+
+LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
+# super's would make several commits, or two requests, where ours makes one
+REPLACED = {"_push_from_checkpoint", "push_to_hub", "init_hf_repo"}
+
+
+def parameters(function) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def private_members_of_trl() -> set[str]:
+    source = "".join(
+        inspect.getsource(parent)
+        for parent in GRPOTrainer.__mro__
+        if parent.__module__.startswith(("trl.", "transformers."))
+    )
+    names = {*dir(GRPOTrainer), *re.findall(r"self\.(_\w+)\s*(?::[^=\n]+)?=", source)}
+    return {name for name in names if re.match("_[a-z]", name)}
+
+
+def used_members(path: Path) -> set[str]:
+    """What a file's trainers define or take of themselves, and what it takes of a `trainer`."""
+    tree = ast.parse(path.read_text())
+    of_trainers = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    names = {node.attr for node in of_trainers if ast.unparse(node.value).endswith("trainer")}
+    for trainer in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "GRPOTrainer" in node.name):
+        for node in ast.walk(trainer):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("self", "super()"):
+                names.add(node.attr)
+            elif isinstance(node, ast.FunctionDef | ast.Name):
+                names.add(node.name if isinstance(node, ast.FunctionDef) else node.id)
+    return names
+
+
+def test_the_private_members_we_lean_on_are_the_seams_that_construction_checks():
+    private = private_members_of_trl()
+    used = private & set().union(*map(used_members, Path(leash_trl.__file__).parent.rglob("*.py")))
+    seams = {name for name in LeashGRPOTrainer.SEAMS if name.startswith("_")}
+    assert used == seams | {"_tag_names"}  # which this trainer sets, so that it is always there
+    assert len(used) <= 13
+
+
+@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, LengthGroupedGRPOTrainer])
+def test_every_override_calls_super(trainer_class):
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(trainer_class))).body
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    overridden = {name: node for name, node in functions.items() if hasattr(GRPOTrainer, name)}
+
+    def calls_of(function: ast.FunctionDef) -> set[str]:
+        return {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+
+    for name, function in overridden.items():
+        helpers = [functions[helper] for helper in functions if f"self.{helper}" in calls_of(function)]
+        calls = set().union(*map(calls_of, [function, *helpers]))
+        assert (f"super().{name}" in calls) != (name in REPLACED), name
+    assert len(overridden) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("save_model", ["self", "output_dir", "_internal_call"]),
+        ("set_initial_training_values", ["self", "args", "dataloader"]),
+        ("init_hf_repo", ["self", "token", "private"]),
+        ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
+    ],
+)
+def test_a_public_hook_has_the_arguments_we_use(name, expected):
+    assert parameters(getattr(GRPOTrainer, name)) == expected
+
+
+def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(make_trainer):
+    trainer = make_trainer(num_iterations=2, length_grouped_microbatches=False, skip_zero_signal=False, max_steps=1)
+    trainer.train()
+    elsewhere = {"tool_mask", "ref_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio"}
+    assert trainer._buffered_inputs[0].keys() == batch_fields.FIELDS - elsewhere
+    names = {*length_grouped_grpo_trainer.TOKEN_MEANS, *length_grouped_grpo_trainer.CLIP_MEANS}
+    logged = {*re.findall(r'_metrics\[mode\]\["([^"]+)"\]\.append\(global_masked_mean', LOSS_SOURCE)}
+    assert logged == names | {*length_grouped_grpo_trainer.ROW_MEANS}
+
+
+def test_every_loss_is_known():
+    types = re.findall(r'"(\w+)"', " ".join(re.findall(r"self\.loss_type (?:==|in) (.*?):", LOSS_SOURCE)))
+    assert {*types} == loss_weights.LOSS_TYPES
+
+
+def test_what_we_take_of_sampler_and_parser_exists():
+    sampler = RepeatSampler(["a", "b"], mini_repeat_count=1, seed=0)
+    assert (sampler.shuffle, sampler.seed, sampler.num_samples) == (True, 0, 2)
+    assert sampler.generator is not None
+    assert parameters(parse_response)[:3] == ["tokenizer", "ids", "prefix"]
+
+
+def test_lengths_agree_with_trls_own_metric(make_trainer):
+    trainer = make_trainer(max_steps=2)
+    trainer.train()
+    for row in log_rows(trainer):
+        assert row["leash/mean_length"] == pytest.approx(row["completions/mean_length"], rel=1e-6)
+        assert row["leash/max_length"] == row["completions/max_length"]
+        assert row["leash/task_reward"] == pytest.approx(row["reward"], abs=1e-6)
+
+
+def test_the_tested_release_is_the_oldest_that_is_claimed():
+    (requirement,) = re.findall(r'"(trl[^"\[]+)"', (ROOT / "pyproject.toml").read_text())[:1]
+    claimed = Requirement(requirement).specifier
+    tested = re.search(r"^TRL \?= trl==1\.(\d+)\.\d+$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
+    versions = {f"1.{int(tested) - 1}.0": False, f"1.{tested}.0": True, "1.99": True, "2.0": False}
+    assert {version: claimed.contains(version) for version in versions} == versions
+    assert claimed.contains(trl.__version__, prereleases=True)
