@@ -56,7 +56,7 @@ class DLER(LengthControl):
         super().__post_init__()
         self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # the solve rate is that of the prompt
         if self.variant == "release":  # its bonus moves the mean
-            self.own_advantages = True  # type: ignore[misc]
+            self.own_advantages = True  # type: ignore[assignment, misc]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 for answers correct within their limit, else 0; NaN where unscorable."""

@@ -58,7 +58,7 @@ class PrimeRL(LengthControl):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
         if self.length_weighted_baseline:  # only the weighted mean is 0
-            self.own_advantages = True  # type: ignore[misc]
+            self.own_advantages = True  # type: ignore[assignment, misc]
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the penalty needs a generation limit and there is none."""

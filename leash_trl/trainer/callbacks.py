@@ -15,14 +15,7 @@ from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.checkpoints import CannotStartError
-from leash_trl.trainer.length_controlled_reward import (
-    RULE,
-    Advantage,
-    LengthControlledReward,
-    RunSettings,
-    Scored,
-    logged,
-)
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, Scored, logged
 
 
 STATE_ENTRY = "LengthControl"  # in `state.stateful_callbacks`
@@ -53,10 +46,7 @@ class DualStepCallback(TrainerCallback):
     """
 
     def __init__(
-        self,
-        method: LengthControl,
-        target_length: float | None = None,
-        extra: Callable[[], dict[str, Any]] = dict,
+        self, method: LengthControl, target_length: float | None = None, extra: Callable[[], dict[str, Any]] = dict
     ):
         self.method = method
         self.version = 0
@@ -89,9 +79,7 @@ class DualStepCallback(TrainerCallback):
         if (entry := state.stateful_callbacks.get(STATE_ENTRY)) is not None:
             self.restore(entry)
         elif state.global_step > 0:
-            warnings.warn(
-                f"the checkpoint has no state of length control; {self.method.name} starts anew", stacklevel=2
-            )
+            warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
 
     def on_pre_optimizer_step(self, args, state, control, optimizer, **kwargs):
         """Notes the loss scale."""
@@ -185,7 +173,7 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
     Raises:
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
-    advantage: Advantage = None
+    advantage = None
     size = size_eval = args.num_generations
     if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
         size_eval = args.num_generations_eval or size

@@ -64,9 +64,9 @@ def check_trainer(trainer: Any) -> None:
     columns = method.columns_read()
     needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
     if missing := sorted(needed - {*dataset.column_names}):
-        there = f"the data set has columns {', '.join(dataset.column_names)}"
+        there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
         raise ValueError(
-            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
+            f"the data set has columns {there}, but lacks {lacking}; rename the one that holds it, or add it"
         )
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
@@ -137,9 +137,7 @@ def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
     """Raises `ValueError` if the data set has too few rows for one step: TRL would train nothing and say nothing."""
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise ValueError(
-            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; add some"
-        )
+        raise ValueError(f"the data set has {len(dataset)} rows, but a generation batch takes {needed}; add some")
 
 
 def prompt_problems(trainer: Any) -> Iterator[str]:

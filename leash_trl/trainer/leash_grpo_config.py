@@ -265,9 +265,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def _check_generation(self) -> None:
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses what it does not know
-            raise ValueError(
-                f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend its name"
-            )
+            raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend it")
         share = self.per_device_train_batch_size * self.steps_per_generation
         if self.uses_dynamic_sampling and share % self.num_generations:
             raise ValueError(

@@ -112,10 +112,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, train_dataset=None, *more_args, **kwargs
     ):
         if not isinstance(args, LeashGRPOConfig):
-            raise TypeError(
-                f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
-                "LeashGRPOConfig(target_length=4096)"
-            )
+            raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
             model = complete_model_path(str(model))
@@ -124,7 +121,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
-        self._refill = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
+        self._refill: Any = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback()):
             self.add_callback(callback)
@@ -147,7 +144,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _generation_limit(self):
         """The limit in tokens of the completions that come now, which a method may lower in training."""
         limit = self.args.generation_limit
-        cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
+        cap: Any = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
         if self._mode == "eval" or cap is None or cap >= limit:
             yield limit
             return
@@ -185,7 +182,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
         If the method cuts any completion of any process, all are graded again, and those cut keep their second reward.
         """
-        rewards_per_func = self._graded(inputs, prompts, completions, completion_ids_list)
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
         score = self.length_control.score(rollouts, self.args.advantage_rule)
         if score.cut is not None and self._mode == "eval":
@@ -199,25 +196,21 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
             self._pending_extra_logs.clear()
             self._pending_metrics.clear()
-            again = self._graded(inputs, prompts, completions, kept_ids)
+            again = super()._calculate_rewards(inputs, prompts, completions, kept_ids)
             rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
             rollouts = self._rollouts(rewards_per_func)
             score = replace(self.length_control.score(rollouts, self.args.advantage_rule), cut=score.cut)
         self._round.rollouts, self._round.score = rollouts, score
         return rewards_per_func
 
-    def _graded(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+        """The completions of all processes as methods see them, on the CPU."""
         for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
             if rewards.isinf().any():  # it would train on NaN
                 raise CannotStartError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        return rewards_per_func
-
-    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        """The completions of all processes as methods see them, on the CPU."""
         round_, deciding = self._round, self.args.correctness_func
         facts = (round_.questions, round_.targets, round_.lengths, round_.is_truncated, *round_.columns.values())
         everywhere = gather_object([*zip(*facts, strict=True)])
@@ -267,12 +260,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _new_round(self, inputs) -> Round:
         """Completions of these rows, with their rewards, and in training with what length control cuts off."""
-        target = self.args.target_at(self.state.global_step)
+        method, args = self.length_control, self.args
+        target = args.target_at(self.state.global_step)
         # these are copies: the data set's own rows stay as they are
-        rows, questions, targets = rows_with_targets(
-            inputs, self.length_control, target, self.args.target_length, self.args.generation_limit
-        )
-        columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
+        rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
+        columns = column_values(inputs, method.columns_read(), args.target_length)
         round_ = self._round = Round(questions, targets, columns)
         round_.batch = super()._generate_and_score_completions(rows)
         for name, values in table_columns(round_.rollouts, round_.score).items():
@@ -294,13 +286,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             round_ = self._new_round(inputs)
             return round_, [round_]
         num_extra, num_processes = self._refill.num_extra(), self.accelerator.num_processes
-        extra = []
-        if num_extra:
-            questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
-            extra = self._fresh_rows(num_extra, questions)
-        generated = [self._new_round([*inputs, *extra])]
+        questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
+        generated = [self._new_round([*inputs, *self._fresh_rows(num_extra, questions)])]
         share = len(inputs) // self.num_generations
-        round_ = self._refilled(generated[0], share)
+        round_ = generated[0].refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         for _ in range(self.args.dynamic_sampling_rounds):
             if (is_alive := round_.has_signal).all():
                 break
@@ -308,7 +297,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # of a process
             generated.append(self._new_round(self._fresh_rows(most_dead, asked)))
             both = round_.followed_by(generated[-1], num_processes, self._pad_token_id)
-            round_ = self._refilled(both, share)
+            round_ = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         self._refill.record(torch.cat([part.has_signal for part in generated]))
         num_generated = sum(len(part.rollouts.lengths) for part in generated)
         metrics = self._metrics["train"]
@@ -316,10 +305,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         metrics["leash/extra_groups"].append(num_extra * num_processes)
         metrics["leash/sampling_rounds"].append(len(generated) - 1)
         return round_, generated
-
-    def _refilled(self, round_: Round, share: int) -> Round:
-        place = self.accelerator.process_index, self.accelerator.num_processes
-        return round_.refilled(share, self.length_control, self.args.advantage_rule, *place)
 
     def _fresh_rows(self, share, without):
         """This process's fresh prompts, `share` for each process, each repeated once per completion."""

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -29,7 +29,6 @@ from leash_trl.length_control.targets import TARGET_COLUMN, column_values, rows_
 
 
 RULE = AdvantageRule()
-Advantage = Literal["centred", "leave_one_out"] | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class RunSettings:
     num_generations_eval: int
     max_completion_length: float
     end_ids: frozenset[int]
-    advantage: Advantage = None
+    advantage: str | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import math
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def starting_point(
     return folder
 
 
-def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
+def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
     """Why the resumed run will not repeat the uninterrupted one."""
     step = (read_trainer_state(folder) or {})["global_step"]
     saved, now = read_recipe(folder), portable(recipe)
@@ -69,14 +69,14 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
         for name in sorted(saved.keys() | now.keys())
         if saved.get(name) != now.get(name)
     ]
-    problems = [f"settings differ: {', '.join(changed)}"] if changed else []
+    if changed:
+        yield f"settings differ: {', '.join(changed)}"
     if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):
-        problems.append("it holds no optimizer, which starts afresh, as do the random generators")
+        yield "it holds no optimizer, which starts afresh, as do the random generators"
     elif step * args.gradient_accumulation_steps % generation_window(args):
-        problems.append("it was saved inside a generation window, whose completions are generated anew")
+        yield "it was saved inside a generation window, whose completions are generated anew"
     if args.sync_ref_model:
-        problems.append("sync_ref_model is True, but TRL saves no reference model: it starts again as the base model")
-    return problems
+        yield "sync_ref_model is True, but TRL saves no reference model: it starts again as the base model"
 
 
 def generation_window(args: LeashGRPOConfig) -> int:
@@ -113,9 +113,8 @@ class WindowEndCallback(TrainerCallback):
                 self._is_evaluation_due, control.should_evaluate = True, False
             window = math.lcm(generation_window(args), args.gradient_accumulation_steps)
             logger.warning_once(
-                f"save_steps is {args.save_steps}, but a checkpoint can only be resumed exactly at the end of a "
-                f"generation window, every {window // args.gradient_accumulation_steps} updates: checkpoints are "
-                "moved there"
+                f"save_steps is {args.save_steps}, but only the end of a generation window can be resumed exactly: "
+                f"checkpoints are moved there, every {window // args.gradient_accumulation_steps} updates"
             )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 
 from leash_trl.length_control.advantages import AdvantageRule, has_signal
 from leash_trl.length_control.method import LengthControl
@@ -81,9 +82,7 @@ class Round:
             batch=batch_fields.joined([self.batch, fresh.batch], pad_token_id),
         )
 
-    def refilled(
-        self, share: int, method: LengthControl, rule: AdvantageRule, process: int, num_processes: int
-    ) -> "Round":
+    def refilled(self, share: int, method: LengthControl, rule: AdvantageRule, accelerator: Accelerator) -> "Round":
         """The first `share` groups of each process, where live ones of those behind have taken the places of dead
         ones, scored anew.
 
@@ -92,8 +91,8 @@ class Round:
                 Groups of each process in the batch.
             method ([`LengthControl`]), rule ([`AdvantageRule`]):
                 As for the round itself.
-            process (`int`), num_processes (`int`):
-                Index of this process, and number of processes.
+            accelerator ([`~accelerate.Accelerator`]):
+                The trainer's, which knows the processes.
 
         Raises:
             `ValueError`: If the batch holds fields that cannot be taken row by row, such as images.
@@ -103,10 +102,10 @@ class Round:
                 f"dynamic sampling cannot replace {', '.join(unknown)} (images?); set dynamic_sampling_rounds and "
                 "dynamic_sampling_oversample to 0"
             )
-        is_alive = self.has_signal.view(num_processes, -1)
+        is_alive = self.has_signal.view(accelerator.num_processes, -1)
         kept = torch.tensor([kept_groups(alive, share) for alive in is_alive.tolist()])
-        everywhere = kept + torch.arange(num_processes).unsqueeze(1) * is_alive.shape[1]
-        rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[process])
+        everywhere = kept + torch.arange(len(kept)).unsqueeze(1) * is_alive.shape[1]
+        rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[accelerator.process_index])
         rollouts = self.rollouts.select(rows)
         score = replace(method.score(rollouts, rule), cut=self.score.select(rows).cut)  # with its second reward
         batch = {

@@ -141,6 +141,8 @@ def spy_on_batches(trainer) -> list[int]:
         return score(inputs)
 
     def spy_draw(count, without):
+        if count == 0:  # no extra groups
+            return []
         batches.append(batch := trainer._refill.batches)
         assert current == order[4 * batch : 4 * batch + 4]
         return draw(count, without)

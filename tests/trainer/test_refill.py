@@ -158,30 +158,35 @@ def scored_round(make_rollouts, rewards, lengths) -> Round:
 NO_CONTROL = METHODS["none"]()
 
 
+def process(index: int, num_processes: int) -> SimpleNamespace:
+    """An accelerator that knows no more than its place."""
+    return SimpleNamespace(process_index=index, num_processes=num_processes)
+
+
 def test_a_live_fresh_group_takes_the_place_of_a_dead_one_in_batch_rollouts_and_score(make_rollouts):
     """The second group is dead; the second fresh one alive."""
     old = scored_round(make_rollouts, [1.0, -1, 1, 1, -1, 1], [1, 2, 3, 4, 5, 6])
     fresh = scored_round(make_rollouts, [-1.0, -1, -1, 1], [10, 20, 30, 40])
     both = old.followed_by(fresh, num_processes=1, pad_token_id=0)
-    merged = both.refilled(3, NO_CONTROL, AdvantageRule(), 0, num_processes=1)
+    merged = both.refilled(3, NO_CONTROL, AdvantageRule(), process(0, 1))
     assert merged.rollouts.lengths.tolist() == [1, 2, 30, 40, 5, 6]
     assert merged.score.shaped.tolist() == [1, -1, -1, 1, -1, 1]
     assert merged.batch["completion_ids"].flatten().tolist() == [1, 2, 30, 40, 5, 6]
     assert merged.has_signal.tolist() == [True, True, True]
 
 
-@pytest.mark.parametrize("process", [0, 1])
-def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, process):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     """Two processes of two groups, and then one: the second groups are dead, and the first process's fresh one."""
     old = scored_round(make_rollouts, [1.0, -1, 1, 1] * 2, [*range(1, 9)])
     fresh = scored_round(make_rollouts, [1.0, 1, -1, 1], [10, 20, 30, 40])
     for round_ in (old, fresh):
-        round_.batch = {name: values.tensor_split(2)[process] for name, values in round_.batch.items()}
+        round_.batch = {name: values.tensor_split(2)[rank] for name, values in round_.batch.items()}
     both = old.followed_by(fresh, num_processes=2, pad_token_id=0)
     assert both.rollouts.lengths.tolist() == [1, 2, 3, 4, 10, 20, 5, 6, 7, 8, 30, 40]
-    merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process, num_processes=2)
+    merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process(rank, 2))
     assert merged.rollouts.lengths.tolist() == [1, 2, 3, 4, 5, 6, 30, 40]
-    assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[process]
+    assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[rank]
 
 
 def test_importance_ratios_keep_their_weight_when_a_longer_batch_joins():
@@ -200,4 +205,4 @@ def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
     round_ = scored_round(make_rollouts, [1.0, -1], [1, 2])
     round_.batch["pixel_values"] = torch.zeros(1)
     with pytest.raises(ValueError, match="pixel_values"):
-        round_.refilled(1, NO_CONTROL, AdvantageRule(), 0, 1)
+        round_.refilled(1, NO_CONTROL, AdvantageRule(), process(0, 1))
