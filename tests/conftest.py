@@ -136,30 +136,34 @@ def parity_reward(completion_ids, **kwargs) -> list[float]:
     return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
 
 
+def quiet(output_dir, **settings) -> dict:
+    """Settings of a small, quiet run on the CPU."""
+    defaults = {
+        "output_dir": str(output_dir),
+        "target_length": 12,
+        "max_completion_length": 24,
+        "lambda_lr": 0.1,
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 8,
+        "num_generations": 4,
+        "max_steps": 3,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "use_cpu": True,
+        "bf16": False,
+    }
+    return {**defaults, **settings}
+
+
 @pytest.fixture
 def make_args(tmp_path, tokenizer):
     """Factory of small, quiet CPU configurations."""
     from leash_trl import LeashGRPOConfig
 
     def make(**overrides):
-        defaults = {
-            "output_dir": str(tmp_path / "run"),
-            "target_length": 12,
-            "max_completion_length": 24,
-            "lambda_lr": 0.1,
-            "learning_rate": 1e-3,
-            "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_steps": 3,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "bf16": False,
-            "generation_kwargs": eos_bias(tokenizer),
-        }
-        return LeashGRPOConfig(**{**defaults, **overrides})
+        return LeashGRPOConfig(**{**quiet(tmp_path / "run"), "generation_kwargs": eos_bias(tokenizer), **overrides})
 
     return make
 
@@ -193,6 +197,13 @@ def loopback_hub(tmp_path_factory):
 
     with LoopbackHub(tmp_path_factory.mktemp("loopback-hub")) as hub:
         yield hub
+
+
+@pytest.fixture
+def hub(loopback_hub):
+    """The same, with this process online on it."""
+    with loopback_hub.online():
+        yield loopback_hub
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def gradients(folder: Path, on_cpu: bool, attention: str, model_path: str) -> No
         )
     torch.save(seen, folder / f"rank{os.environ.get('RANK', 0)}.pt")
     if torch.distributed.is_initialized():
-        # as two_process_run ends, and for its reasons
+        # as in_two_processes ends, and for its reasons
         torch.distributed.barrier()
         os._exit(0)
 

@@ -33,7 +33,7 @@ from leash_trl.planning import plan as memory
 pytestmark = pytest.mark.gpu
 NO_GPU = "no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins"
 
-RUN, KILLABLE_RUN = (Path(__file__).with_name(name) for name in ("gpu_run.py", "killable_run.py"))
+RUN, KILLABLE_RUN = (Path(__file__).parent / name for name in ("gpu_run.py", "support/killable_run.py"))
 ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIMEOUT = 420  # seconds; by estimate, not measured, the longest part takes 150 on an H100

@@ -1,6 +1,7 @@
 """`leash push`: pushes a run on disk to the Hub, with its model card, evaluation and checkpoints, in one commit."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
         read_trainer_state,
         whole_checkpoints,
     )
-    from leash_trl.hub.card import local_base_model, write_curves, write_model_card
+    from leash_trl.hub.card import write_curves, write_model_card
     from leash_trl.hub.recipe import read_recipe
     from leash_trl.hub.repository import (
         EVAL_RESULTS_FILE,
@@ -59,7 +60,6 @@ def main(argv: list[str]) -> None:
         HubRepository,
         checkpoint_files,
         model_files,
-        what_went_wrong,
     )
 
     with user_errors(repo=arguments.repo):
@@ -72,12 +72,12 @@ def main(argv: list[str]) -> None:
         checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
         if arguments.checkpoints != "none" and not checkpoints:
             raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-        evaluation = None if arguments.evaluation is None else _evaluation(arguments, folder)
+        table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
         write_curves(folder, trainer_state)
         is_adapter = (folder / ADAPTER_FILE).is_file()
-        write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, evaluation)
-        base = local_base_model(folder)
-    if base is not None:
+        write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, table, entries)
+        base = json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"] if is_adapter else None
+    if base is not None and Path(base).is_dir():
         print(
             f"Others cannot load this adapter: its base model is the folder {base} of this machine. "
             f"leash merge {folder} --output_dir DIR makes a complete model.",
@@ -86,8 +86,8 @@ def main(argv: list[str]) -> None:
     files: dict[str, Path | bytes] = {**model_files(folder)}
     for checkpoint in checkpoints[:1] if arguments.checkpoints == "last" else checkpoints:
         files |= checkpoint_files(checkpoint, LAST_CHECKPOINT if arguments.checkpoints == "last" else checkpoint.name)
-    if evaluation is not None and evaluation.results_file is not None:
-        files[EVAL_RESULTS_FILE] = evaluation.results_file.encode()
+    if results_file is not None:
+        files[EVAL_RESULTS_FILE] = results_file.encode()
     num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
     print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
     if arguments.dry_run:
@@ -95,21 +95,19 @@ def main(argv: list[str]) -> None:
         print(f"Nothing was pushed. The model card is {folder / 'README.md'}.")
         return
     repository = HubRepository(arguments.repo, revision=arguments.revision)
-    try:
+    with user_errors(repo=arguments.repo):
         repository.create(private=arguments.private or None)
         print(repository.commit(files, "Upload model").commit_url)
-    except Exception as error:  # the Hub and the network have many ways to say no
-        raise UserError(
-            f"pushing to {arguments.repo} failed ({what_went_wrong(error)}); the same command goes on"
-        ) from error
 
 
 def _evaluation(arguments: argparse.Namespace, folder: Path):
-    """The evaluation in the Hub's form; it must be of this model, since its numbers go on this model's card."""
+    """The card's table, its metadata and the Hub's results file, without the last two for no benchmark of the Hub.
+
+    The evaluation must be of this model, since its numbers go on this model's card.
+    """
     from leash_trl.evaluation.export import summary_markdown
     from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
     from leash_trl.evaluation.results import load_results
-    from leash_trl.hub.card import Evaluation
 
     results = load_results(arguments.evaluation)
     model = results.run["model"]
@@ -123,5 +121,5 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
     baseline = None if arguments.baseline is None else load_results(arguments.baseline)
     table = summary_markdown(results, baseline)
     if not hub_benchmarks(results):
-        return Evaluation(table)
-    return Evaluation(table, model_card_results(results), hub_eval_results(results))
+        return table, [], None
+    return table, model_card_results(results), hub_eval_results(results)

@@ -33,7 +33,6 @@ from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_eff
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
-from leash_trl.hub.repository import what_went_wrong
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checkpoints import CannotStartError
@@ -243,7 +242,7 @@ def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
         folder, repo = trainer.args.output_dir, trainer.hub_model_id
         raise UserError(
             f"training is done and the model is in {folder}, but pushing it to {repo} failed "
-            f"({what_went_wrong(error, trainer.args.hub_token)}); try again with leash push {folder} --repo {repo}"
+            f"({error}); try again with leash push {folder} --repo {repo}"
         ) from error
 
 
@@ -273,5 +272,5 @@ def main(argv: list[str]) -> int:
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
     if arguments[1].push_to_hub:
-        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}: {trainer.publisher.report}")
+        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}")
     return 0

@@ -1,23 +1,21 @@
 """Writes the model card of a run: what made the model, how training went, how it scores, how to continue training."""
 
+import contextlib
 import json
 import logging
-import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
-from huggingface_hub import EvalResult, HfUri, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, HfUri, ModelCard
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.references import SOURCES
-from leash_trl.engines.checkpoint_path import ADAPTER_FILE
 from leash_trl.files import write_whole
 from leash_trl.hub.recipe import recipe_yaml
 from leash_trl.hub.repository import CARD_FILE, CURVES_FILE
@@ -28,26 +26,6 @@ logger = logging.getLogger(__name__)
 
 # of cards that tools write and that may be replaced: ours, TRL's, PEFT's form
 SIGNS = ("<!-- Written by leash_trl", "It has been trained using [TRL]", "[More Information Needed]")
-BADGE = re.compile(r"^\[<img .*$", re.MULTILINE)  # TRL's links to Weights & Biases, Trackio and Comet
-MOST_IN_TABLE = 12  # entries of a table in the state that the card shows; per question it may hold thousands
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The part of a model's repository that an evaluation adds.
-
-    Args:
-        table (`str`):
-            Markdown for the card.
-        entries (`Sequence[EvalResult]`, *optional*):
-            Metadata of the card, for complete benchmarks of the Hub.
-        results_file (`str`, *optional*):
-            Content of `.eval_results/leash_trl.yaml`, for the same benchmarks.
-    """
-
-    table: str
-    entries: Sequence[EvalResult] = ()
-    results_file: str | None = None
 
 
 def write_model_card(
@@ -56,9 +34,10 @@ def write_model_card(
     recipe: Mapping[str, Any],
     repo_id: str | None = None,
     is_adapter: bool = False,
-    evaluation: Evaluation | None = None,
+    evaluation: str = "",
+    eval_results: Sequence[EvalResult] = (),
 ) -> None:
-    """Writes the card into a folder. It keeps metadata and links to trackers of a card that a tool wrote there.
+    """Writes the card into a folder. It keeps the other metadata of a card that a tool wrote there.
 
     A card that somebody wrote by hand stays, with a warning.
 
@@ -74,87 +53,64 @@ def write_model_card(
             Repository on the Hub; without it, the card's title and examples name the folder.
         is_adapter (`bool`, *optional*, defaults to `False`):
             Whether the weights are an adapter of the base model.
-        evaluation (`Evaluation`, *optional*):
-            How the model scores.
+        evaluation (`str`, *optional*, defaults to `""`):
+            How the model scores, as Markdown.
+        eval_results (`Sequence[EvalResult]`, *optional*, defaults to `()`):
+            The same as metadata, for complete benchmarks of the Hub.
+
+    Raises:
+        `ValueError`: If the recipe's method is one of the user's own that cannot be imported from here.
     """
     path = folder / CARD_FILE
-    old = ModelCard.load(path, ignore_metadata_errors=True) if path.is_file() else ModelCard("---\n{}\n---\n")
-    if path.is_file() and not any(sign in old.content for sign in SIGNS):
+    old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{SIGNS[0]}"
+    if not any(sign in old for sign in SIGNS):
         logger.warning("%s is not ours to replace; delete it for a new card", path)
         return
-    kept: dict[str, Any] = old.data.to_dict()
     state = trainer_state["stateful_callbacks"]["LengthControl"]
-    tags = [*(kept.get("tags") or ["generated_from_trainer", "trl"]), "leash", state["method"]]
+    method = find_method(recipe.get("length_control", state["method"]))
+    given = {name: value for name, value in recipe.items() if value is not None}
+    given |= _mapping(recipe.get("length_control_kwargs"))
+    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(method)}
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
-    kept |= {
-        "base_model": kept.get("base_model") or _hub_id(recipe.get("model_name_or_path")),
-        "datasets": [hub_id for hub_id in ids if hub_id] or None,
-        "library_name": "peft" if is_adapter else "transformers",
-        "pipeline_tag": "text-generation",
-        "model_name": Path(repo_id or folder.resolve()).name,
-        "tags": list(dict.fromkeys(tags)),
-        "eval_results": list(evaluation.entries) or None if evaluation else None,
-    }
-    metadata = ModelCardData(**{key: value for key, value in kept.items() if key not in ("model-index", "licence")})
-    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"shell": shlex.quote, "python": partial(json.dumps, ensure_ascii=False)}
-    template = environment.from_string(Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8"))
-    text = template.render(
+    metadata: Any = ModelCard(old, ignore_metadata_errors=True).data
+    metadata.base_model = metadata.base_model or _hub_id(recipe.get("model_name_or_path"))
+    metadata.datasets = [hub_id for hub_id in ids if hub_id] or None
+    metadata.library_name = "peft" if is_adapter else "transformers"
+    metadata.pipeline_tag = "text-generation"
+    metadata.model_name = Path(repo_id or folder.resolve()).name
+    tags = metadata.tags or ["generated_from_trainer", "trl"]
+    metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
+    metadata.eval_results = [*eval_results] or None
+    template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
+    card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
         trainer_state=trainer_state,
-        recipe=recipe,
+        recipe={"prompt_suffix": BOXED_SUFFIX, "effort_suffix": EFFORT_SUFFIX, **given},
         recipe_yaml=recipe_yaml(recipe),
         repo_id=repo_id,
-        folder=str(folder),
-        boxed=BOXED_SUFFIX,
+        folder=folder,
+        paper=method.paper,
+        knobs={name: given.get(name, default) for name, default in defaults.items()},
         efforts=_mapping(recipe.get("efforts")),
-        effort_suffix=EFFORT_SUFFIX,
-        numbers=dict(_numbers(state["state"])),
-        badges=BADGE.findall(old.content),
         evaluation=evaluation,
-        has_curves=(folder / CURVES_FILE).is_file(),
-        **_method(state["method"], recipe),
+        shell=shlex.quote,
+        python=json.dumps,
     )
-    write_whole(path, f"---\n{metadata.to_yaml()}\n---\n\n{text}")
-
-
-def _method(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The paper of the method, and its hyper-parameters: its defaults, replaced by the recipe's values.
-
-    A method of the user's own that cannot be imported from here has no paper, and the recipe's values alone.
-    """
-    kwargs = _mapping(recipe.get("length_control_kwargs"))
-    try:
-        method = find_method(str(recipe.get("length_control", name)))
-    except ValueError:
-        return {"paper": None, "knobs": kwargs}
-    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(method)}
-    given = {field: recipe[field] for field in defaults if recipe.get(field) is not None}
-    return {"paper": method.paper, "knobs": {**defaults, **kwargs, **given}}
+    write_whole(path, card)
 
 
 def _hub_id(name: Any) -> str | None:
     """A name to link to: `owner/name`, unless it is a folder here."""
-    try:
+    with contextlib.suppress(ValueError):
         HfUri("model", name)
-    except ValueError:
-        return None
-    return None if Path(name).exists() else name
+        return None if Path(name).exists() else name
+    return None
 
 
 def _mapping(value: Any) -> dict[str, Any]:
     """A field that a recipe may give as text."""
     return (yaml.safe_load(value) if isinstance(value, str) else value) or {}
-
-
-def _numbers(state: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    """The numbers in a method's state by name, those of small tables in it by table and name."""
-    for name, value in state.items():
-        if type(value) in (int, float):
-            yield prefix + name, value
-        elif isinstance(value, Mapping) and len(value) <= MOST_IN_TABLE:
-            yield from _numbers(value, f"{prefix}{name}.")
 
 
 def write_curves(folder: Path, trainer_state: Mapping[str, Any]) -> None:
@@ -173,10 +129,3 @@ def write_curves(folder: Path, trainer_state: Mapping[str, Any]) -> None:
     curves = curves_from_log(trainer_state["log_history"], folder.resolve().name, target)
     if len(curves.steps) > 0:
         write_figure(dynamics_figure([curves], columns=2), folder / CURVES_FILE)
-
-
-def local_base_model(folder: Path) -> str | None:
-    """The base model of an adapter if it is a folder on this machine, which nobody else can load; else `None`."""
-    config = folder / ADAPTER_FILE
-    base = json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"] if config.is_file() else None
-    return base if base and Path(base).is_dir() else None

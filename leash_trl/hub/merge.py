@@ -11,7 +11,6 @@ from trl import ModelConfig
 
 from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path
 from leash_trl.hub.recipe import read_recipe, write_recipe
-from leash_trl.hub.repository import TOKENIZER, found_files
 
 
 # what TRL's ModelConfig says of the model; its other fields make adapters or quantise the base
@@ -27,10 +26,10 @@ def merge_adapter(
     is stored, even if training quantised it (QLoRA). Where one matrix is its embedding and its head, and the adapter
     changes them in different ways, the merged model has two.
 
-    Beside it lie the run's tokenizer (the base model's if it has none), generation configuration and
-    `trainer_state.json`. `leash_recipe.yaml` loses the fields that make an adapter or quantise the base, so that
-    resuming with it trains the merged weights; `model_name_or_path` still names the base model, which has the same
-    architecture and stays the reference of a KL penalty.
+    Beside it lie the run's tokenizer (the base model's if it has none) and `trainer_state.json`. `leash_recipe.yaml`
+    loses the fields that make an adapter or quantise the base, so that resuming with it trains the merged weights;
+    `model_name_or_path` still names the base model, which has the same architecture and stays the reference of a KL
+    penalty.
 
     Args:
         folder (`Path`):
@@ -46,7 +45,7 @@ def merge_adapter(
         `PreTrainedModel`: The merged model.
 
     Raises:
-        `ValueError`: If `output_dir` is not empty, there is no adapter, or a tensor of adapter or base is left over.
+        `ValueError`: If `output_dir` is not empty, or there is no adapter.
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")
@@ -58,9 +57,8 @@ def merge_adapter(
     merged = _merged(base, folder)
     merged.save_pretrained(output_dir)
     tokenizer.save_pretrained(output_dir)
-    for name, file in found_files(folder, (*TOKENIZER, "generation_config.json", TRAINER_STATE_FILE)).items():
-        (output_dir / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, output_dir / name)
+    for file in folder.glob(TRAINER_STATE_FILE):
+        shutil.copy(file, output_dir)
     if recipe := read_recipe(folder):
         of_adapter = {field.name for field in fields(ModelConfig)}.difference(MODEL_FIELDS)
         named = {"model_name_or_path": model_name_or_path} if model_name_or_path else {}
@@ -69,24 +67,16 @@ def merge_adapter(
 
 
 def _merged(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
-    matrix, head = base.get_input_embeddings().weight, base.get_output_embeddings()
-    is_tied = head is not None and head.weight is matrix
+    """Base and adapter as one model; the head that is the embedding's matrix gets its own if they differ then."""
+    matrix = base.get_input_embeddings().weight
     adapted = PeftModel.from_pretrained(base, str(folder))
-    keys = adapted.load_adapter(str(folder), "default")  # once more, for what from_pretrained does not return
-    if left_over := [*keys.missing_keys, *keys.unexpected_keys]:
-        raise ValueError(
-            f"the adapter of {folder} and the base model {base.name_or_path} do not fit: {len(left_over)} tensors of "
-            f"one are not in the other, such as {left_over[0]}; name its own base with --model_name_or_path"
-        )
-    if not is_tied:
-        return adapted.merge_and_unload(safe_merge=True)
     for module in base.get_output_embeddings().modules():  # of PEFT's wrappers, one holds the matrix
         for name, parameter in module.named_parameters(recurse=False):
             if parameter is matrix:
                 setattr(module, name, torch.nn.Parameter(matrix.detach().clone()))
     base.config.tie_word_embeddings = False
     merged = adapted.merge_and_unload(safe_merge=True)
-    if torch.equal(merged.get_input_embeddings().weight, merged.get_output_embeddings().weight):
-        merged.config.tie_word_embeddings = True
-        merged.tie_weights()
+    embedding, head = merged.get_input_embeddings().weight, merged.get_output_embeddings().weight
+    merged.config.tie_word_embeddings = torch.equal(embedding, head)
+    merged.tie_weights()
     return merged

@@ -17,12 +17,12 @@ from transformers.trainer_utils import HubStrategy
 from leash_trl.hub import repository
 from leash_trl.hub.card import write_curves, write_model_card
 from leash_trl.hub.recipe import changed_fields, write_recipe
-from leash_trl.hub.repository import HubRepository, found_files, what_went_wrong
+from leash_trl.hub.repository import HubRepository, found_files
 
 
 logger = logging.getLogger(__name__)
 
-SNAPSHOTS = "_hub_push"  # folder in the run's, for the checkpoints that are being pushed
+SNAPSHOT = "_hub_push"  # folder in the run's, for the checkpoints that are being pushed
 
 
 class Publisher:
@@ -31,7 +31,7 @@ class Publisher:
     With `push_to_hub`, every save is one commit with the model, the state of length control, recipe, card and, by
     `hub_strategy`, the checkpoint, pushed in a thread of its own while training continues. A push that fails, or is
     skipped because the one before it still runs, does not stop training: the next save and the end of training also
-    push what is missing. With `hub_always_push` each save becomes its own commit, in a queue.
+    push what is missing, so that `hub_always_push` has nothing to add.
 
     Args:
         args ([`~transformers.TrainingArguments`]):
@@ -58,8 +58,6 @@ class Publisher:
         self._job: Future[None] = Future()  # the newest
         self._job.set_result(None)
         self._missing: dict[Path, None] = {}  # checkpoints that are not on the Hub, the oldest first
-        self._problem = ""
-        self._num_pushed = 0
 
     def write_beside_model(self, folder: Path, is_checkpoint: bool) -> None:
         """Writes the recipe into a folder and, if it is a checkpoint, copies the run's card and curves there."""
@@ -71,7 +69,7 @@ class Publisher:
     def write_card(self, trainer_state: Mapping[str, Any], repo_id: str | None, is_in_train: bool) -> None:
         """Writes the model card into the run's folder; for a push and after training, also draws the curves.
 
-        During training, a failure to write the card is only a warning.
+        A failure to write them is only a warning: `leash push` writes them again.
 
         Args:
             trainer_state (`Mapping[str, Any]`):
@@ -87,94 +85,72 @@ class Publisher:
                 write_curves(self._output_dir, trainer_state)
             write_model_card(self._output_dir, trainer_state, self.recipe, repo_id, self._is_adapter)
         except Exception:
-            if not is_in_train:
-                raise
-            logger.warning("the model card could not be written; training goes on", exc_info=True)
+            logger.warning("the model card of %s could not be written", self._output_dir, exc_info=True)
 
     def push_checkpoint(self, checkpoint: Path, repo_id: str) -> None:
         """Pushes a checkpoint as `hub_strategy` says, now or, if another push is running, with the next one."""
         if self._args.hub_strategy is not HubStrategy.ALL_CHECKPOINTS:
             self._missing.clear()  # the new one takes the place of older ones
-        self._newest = checkpoint
         self._missing[checkpoint] = None
         self._destination = HubRepository(repo_id, self._args.hub_token, self._args.hub_revision)
-        if self._args.hub_always_push or self._job.done():
+        if self._job.done():
             self._start()
-        else:
-            self._problem = "the push before it was still running"
 
     def finish(self) -> None:
-        """Waits for the running push, tries once more what is missing, and reports what still is."""
+        """Waits for the running push, tries once more what is missing, and says what still is."""
         self._job.result()
         if self._missing:
             self._start()
             self._job.result()
         if self._missing:
-            folder, repo_id = self._output_dir, self._destination.repo_id
-            remedy = f"leash push {shlex.quote(str(folder))} --repo {repo_id}"
-            logger.error("%s; what is left of it is in %s, try again with %s", self.report, folder, remedy)
-        if self._num_pushed:  # only on the process that pushes
-            shutil.rmtree(self._output_dir / SNAPSHOTS, ignore_errors=True)
+            missing, folder = ", ".join(path.name for path in self._missing), shlex.quote(str(self._output_dir))
+            remedy = f"leash push {folder} --repo {self._destination.repo_id}"
+            logger.error("not on the Hub: %s; what is left of it is in %s, try again with %s", missing, folder, remedy)
 
-    @property
-    def report(self) -> str:
-        """How many pushes of checkpoints succeeded, and which checkpoints are not on the Hub."""
-        missing = ", ".join(path.name for path in [*self._missing])
-        return f"{self._num_pushed} pushed" + (f"; not on the Hub: {missing} ({self._problem})" if missing else "")
-
-    def push_model(
-        self, repo_id: str, message: str, token: str | None = None, revision: str | None = None
-    ) -> Future[CommitInfo]:
+    def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after the pushes of checkpoints that are running.
 
         Args:
-            repo_id (`str`), token (`str`, *optional*), revision (`str`, *optional*):
-                Destination; token and revision default to those of the configuration.
+            repo_id (`str`):
+                Repository on the Hub.
             message (`str`):
                 Message of the commit.
+            token (`str`, *optional*), revision (`str`, *optional*):
+                Write token and branch; `None` for those of the configuration.
         """
         destination = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
         return self._worker.submit(destination.commit, repository.model_files(self._output_dir), message)
 
     def _start(self) -> None:
         """Hands what is missing to the worker, as a snapshot that nothing deletes or changes during the push."""
-        taken = [path for path in [*self._missing] if path.is_dir()]  # save_total_limit deletes others
-        if not taken:
-            return
-        files: dict[str, Path] = {}
-        for path in taken:
+        snapshot = self._output_dir / SNAPSHOT
+        shutil.rmtree(snapshot, ignore_errors=True)  # of a run that was killed
+        # event files grow while they are sent
+        events = {name: path.read_bytes() for name, path in found_files(self._output_dir, [repository.EVENTS]).items()}
+        files: dict[str, Path | bytes] = {**events}
+        for path in self._missing:
+            folder = _linked(path, snapshot)
             places = {HubStrategy.CHECKPOINT: repository.LAST_CHECKPOINT, HubStrategy.ALL_CHECKPOINTS: path.name}
             if place := places.get(self._args.hub_strategy):
-                files |= repository.checkpoint_files(path, place)
-        if self._newest in taken:  # else the repository has a newer model
-            files |= {**repository.model_files(self._newest), **found_files(self._output_dir, (repository.EVENTS,))}
-        folder = self._output_dir / SNAPSHOTS / self._newest.name
-        shutil.rmtree(folder, ignore_errors=True)  # of a snapshot that found no room, or a run that was killed
-        try:
-            files = {name: _snapshot(path, folder / name) for name, path in files.items()}
-        except OSError as error:  # no room for it
-            self._problem = what_went_wrong(error)
-        else:
-            self._job = self._worker.submit(self._push, taken, files, folder)
+                files |= repository.checkpoint_files(folder, place)
+        files |= repository.model_files(folder)  # of the newest; none if it was deleted
+        self._job = self._worker.submit(self._push, [*self._missing], files)
 
-    def _push(self, taken: Sequence[Path], files: dict[str, Path], folder: Path) -> None:
-        names = ", ".join(path.name for path in taken)
+    def _push(self, checkpoints: Sequence[Path], files: Mapping[str, Path | bytes]) -> None:
+        names = ", ".join(path.name for path in checkpoints)
         try:
             self._destination.commit(files, f"Training in progress, {names}")
-            self._num_pushed += 1
-            for path in taken:
+        except ValueError as error:  # whatever the Hub or the network does, training goes on
+            logger.warning("%s; the next save and the end try %s again", error, names)
+        else:
+            for path in checkpoints:
                 self._missing.pop(path, None)
-        except Exception as error:  # whatever the Hub or the network does, training goes on
-            self._problem = what_went_wrong(error, self._args.hub_token)
-            logger.warning("pushing %s failed (%s); the next save and the end try again", names, self._problem)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._output_dir / SNAPSHOT, ignore_errors=True)
 
 
-def _snapshot(path: Path, copy: Path) -> Path:
-    """A hard link to a file, which takes no space, or a copy: of event files, which grow, or where links cannot be."""
-    copy.parent.mkdir(parents=True, exist_ok=True)
+def _linked(checkpoint: Path, folder: Path) -> Path:
+    """A copy of hard links, which takes no space; the checkpoint itself where links cannot be, or it was deleted."""
     try:
-        (shutil.copyfile if "tfevents" in path.name else os.link)(path, copy)
+        return Path(shutil.copytree(checkpoint, folder / checkpoint.name, copy_function=os.link))
     except OSError:
-        shutil.copyfile(path, copy)
-    return copy
+        return checkpoint

@@ -1,17 +1,14 @@
 """Writes the recipe beside every model: the configuration that trained it, in the form of `leash train --config`."""
 
-import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields
 from importlib.metadata import version
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from leash_trl import __version__
 from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
 
@@ -19,9 +16,12 @@ from leash_trl.hub.hub_token import without_token
 RECIPE_FILE = "leash_recipe.yaml"
 # this machine's environment and folders, the checkpoint of a resume and, as all `hub_` fields, the pushes
 NOT_THE_RUN = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
-# what transformers and TRL work out from other fields when a configuration is made
-DERIVED = ("debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm", "include_for_metrics")
-PACKAGES = ("trl", "transformers", "torch", "datasets", "peft", "tokenizers")
+# what transformers, accelerate and TRL work out from other fields when a configuration is made
+DERIVED = (
+    *("accelerator_config", "debug", "dataloader_pin_memory", "pad_to_multiple_of", "disable_tqdm"),
+    *("include_for_metrics", "generation_batch_size"),
+)
+PACKAGES = ("leash-trl", "trl", "transformers", "torch", "datasets", "peft", "tokenizers")
 
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
@@ -36,36 +36,25 @@ def changed_fields(arguments: Any) -> dict[str, Any]:
     """
     values = arguments.to_dict()
     own = [field for field in fields(arguments) if field.init and field.name not in DERIVED]
-    changed = {field.name: values[field.name] for field in own if values[field.name] != field.default}
-    if "steps_per_generation" in changed:  # TRL takes one of the two, and then sets both
-        changed.pop("generation_batch_size", None)
-    if values["accelerator_config"].items() <= type(arguments.accelerator_config)().to_dict().items():
-        changed.pop("accelerator_config", None)
-    return changed
+    return {field.name: values[field.name] for field in own if values[field.name] != field.default}
 
 
 def portable(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a recipe that repeat the run elsewhere, in types that YAML restores; the rest is left out.
+    """The values of a recipe that repeat the run elsewhere, in types that YAML restores; others become text.
+
+    Of tables, keys that are no text or number are left out.
 
     Example:
-        >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "generation_kwargs": {(1, 2): 3}})
-        {'seed': 1}
+        >>> portable({"seed": 1, "hub_token": "x", "env": {"KEY": "y"}, "chat_template_path": Path("a.jinja")})
+        {'seed': 1, 'chat_template_path': 'a.jinja'}
     """
-    plain = {}
-    for name in filter(_is_of_the_run, recipe):
-        with contextlib.suppress(TypeError, ValueError, AttributeError):  # NumPy's and torch's numbers have an `item`
-            plain[name] = json.loads(without_token(json.dumps(recipe[name], default=methodcaller("item"))))
-    return plain
-
-
-def _is_of_the_run(name: str) -> bool:
-    return name not in NOT_THE_RUN and not name.startswith("hub_")
+    kept = {name: recipe[name] for name in recipe if name not in NOT_THE_RUN and not name.startswith("hub_")}
+    return dict(json.loads(without_token(json.dumps(kept, default=str, skipkeys=True))))
 
 
 def recipe_yaml(recipe: Mapping[str, Any]) -> str:
-    """The [`portable`] part of a recipe as YAML; empty if there is none."""
-    kept = portable(recipe)
-    return yaml.safe_dump(kept, sort_keys=False, allow_unicode=True, width=119) if kept else ""
+    """The [`portable`] part of a recipe as YAML."""
+    return yaml.safe_dump(portable(recipe), sort_keys=False, allow_unicode=True, width=119)
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
@@ -75,17 +64,14 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
         folder (`str` or `Path`):
             A model's folder.
         recipe (`Mapping[str, Any]`):
-            Values by field name; only [`portable`] ones are written, and those that YAML cannot hold are named.
+            Values by field name; only [`portable`] ones are written.
     """
-    unwritten = ", ".join(sorted(set(filter(_is_of_the_run, recipe)) - portable(recipe).keys()))
-    missing = f"# Not here, for YAML cannot hold it: {unwritten}\n" if unwritten else ""
-    versions = ", ".join([f"leash-trl {__version__}", *(f"{name} {version(name)}" for name in PACKAGES)])
-    head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n{missing}\n"
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
 
 
 def read_recipe(folder: str | Path) -> dict[str, Any]:
     """The fields of a folder's `leash_recipe.yaml`; empty if there is none."""
     file = Path(folder) / RECIPE_FILE
-    recipe: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {} if file.is_file() else {}
-    return recipe
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}

@@ -1,10 +1,10 @@
-"""A model repository on the Hub: which files go there, commits that are tried again, downloads, plain errors."""
+"""A model repository on the Hub: which files go there, commits, downloads, plain errors."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
-from time import sleep
 
 from huggingface_hub import CommitInfo, CommitOperation, CommitOperationAdd, CommitOperationDelete, HfApi, parse_hf_uri
 
@@ -19,13 +19,11 @@ EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
 LAST_CHECKPOINT = "last-checkpoint"
 # a push of a model deletes these, and the evaluation's results, unless it brings new ones
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_model.bin", ADAPTER_FILE)
-TOKENIZER = (
-    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
-    *("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json"),
-)
 # `ref` is TRL's second adapter; of Python files only these are a model's own code
 MODEL = (
-    *(*WEIGHTS, *TOKENIZER, "config.json", "generation_config.json", "ref/adapter_*", TRAINER_STATE_FILE),
+    *(*WEIGHTS, "config.json", "generation_config.json", "ref/adapter_*", TRAINER_STATE_FILE),
+    *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt", "*.model", "*.tiktoken"),
+    *("*.jinja", "additional_chat_templates/*.jinja", "*processor_config.json"),
     *("modeling_*.py", "configuration_*.py", "tokenization_*.py", CARD_FILE, CURVES_FILE, RECIPE_FILE),
 )
 EVENTS = "runs/**/*tfevents*"  # where transformers puts TensorBoard's files, and from where the Hub shows them
@@ -35,14 +33,11 @@ TRAINING_STATE = (
     *("global_step*/*", "pytorch_model_fsdp*", "pytorch_model_fsdp*/*"),
 )
 
-# Seconds before further attempts: huggingface_hub itself repeats uploads of files, but not the commit.
-WAITS = (1.0, 4.0, 15.0, 40.0)
 
-
-def found_files(folder: Path, patterns: Iterable[str]) -> dict[str, Path]:
-    """The files of a folder that match a pattern, as `Path.glob` reads it, by their paths in the folder."""
+def found_files(folder: Path, patterns: Iterable[str], path_in_repo: str = "") -> dict[str, Path]:
+    """The files of a folder that match a pattern, as `Path.glob` reads it, by path in the repository."""
     paths = (path for pattern in patterns for path in folder.glob(pattern) if path.is_file())
-    return {path.relative_to(folder).as_posix(): path for path in paths}
+    return {(path_in_repo / path.relative_to(folder)).as_posix(): path for path in paths}
 
 
 def model_files(folder: Path) -> dict[str, Path]:
@@ -52,8 +47,7 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
     """The files of a checkpoint, with all that resuming needs, by path in the repository."""
-    found = found_files(folder, (*MODEL, *TRAINING_STATE))
-    return {f"{path_in_repo}/{name}": path for name, path in found.items()}
+    return found_files(folder, (*MODEL, *TRAINING_STATE), path_in_repo)
 
 
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
@@ -111,16 +105,13 @@ class HubRepository:
             `ValueError`: If the Hub refuses, or does not answer.
         """
         api = HfApi(token=self.token)
-        try:
+        with plain_errors(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
             full_id = api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
             if self.revision is not None:
                 api.create_branch(full_id, branch=self.revision, exist_ok=True)
-        except Exception as error:  # the Hub and the network have many ways to say no, and some quote the token
-            reason = f"{what_went_wrong(error, self.token)}; log in with `hf auth login`, or set HF_TOKEN"
-            raise ValueError(f"cannot write to {self.repo_id} on the Hub: {reason}") from None
         return full_id
 
-    def commit(self, files: Mapping[str, Path | bytes], message: str, waits: Sequence[float] = WAITS) -> CommitInfo:
+    def commit(self, files: Mapping[str, Path | bytes], message: str) -> CommitInfo:
         """Pushes files in one commit: all of them appear on the Hub at once, or none.
 
         The commit also deletes [`stale_files`]. `upload_folder` is not used, because it may split a folder into
@@ -131,36 +122,36 @@ class HubRepository:
                 Content, or the local file, by path in the repository. Files that the Hub already has are not sent.
             message (`str`):
                 Message of the commit.
-            waits (`Sequence[float]`, *optional*):
-                Seconds before each further attempt.
 
         Returns:
             `CommitInfo`: The commit, or the newest one if nothing has changed.
+
+        Raises:
+            `ValueError`: If the Hub refuses, or does not answer.
         """
         api = HfApi(token=self.token)
-        try:
+        with plain_errors(f"pushing to {self.repo_id} failed", self.token):
             stale = stale_files(api.list_repo_files(self.repo_id, revision=self.revision), files)
             changes: list[CommitOperation] = [CommitOperationAdd(name, files[name]) for name in sorted(files)]
             changes += map(CommitOperationDelete, stale)
             return api.create_commit(self.repo_id, changes, commit_message=message, revision=self.revision)
-        except Exception:
-            if not waits:
-                raise
-        sleep(waits[0])
-        return self.commit(files, message, waits[1:])
 
 
-def what_went_wrong(error: BaseException, token: str | None = None) -> str:
-    """An error of the Hub's client and its cause in one line, without tokens.
+@contextmanager
+def plain_errors(problem: str, token: str | None = None) -> Iterator[None]:
+    """Makes every error of the Hub's client inside, with its cause, a `ValueError` of one line without tokens.
 
     Args:
-        error (`BaseException`):
-            An exception of a request to the Hub.
+        problem (`str`):
+            What the line begins with.
         token (`str`, *optional*):
             The token in use, where it does not look like one.
     """
-    said = [f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None]
-    return without_token(" ".join(" <- ".join(said).split()), token)
+    try:
+        yield
+    except Exception as error:  # the Hub and the network have many ways to say no, and some quote the token
+        said = " <- ".join(f"{type(each).__name__}: {each}" for each in (error, error.__cause__) if each is not None)
+        raise ValueError(without_token(f"{problem} ({' '.join(said.split())})", token)) from None
 
 
 def local_checkpoint(checkpoint: str) -> str:
@@ -174,16 +165,13 @@ def local_checkpoint(checkpoint: str) -> str:
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
-    place, api = parse_hf_uri(checkpoint), HfApi()
-    path = place.path_in_repo
-    # the root comes without checkpoints, whose optimizers are several times as large as the model
-    others = None if path else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
-    wanted = f"{path}/*" if path else None
-    try:  # a branch's name would fall back to an older download if the Hub does not answer
+    api = HfApi()
+    with plain_errors(f"cannot resume from {checkpoint}"):
+        place = parse_hf_uri(checkpoint)
+        # the root comes without checkpoints, whose optimizers are several times as large as the model
+        others = None if place.path_in_repo else [f"{LAST_CHECKPOINT}/*", "checkpoint-*/*"]
+        wanted = f"{place.path_in_repo}/*" if place.path_in_repo else None
+        # a branch's name would fall back to an older download if the Hub does not answer
         revision = api.model_info(place.id, revision=place.revision).sha
         root = api.snapshot_download(place.id, revision=revision, allow_patterns=wanted, ignore_patterns=others)
-    except Exception as error:  # the Hub and the network have many ways to say no
-        raise ValueError(f"{checkpoint}: {what_went_wrong(error)}") from None
-    if not Path(root, path).is_dir():
-        raise ValueError(f"{checkpoint}: the repository has no folder {path!r}")
-    return str(Path(root, path))
+        return str(Path(root, place.path_in_repo))

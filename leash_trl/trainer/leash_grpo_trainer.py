@@ -399,7 +399,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def push_to_hub(
         self, commit_message="End of training", blocking=True, token=None, revision=None, private=None, **kwargs
     ):
-        """As [`~transformers.Trainer.push_to_hub`], but in one commit, with retries."""
+        """As [`~transformers.Trainer.push_to_hub`], but in one commit."""
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         if self.hub_model_id is None:
             self.init_hf_repo(token, private)

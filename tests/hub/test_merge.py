@@ -1,4 +1,4 @@
-"""`leash merge`: the merged model is base and adapter, its folder is complete; a base that does not fit is refused."""
+"""`leash merge`: the merged model is base and adapter, and its folder is complete."""
 
 import json
 import shutil
@@ -7,16 +7,14 @@ import pytest
 import torch
 import yaml
 from peft import LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from saved_run import save
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from leash_trl.cli.main import main
 
 
-WEIGHTS = "adapter_model.safetensors"
 PROBLEM = [{"role": "user", "content": "16 (a) +9 (b) -8 = ?"}]
-COPIED = ("trainer_state.json", "chat_template.jinja", "generation_config.json")
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +24,8 @@ def adapter(tmp_path_factory, tiny_model_path, tokenizer):
     torch.manual_seed(1)
     config = LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM")
     get_peft_model(AutoModelForCausalLM.from_pretrained(tiny_model_path), config).save_pretrained(folder)
-    mine = {"optimizer.pt": b"not part of a model", "generation_config.json": b'{"temperature": 0.5}'}
-    save(folder, 7, {"target_length": 12, "use_peft": True, "lora_r": 4, "dtype": "float32"}, **mine)
+    recipe = {"target_length": 12, "use_peft": True, "lora_r": 4, "dtype": "float32"}
+    save(folder, 7, recipe, **{"optimizer.pt": b"not part of a model"})
     for name in ("config.json", "model.safetensors"):
         (folder / name).unlink()
     tokenizer.save_pretrained(folder)
@@ -75,10 +73,9 @@ def test_merged_model_is_base_and_adapter(adapter, merged, tiny_model_path):
 
 def test_merged_folder_is_complete(adapter, merged, tokenizer):
     names = {path.name for path in merged.iterdir()}
-    assert names >= {*COPIED, "model.safetensors", "config.json", "tokenizer.json"}
-    assert not names & {"adapter_config.json", WEIGHTS, "optimizer.pt"}
-    for name in COPIED:
-        assert (merged / name).read_bytes() == (adapter / name).read_bytes()
+    assert names >= {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"}
+    assert not [name for name in names if name.startswith(("adapter", "optimizer"))]
+    assert (merged / "trainer_state.json").read_bytes() == (adapter / "trainer_state.json").read_bytes()
     ids = AutoTokenizer.from_pretrained(merged).apply_chat_template(PROBLEM, return_dict=False)
     assert ids == tokenizer.apply_chat_template(PROBLEM, return_dict=False)
 
@@ -101,9 +98,7 @@ def test_the_recipe_of_a_merged_model_makes_no_adapter_and_names_the_base_that_w
 def test_a_tokenizer_that_is_not_there_is_the_base_models(run, tmp_path, tokenizer):
     for path in run.glob("tokenizer*"):
         path.unlink()
-    (run / "chat_template.jinja").write_text("the run's")
     assert merge(run, "--output_dir", tmp_path / "merged") == 0
-    assert (tmp_path / "merged" / "chat_template.jinja").read_text() == "the run's"
     assert AutoTokenizer.from_pretrained(tmp_path / "merged").encode("16 (a) +9") == tokenizer.encode("16 (a) +9")
 
 
@@ -147,22 +142,6 @@ def test_every_kind_of_adapter_keeps_its_logits(fields, is_tied, tmp_path, token
     assert not (is_tied and "bias" in fields) or merged.config.tie_word_embeddings  # it changes neither
     adapted = logits(PeftModel.from_pretrained(base, tmp_path / "run"))
     torch.testing.assert_close(logits(merged), adapted, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda weights: {},
-        lambda weights: {**weights, **{n.replace("s.0", "s.1"): w.clone() for n, w in weights.items()}},
-        lambda weights: {name: weight for name, weight in weights.items() if "up_proj" not in name},
-    ],
-    ids=["empty", "deeper", "a_part_lacks"],
-)
-def test_weights_that_do_not_all_fit_are_refused(spoil, run, tmp_path, capsys):
-    """PEFT would leave out what has no place, and keep the base's matrix where the adapter has none."""
-    save_file(spoil(load_file(run / WEIGHTS)), run / WEIGHTS, metadata={"format": "pt"})
-    assert is_refused(capsys, run, "--output_dir", tmp_path / "merged")
-    assert not (tmp_path / "merged").exists()
 
 
 def test_a_folder_without_adapter_is_one_line(tmp_path, tiny_model_path, capsys):

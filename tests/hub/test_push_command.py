@@ -21,12 +21,6 @@ def run(tmp_path):
     return folder
 
 
-@pytest.fixture
-def hub(loopback_hub):
-    with loopback_hub.online():
-        yield loopback_hub
-
-
 def evaluation(folder, model, label, tokens):
     rows = [problem(index, completion("1", tokens, index % 2 == 0)) for index in range(30)]
     write_run(folder, {"aime24": rows}, label=label)
@@ -80,11 +74,8 @@ def test_all_checkpoints_that_are_complete_are_pushed(run, capsys):
     assert not [name for name in names if name.startswith("checkpoint-3") or "notes" in name]
 
 
-def test_a_stopped_push_goes_on_to_a_private_branch(hub, run, capsys, monkeypatch):
-    from leash_trl.hub import repository
-
-    monkeypatch.setattr(repository, "sleep", lambda seconds: None)
-    hub.fail("POST", r"/commit/", "drop", times=1 + len(repository.WAITS))
+def test_a_stopped_push_goes_on_to_a_private_branch(hub, run, capsys):
+    hub.fail("POST", r"/commit/", "drop")
     given = ["--repo", "me/short", "--private", "--revision", "v1"]
     assert "me/short" in refusal(capsys, run, *given)
     assert push(run, *given) == 0
@@ -143,8 +134,3 @@ def test_folders_without_a_trained_model_are_refused(run, tmp_path, capsys):
     shutil.rmtree(run / "checkpoint-1")
     shutil.rmtree(run / "checkpoint-2")
     assert "last" in refusal(capsys, run, "--repo", "me/x", "--checkpoints", "last")
-
-
-def test_without_a_token_the_message_says_how_to_log_in(hub, run, capsys, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "")
-    assert "hf auth login" in refusal(capsys, run, "--repo", "me/x")

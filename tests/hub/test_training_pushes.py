@@ -13,12 +13,6 @@ import yaml
 from leash_trl.cli.main import main
 
 
-@pytest.fixture
-def hub(loopback_hub):
-    with loopback_hub.online():
-        yield loopback_hub
-
-
 def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_path, tiny_model_path):
     said, folder = io.StringIO(), tmp_path / "run"
     handler = logging.StreamHandler(said)

@@ -1,11 +1,12 @@
 """Gradients of TRL's trainer or of ours for the same completions, for one and for several processes.
 
-Used by two_process_run, in float64 on CPUs, and by gpu_run.
+In float64 on CPUs, and as gpu_run has it.
 """
 
 from types import SimpleNamespace
 
 import torch
+from conftest import quiet
 from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOTrainer
@@ -36,13 +37,6 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
     return trainer._rearranged(batches) is batches
 
 
-def gathered_ratios(trainer: LeashGRPOTrainer) -> torch.Tensor:
-    """One row of importance ratios of each process, of 2 columns and of 3."""
-    ratios = torch.full((1, 2 + trainer.accelerator.process_index), 0.5, device=trainer.accelerator.device)
-    (batch,) = trainer._picked({"importance_sampling_ratio": ratios}, [[0, 1]], ([1, 1], [2, 3]))
-    return batch["importance_sampling_ratio"].cpu()
-
-
 def run(
     model_path: str,
     output_dir: str,
@@ -55,26 +49,10 @@ def run(
 
     `settings` are changes to the configuration, `model_fields` are for `from_pretrained`.
     """
-    fields = {
-        "output_dir": output_dir,
-        "target_length": 12,
-        "lambda_init": 0.0,
-        "lambda_lr": 0.0,
-        "scale_rewards": "none",
-        "max_completion_length": 48,
-        "per_device_train_batch_size": 4,
-        "gradient_accumulation_steps": 4,
-        "num_generations": 4,
-        "num_iterations": 2,
-        "max_steps": 2,
-        "max_grad_norm": 0.0,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "bf16": False,
-    }
-    args = LeashGRPOConfig(**{**fields, **settings})
+    fields = {"lambda_init": 0.0, "lambda_lr": 0.0, "scale_rewards": "none", "max_completion_length": 48}
+    fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_iterations": 2}
+    fields |= {"max_steps": 2, "max_grad_norm": 0.0, "learning_rate": 1e-6}
+    args = LeashGRPOConfig(**quiet(output_dir, **{**fields, **settings}))
     recorder = GradientRecorder()
     tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
     trainer = (GRPOTrainer if is_stock else LeashGRPOTrainer)(
@@ -96,21 +74,15 @@ def run(
         "gradients": recorder.gradients,
         "positions": recorder.positions_by_pass,
         "leaves_images": not is_stock and leaves_batches_with_images_on_one_process(trainer),
-        "ratios": gathered_ratios(trainer) if not is_stock and trainer._num_sharing == 2 else None,
-        "shares": {
-            key: value
-            for key, value in trainer.state.log_history[0].items()
-            if key.endswith(("ing_share", "ped_share"))
-        },
+        "shares": {name: value for name, value in trainer.state.log_history[0].items() if "microbatch/" in name},
     }
 
 
-def run_all(model_path: str, output_dir: str) -> dict:
-    """All cases with TRL's trainer and with ours; everything is in float64 from here on."""
+def run_all(model_path: str, output_dir: str) -> dict[str, list[dict]]:
+    """By case, TRL's trainer and ours; everything is in float64 from here on."""
     for owner, name, method in FLOAT64_METHODS:
         setattr(owner, name, method)
     return {
-        (case, name): run(model_path, output_dir, name == "stock", settings)
+        case: [run(model_path, output_dir, is_stock, settings) for is_stock in (True, False)]
         for case, settings in CASES.items()
-        for name in ("stock", "ours")
     }

@@ -1,11 +1,7 @@
 """A Hugging Face Hub for models, in memory and on 127.0.0.1, for the real `huggingface_hub` client.
 
-    with LoopbackHub(tmp_path) as hub, hub.online():
-        huggingface_hub.create_repo("me/x")
-        huggingface_hub.upload_folder(repo_id="me/x", folder_path=folder)
-        assert hub.commits("me/x")[-1].changed == ("config.json", "model.safetensors")
-
-It takes every file within the commit. Not here: LFS and Xet, datasets and Spaces, pull requests, tags.
+It takes every file within the commit. Not here: LFS and Xet, datasets and Spaces, pull requests, tags, rights of more
+than one user.
 """
 
 import base64
@@ -79,7 +75,6 @@ class Repository:
     def __init__(self, is_private: bool):
         self.is_private = is_private
         self.branches = {"main": [Commit("initial commit", MappingProxyType({".gitattributes": b""}), ())]}
-        self.lock = threading.Lock()
 
     def history(self, revision: str) -> list[Commit]:
         """The commits up to a branch's head or a commit, oldest first."""
@@ -91,18 +86,17 @@ class Repository:
 
     def commit(self, branch: str, lines: list[dict]) -> Commit:
         """Applies the lines of a commit request, header first, or raises and leaves the branch as it was."""
-        with self.lock:
-            before = self.history(branch)[-1].files
-            files = dict(before)
-            for line in lines[1:]:
-                path = line["value"]["path"]
-                if line["key"] == "file":
-                    files[path] = base64.b64decode(line["value"]["content"], validate=True)
-                elif files.pop(path, None) is None:
-                    raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-            changed = tuple(sorted(path for path in {*before, *files} if before.get(path) != files.get(path)))
-            self.branches[branch].append(Commit(lines[0]["value"]["summary"], MappingProxyType(files), changed))
-            return self.branches[branch][-1]
+        before = self.history(branch)[-1].files
+        files = dict(before)
+        for line in lines[1:]:
+            path = line["value"]["path"]
+            if line["key"] == "file":
+                files[path] = base64.b64decode(line["value"]["content"], validate=True)
+            elif files.pop(path, None) is None:
+                raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
+        changed = tuple(sorted(path for path in {*before, *files} if before.get(path) != files.get(path)))
+        self.branches[branch].append(Commit(lines[0]["value"]["summary"], MappingProxyType(files), changed))
+        return self.branches[branch][-1]
 
 
 @dataclass
@@ -142,7 +136,6 @@ class LoopbackHub:
         self.repositories: dict[str, Repository] = {}
         self._home = home
         self._faults: list[Fault] = []
-        self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.hub = self
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -176,13 +169,15 @@ class LoopbackHub:
 
     def met_fault(self, request: Request) -> int | str | None:
         """The effect of the fault that a request meets, after any hold; called by the server."""
-        with self._lock:
-            for fault in self._faults:
-                if fault.times and fault.method == request.method and re.search(fault.path_regex, request.path):
-                    fault.times -= 1
-                    break
-            else:
-                return None
+        matching = (
+            fault
+            for fault in self._faults
+            if fault.times and fault.method == request.method and re.search(fault.path_regex, request.path)
+        )
+        fault = next(matching, None)
+        if fault is None:
+            return None
+        fault.times -= 1
         if fault.effect != "hold":
             return fault.effect
         fault.reached.set()
@@ -214,7 +209,7 @@ class LoopbackHub:
             read_environment_again()
 
     def answer(self, request: Request, is_known: bool) -> dict | bytes:
-        """The content of an answer, JSON or a file's; strangers read what is public, and write nothing."""
+        """The content of an answer, JSON or a file's; strangers write nothing."""
         target = f"{request.method.replace('HEAD', 'GET')} {urlsplit(request.path).path}"
         found = [(route, match) for route, regex in ROUTES.items() if (match := re.fullmatch(regex, target))]
         if not found:
@@ -224,15 +219,17 @@ class LoopbackHub:
         if not is_known and request.method == "POST" and route != "validate":
             raise HubError(401, "Invalid username or password.")
         if route == "create":
-            return self._create(json.loads(request.body))
+            wanted = json.loads(request.body)
+            repo_id = f"me/{wanted['name']}"
+            self.repositories.setdefault(repo_id, Repository(wanted.get("visibility") == "private"))
+            return {"url": f"{self.endpoint}/{repo_id}", "name": repo_id}
         if route == "validate":
             return {"errors": [], "warnings": []}
         repo = self.repositories.get(names["repo"])
-        if repo is None or (repo.is_private and not is_known):
-            raise HubError(404 if is_known else 401, "Repository not found", "RepoNotFound")
+        if repo is None:
+            raise HubError(404, "Repository not found", "RepoNotFound")
         if route == "branch":
-            with repo.lock:
-                repo.branches.setdefault(names["branch"], repo.history("main"))
+            repo.branches.setdefault(names["branch"], repo.history("main"))
             return {}
         if route == "commit":
             made = repo.commit(names["revision"], [json.loads(line) for line in request.body.splitlines()])
@@ -257,13 +254,6 @@ class LoopbackHub:
         if names["path"] not in head.files:
             raise HubError(404, "Entry not found", "EntryNotFound")
         return head.files[names["path"]]
-
-    def _create(self, wanted: dict) -> dict:
-        repo_id = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
-        if not repo_id.startswith("me/"):
-            raise HubError(403, f"You don't have the rights to create {repo_id}")
-        self.repositories.setdefault(repo_id, Repository(wanted.get("visibility") == "private"))
-        return {"url": f"{self.endpoint}/{repo_id}", "name": repo_id}
 
 
 class Handler(BaseHTTPRequestHandler):

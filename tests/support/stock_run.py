@@ -1,15 +1,12 @@
 """Runs of TRL's own trainers with length control, and what lambda must be by the lengths that were scored.
 
-Used by the tests of any trainer, by themselves and in two processes: `torchrun stock_run.py MODEL FOLDER`.
+Used by the tests of any trainer, by themselves and in two processes.
 """
 
 import json
-import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from conftest import eos_bias
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
@@ -99,17 +96,11 @@ def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbac
     )
 
 
-if __name__ == "__main__":
+def seen_by_one_of_two(model_path: str, folder: Path) -> dict:
+    """What one of two processes of six completions sees; they share a group of four."""
     states, calls = States(), Calls()
-    # two processes of six completions share a group of four
     trainer = stock_trainer(
-        *("GRPO", sys.argv[1], Path(sys.argv[2])),
-        callbacks=[states],
-        reward_func=calls,
-        per_device_train_batch_size=6,
+        "GRPO", model_path, folder, callbacks=[states], reward_func=calls, per_device_train_batch_size=6
     )
     trainer.train()
-    seen = {"world_size": trainer.args.world_size, "lambdas": states.lambdas, "calls": calls.lengths}
-    Path(sys.argv[2], f"rank{trainer.args.process_index}.json").write_text(json.dumps(seen), encoding="utf-8")
-    torch.distributed.barrier()
-    os._exit(0)  # as two_process_run ends, and for its reasons
+    return {"world_size": trainer.args.world_size, "lambdas": states.lambdas, "calls": calls.lengths}

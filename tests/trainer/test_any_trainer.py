@@ -1,14 +1,13 @@
 """Length control in TRL's own trainers: lambda is the paper's, whatever the batching, and survives a restart."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 
 import pytest
 import stock_run
 import torch
-from conftest import ROOT, parity_reward
+from conftest import parity_reward
+from processes import in_two_processes
 from stock_run import Calls, States, lambda_in, lambdas_by_hand, stock_trainer
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
@@ -167,18 +166,7 @@ def test_a_method_of_the_whole_batch_is_refused_on_two_processes(tiny_model, tok
 
 def test_two_processes_move_lambda_by_the_lengths_of_both(tiny_model_path, tmp_path):
     """LEASH with groups that two processes share."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "support")])
-    finished = subprocess.run(
-        [*command, stock_run.__file__, tiny_model_path, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
-    )
-    assert finished.returncode == 0, finished.stderr[-8000:]
-    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in range(2))
+    first, second = in_two_processes(partial(stock_run.seen_by_one_of_two, tiny_model_path, tmp_path), tmp_path)
     assert first["world_size"] == second["world_size"] == 2
     assert first["lambdas"] == second["lambdas"]
     assert first["calls"] != second["calls"]

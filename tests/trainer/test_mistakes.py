@@ -93,7 +93,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS, ids=str)
+@pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS)
 def test_rows_are_refused_before_training(columns, options, field, value, make_trainer):
     rows = {"prompt": [ASKING] * 8, "level": [1] * 8}
     for name, (wrong,) in columns.items():

@@ -1,11 +1,14 @@
-"""A small training run that can kill itself in a step or while saving, or push to a Hub; used by tests of resuming."""
+"""A small training run that can kill itself in a step or while saving, or push to a Hub.
+
+python tests/support/killable_run.py MODEL OUTPUT_DIR [--kill_in_step STEP] [--resume] [--changes JSON]
+"""
 
 import argparse
 import json
 import os
 import signal
 
-from conftest import eos_bias, parity_reward
+from conftest import eos_bias, parity_reward, quiet
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
@@ -13,12 +16,7 @@ from leash_trl.gym.tokenizer import build_tokenizer
 
 
 def make_trainer(
-    model_path: str,
-    output_dir: str,
-    kill_in_step: int | None = None,
-    hub_model_id: str | None = None,
-    kill_in_saving: int | None = None,
-    **changes,
+    model_path, output_dir: str, kill_in_step=None, hub_model_id=None, kill_in_saving=None, **changes
 ) -> LeashGRPOTrainer:
     """A run of eight steps with a checkpoint at every second one; on the Hub, where one is named.
 
@@ -37,27 +35,11 @@ def make_trainer(
                 os.kill(os.getpid(), signal.SIGKILL)
             super()._save_optimizer_and_scheduler(output_dir)
 
-    settings = {
-        "output_dir": output_dir,
-        "target_length": 12,
-        "max_completion_length": 24,
-        "lambda_lr": 0.1,
-        "learning_rate": 1e-3,
-        "per_device_train_batch_size": 8,
-        "num_generations": 4,
-        "max_steps": 8,
-        "save_steps": 2,
-        "logging_steps": 1,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "bf16": False,
-        "generation_kwargs": eos_bias(build_tokenizer()),
-        "push_to_hub": hub_model_id is not None,
-        "hub_model_id": hub_model_id,
-        "hub_strategy": "checkpoint",
-    }
-    args = LeashGRPOConfig(**{**settings, **changes})
+    settings = {"max_steps": 8, "save_strategy": "steps", "save_steps": 2}
+    settings |= {"generation_kwargs": eos_bias(build_tokenizer())}
+    if hub_model_id is not None:
+        settings |= {"push_to_hub": True, "hub_model_id": hub_model_id, "hub_strategy": "checkpoint"}
+    args = LeashGRPOConfig(**quiet(output_dir, **{**settings, **changes}))
     return KillableTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
 
 

@@ -1,11 +1,10 @@
-"""A batch of which DOT cuts one completion, with everything about it worked out by hand.
-
-Used by test_dot, and by test_distributed through two_process_run.
-"""
+"""A batch of which DOT cuts one completion, with everything about it worked out by hand."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from conftest import quiet
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
@@ -28,7 +27,6 @@ FIELDS: dict[str, Any] = {
     "lambda_lr": None,
     "target_length": None,
     "max_completion_length": 64,
-    "num_generations": 4,
     "per_device_train_batch_size": 12,
     "max_steps": 1,
     "generation_kwargs": None,
@@ -74,53 +72,32 @@ def make_rollout(tokenizer, *rounds: Sequence[int], wrong_rows: Sequence[int] = 
     return rollout
 
 
-QUIET, OUTLIER = LENGTHS[8:], LENGTHS[:4]
-# by scenario: rounds, as groups of all processes, and settings
-SCENARIOS: dict[str, tuple[list[list[int]], dict[str, Any]]] = {
-    # the first process cuts its row 3, the second nothing; they share the group in the middle
-    "one process cuts": ([LENGTHS], {"per_device_train_batch_size": 6}),
-    # first only the first process cuts; both groups of the second are dead, and of its fresh ones it cuts in one
-    "one at a time": (
-        [[*LENGTHS, *QUIET], [*QUIET, *QUIET, *OUTLIER, *QUIET]],
-        {"per_device_train_batch_size": 8, "dynamic_sampling_rounds": 1},
-    ),
-}
+def run(model_path: str, folder: Path) -> dict[str, Any]:
+    """One step in two processes of eight completions; returns what this process saw.
 
-
-def run(name: str, model_path: str, folder: Path) -> dict[str, Any]:
-    """Trains one step of a scenario and returns what this process saw."""
-    rounds, settings = SCENARIOS[name]
-    args = LeashGRPOConfig(
-        output_dir=str(folder / name),
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        logging_steps=1,
-        **{**FIELDS, **settings},
-    )
-    grader = Grader()
+    First only the first process cuts; both groups of the second are dead, and of its fresh ones it cuts in one.
+    """
+    quiet_group, outlier = LENGTHS[8:], LENGTHS[:4]
+    settings = {**FIELDS, "per_device_train_batch_size": 8, "dynamic_sampling_rounds": 1}
+    args, grader = LeashGRPOConfig(**quiet(folder, **settings)), Grader()
     trainer = LeashGRPOTrainer(model_path, grader, args, train_dataset=gym_problems("train", 64))
-    trainer.rollout_func = make_rollout(build_tokenizer(), *rounds)
-    outputs = []
-    score = trainer._generate_and_score_completions
+    trainer.rollout_func = make_rollout(
+        build_tokenizer(), [*LENGTHS, *quiet_group], [*quiet_group, *quiet_group, *outlier, *quiet_group]
+    )
+    made, new_batch = [], trainer._new_batch
 
     def spy(inputs):
-        outputs.append(score(inputs))
-        return outputs[-1]
+        made.append(new_batch(inputs))
+        return made[-1]
 
-    trainer._generate_and_score_completions = spy
+    trainer._new_batch = spy
     trainer.train()
-    output = outputs[0]
+    ((round_, _),) = made
     return {
         "graded": [[len(ids) for ids in call[1]] for call in grader.calls],
-        "tokens": output["completion_mask"].sum(dim=1).tolist(),
-        "own_advantages": output["advantages"].tolist(),
-        "advantages": trainer._batch.advantages.tolist(),
-        "task_rewards": trainer._batch.scored.rollouts.task_rewards.tolist(),
-        "loss_tokens": int(output["num_items_in_batch"]),
+        "tokens": round_.batch["completion_mask"].sum(dim=1).tolist(),
+        "own_advantages": round_.batch["advantages"].tolist(),
+        "advantages": round_.score.advantages.tolist(),
+        "loss_tokens": int(round_.batch["num_items_in_batch"]),
         "log": {key: value for key, value in trainer.state.log_history[0].items() if "time" not in key},
-        "table": {name: list(values) for name, values in trainer._logs["extra"].items()},
-        "table_rewards": list(trainer._logs["rewards"]["grader"]),
     }

@@ -1,0 +1,48 @@
+"""A `leash` command that kills itself in the middle of its work, in a fork of the test's process."""
+
+import os
+import signal
+from functools import partial
+
+from processes import exit_code
+
+
+def killed_in_a_fork(where: str, command: list[str]) -> int:
+    """The exit code of a command.
+
+    `where` is the method of `LeashGRPOTrainer` at whose call the process dies, or the number of a write: of a flush to
+    disk, half a line into the file, or of a file that is put in place, before it is.
+    """
+    return exit_code(partial(_run, where, command))
+
+
+def _run(where: str, command: list[str]) -> None:
+    from leash_trl import LeashGRPOTrainer
+    from leash_trl.cli.main import main
+
+    if where.isdigit():
+        _kill_at(int(where))
+    else:
+        setattr(LeashGRPOTrainer, where, _die)
+    raise SystemExit(main(command))
+
+
+def _die(*args, **kwargs) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _kill_at(num_writes: int) -> None:
+    flush, replace, writes = os.fsync, os.replace, iter(range(1, num_writes + 1))
+
+    def fsync(descriptor: int) -> None:
+        flush(descriptor)
+        if next(writes) == num_writes:
+            os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 40))
+            _die()
+
+    def replace_or_die(*args, **kwargs) -> None:
+        if next(writes) == num_writes:
+            _die()
+        replace(*args, **kwargs)
+
+    os.fsync, os.replace = fsync, replace_or_die

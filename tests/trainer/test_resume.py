@@ -1,0 +1,315 @@
+"""A resumed run repeats the uninterrupted one to the last bit, from the newest checkpoint that is whole."""
+
+import json
+import math
+import os
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+
+import killable_run
+import pytest
+import torch
+from conftest import log_rows
+from killed_command import killed_in_a_fork
+from processes import exit_code
+from transformers import TrainerCallback
+
+from leash_trl.cli.main import main
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, length_control_state, whole_checkpoints
+from leash_trl.trainer.resume import starting_point
+
+
+SHORT = {"target_length": 6, "max_completion_length": 12, "save_strategy": "steps"}
+METRICS = ("loss", "grad_norm", "reward", "kl", "entropy")
+
+
+def log(trainer, first=1):
+    """What each step logged, but the times that it took."""
+    rows = [row for row in log_rows(trainer) if row["step"] >= first]
+    return [{k: v for k, v in row.items() if k in METRICS or k.startswith("leash/")} for row in rows]
+
+
+def assert_same(resumed, whole, first):
+    assert log(resumed, first) == log(whole, first) != []
+    assert resumed.length_control.state_dict() == whole.length_control.state_dict()
+    assert resumed.state.stateful_callbacks["LengthControl"] == whole.state.stateful_callbacks["LengthControl"]
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def lines_with(caplog, *parts) -> int:
+    """How many messages of one line hold all of these."""
+    said = [record.getMessage() for record in caplog.records]
+    return sum("\n" not in line and all(str(part) in line for part in parts) for line in said)
+
+
+@pytest.mark.parametrize(
+    ("batching", "save_steps", "saved", "num_problems"),
+    [
+        pytest.param({}, 2, [2, 4], 64, id="plain"),
+        pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64, id="accumulation"),
+        pytest.param({"num_iterations": 2}, 2, [2, 4], 64, id="iterations"),
+        pytest.param({"steps_per_generation": 4}, 2, [4, 6], 64, id="inside a window"),  # 4 is the end, as is 6
+        pytest.param(
+            {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
+            *(3, [4, 7], 64),
+            id="inside a window of iterations",
+        ),
+        pytest.param({}, 5, [5, 6], 8, id="later epoch"),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
+        pytest.param({}, 4, [4, 6], 8, id="end of an epoch"),
+        pytest.param({"steps_per_generation": 4}, 6, [8, 10], 16, id="window of a later epoch"),
+    ],
+)
+def test_a_resumed_run_repeats_the_uninterrupted_one(
+    make_trainer, problems, tmp_path, caplog, batching, save_steps, saved, num_problems
+):
+    settings = {**SHORT, **batching, "dataset": problems.select(range(num_problems)), "save_steps": save_steps}
+    settings["max_steps"] = saved[-1]
+    whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
+    whole.train()
+    assert sorted(int(path.name.split("-")[1]) for path in (tmp_path / "whole").glob("checkpoint-*")) == saved
+    assert lines_with(caplog, "save_steps", save_steps) == (saved[0] != save_steps)
+    resumed = make_trainer(output_dir=str(tmp_path / "resumed"), **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{saved[0]}"))
+    assert_same(resumed, whole, saved[0] + 1)
+    assert len(log(whole)) == saved[-1]
+
+
+class Interrupt(Exception):
+    """What stops a run in a notebook."""
+
+
+def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
+    """Stopped inside a window of two updates, between two rows of the log."""
+    settings = {**SHORT, "steps_per_generation": 2, "max_steps": 6, "save_steps": 2, "logging_steps": 2}
+    whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
+    whole.train()
+    interrupted = make_trainer(**settings)
+    compute_loss = interrupted.compute_loss
+
+    def interrupt(*args, **kwargs):
+        if interrupted.state.global_step == 5:
+            raise Interrupt
+        return compute_loss(*args, **kwargs)
+
+    interrupted.compute_loss = interrupt
+    with pytest.raises(Interrupt):
+        interrupted.train()
+    interrupted.compute_loss = compute_loss
+    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
+    interrupted.train(resume_from_checkpoint=True)
+    assert_same(interrupted, whole, 3)
+    assert {path.name[-1] for path in whole_checkpoints(tmp_path / "run")} == {"2", "4", "6"}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, tiny_model_path):
+    """A run of six steps with checkpoints at 2, 4 and 6; its folder is to be copied before it is used."""
+    trainer = killable_run.make_trainer(tiny_model_path, str(tmp_path_factory.mktemp("whole") / "run"), max_steps=6)
+    trainer.train()
+    return trainer
+
+
+@pytest.fixture
+def run(whole, tmp_path) -> Path:
+    """A copy of `whole` as it was after step 4."""
+    return Path(shutil.copytree(whole.args.output_dir, tmp_path / "run", ignore=shutil.ignore_patterns("*-6")))
+
+
+@pytest.fixture
+def resumable(run, tiny_model_path):
+    """Factory of trainers in that folder, with changes to their configuration."""
+    return lambda **changes: killable_run.make_trainer(tiny_model_path, str(run), **{"max_steps": 6, **changes})
+
+
+def test_a_killed_run_repeats_the_uninterrupted_one(whole, tmp_path, tiny_model_path):
+    """SIGKILL in the middle of a step, then resume from the last checkpoint."""
+    make = partial(killable_run.make_trainer, tiny_model_path, str(tmp_path / "run"), max_steps=6)
+    assert exit_code(lambda: make(kill_in_step=6).train()) == -signal.SIGKILL
+    assert {path.name for path in whole_checkpoints(tmp_path / "run")} == {"checkpoint-2", "checkpoint-4"}
+    resumed = make()
+    resumed.train(resume_from_checkpoint=True)
+    assert_same(resumed, whole, 1)
+    assert resumed.length_control.lam != 0.1
+
+
+def test_a_checkpoint_killed_while_it_is_saved_over_another_is_not_whole(whole, run, resumable):
+    """New weights beside the old optimizer."""
+    work = resumable(kill_in_saving=4, learning_rate=1e-2, save_steps=4)
+    assert exit_code(work.train) == -signal.SIGKILL
+    name = "checkpoint-4/model.safetensors"
+    assert (run / name).read_bytes() != Path(whole.args.output_dir, name).read_bytes()
+    assert next(whole_checkpoints(run)).name == "checkpoint-2"
+
+
+def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resumable):
+    state = run / "checkpoint-4" / TRAINER_STATE_FILE
+    os.truncate(state, state.stat().st_size // 2)
+    trainer = resumable()
+    with pytest.raises(ValueError, match="checkpoint-4") as refused:
+        trainer.train(resume_from_checkpoint=state.parent)
+    assert "\n" not in str(refused.value)
+    trainer.train(resume_from_checkpoint=True)
+    assert_same(trainer, whole, 3)
+
+
+def test_training_begins_nowhere_else_than_asked(run, resumable, tmp_path, caplog):
+    args = resumable().args
+    shutil.copytree(run / "checkpoint-4", run / "checkpoint-10")
+    assert starting_point(True, args, {}).name == "checkpoint-10"  # by number, not by name
+    assert starting_point(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
+    caplog.clear()
+    assert starting_point(None, args, {}) is starting_point(False, args, {}) is None
+    assert lines_with(caplog, "output_dir", run, "checkpoint-10") == len(caplog.records) == 2  # a folder in use
+    with pytest.raises(ValueError, match="nowhere"):
+        starting_point(tmp_path / "nowhere", args, {})
+    state = json.loads((run / "checkpoint-4" / TRAINER_STATE_FILE).read_text())
+    del state["stateful_callbacks"]["LengthControl"]  # a checkpoint of TRL's own trainer
+    (run / "checkpoint-4" / TRAINER_STATE_FILE).write_text(json.dumps(state))
+    with pytest.raises(ValueError, match="checkpoint-4") as refused:
+        starting_point(run / "checkpoint-4", args, {})
+    assert "\n" not in str(refused.value)
+    shutil.rmtree(run)
+    with pytest.raises(ValueError, match="resume_from_checkpoint"):
+        starting_point(True, args, {})
+
+
+def test_a_checkpoint_of_another_method_is_refused_before_training(resumable):
+    other = resumable(length_control="laser", lambda_lr=None)
+    with pytest.raises(ValueError, match=r"'leash'.*'laser'") as refused:
+        other.train(resume_from_checkpoint=True)
+    assert "\n" not in str(refused.value)
+    assert other.state.global_step == 4
+
+
+def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
+    resumed = resumable(max_steps=5, learning_rate=2e-3, target_length=10, run_name="x")
+    with pytest.warns(UserWarning, match=r"12.*10"):
+        resumed.train(resume_from_checkpoint=True)
+    assert lines_with(caplog, "checkpoint-4", "learning_rate", 0.001, 0.002, "target_length") == 1
+    assert lines_with(caplog, "run_name") == 0
+    saved = length_control_state(run / "checkpoint-4")["state"]["lambdas"]
+    assert [row["leash/lambda"] for row in log(resumed, 5)] == [*saved.values()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "lost", "num_lines"),
+    [
+        ({}, [], 0),
+        ({}, ["optimizer.pt"], 1),
+        ({"beta": 0.1, "sync_ref_model": True}, [], 2),  # the settings, and that the reference has not been saved
+        ({"steps_per_generation": 3}, [], 2),  # the settings, and that step 4 is inside a window of theirs
+    ],
+)
+def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog, changes, lost, num_lines):
+    trainer = resumable(**changes)
+    for name in lost:
+        (run / "checkpoint-4" / name).unlink()
+    starting_point(True, trainer.args, trainer.publisher.recipe)
+    assert lines_with(caplog, "checkpoint-4") == num_lines
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, kind, caplog):
+    """Weights, lambda and steps done; there is no optimizer, which is said."""
+    whole.save_model(str(tmp_path / "final"))
+    resumed = resumable(max_steps=7, learning_rate=0.0)
+    resumed.train(resume_from_checkpoint=kind(tmp_path / "final"))
+    assert lines_with(caplog, "final", "optimizer") == 1
+    assert [row["leash/lambda"] for row in log(resumed)[6:]] == [whole.length_control.lam]
+    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("steps", "later", "last"),
+    [
+        ({"max_steps": 4}, {}, 4),
+        ({"max_steps": 4}, {"max_steps": 2}, 4),
+        ({"max_steps": -1, "num_train_epochs": 1.5}, {}, 6),
+    ],
+)
+def test_a_finished_run_trains_no_step_more(make_trainer, problems, steps, later, last):
+    fields = {**SHORT, **steps, "dataset": problems.select(range(8)), "save_steps": 2}
+    whole, finished = make_trainer(**fields), make_trainer(**{**fields, **later})
+    whole.train()
+    finished.train(resume_from_checkpoint=True)
+    assert_same(finished, whole, 1)
+    assert finished.state.global_step == last  # transformers would train one more
+
+
+def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems, tmp_path, caplog):
+    """Windows of two updates: evaluations move along with the checkpoints that go with them."""
+    trainer = make_trainer(
+        **{**SHORT, "steps_per_generation": 2, "max_steps": 4, "save_steps": 1},
+        **{"eval_strategy": "steps", "eval_steps": 1, "eval_dataset": problems.select(range(8))},
+        **{"load_best_model_at_end": True, "metric_for_best_model": "eval_score", "greater_is_better": False},
+    )
+    evaluated = []
+
+    def evaluate(*args, **kwargs):
+        evaluated.append(trainer.state.global_step)
+        trainer.control.should_evaluate = False
+        return {"eval_score": trainer.state.global_step}
+
+    trainer.evaluate = evaluate
+    trainer.train()
+    trainer.save_model()
+    assert evaluated == [2, 4]
+    run = tmp_path / "run"
+    best, last = run / "checkpoint-2", run / "checkpoint-4"
+    assert (run / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
+    assert length_control_state(run) == length_control_state(best)
+    assert trainer.length_control.state_dict() == length_control_state(best)["state"]
+    assert length_control_state(last)["state"] != length_control_state(best)["state"]
+
+
+class NaNGradient(TrainerCallback):
+    """One gradient of the third update is not finite, as a bad kernel or an overflow leaves it."""
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        if state.global_step == 2:
+            next(p for p in model.parameters() if p.grad is not None).grad.view(-1)[0] = math.nan
+
+
+def test_the_final_save_keeps_finite_weights_too(make_trainer, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_text("good")
+    trainer = make_trainer(max_steps=3, callbacks=[NaNGradient()])
+    trainer.train()
+    with pytest.raises(FloatingPointError, match=r"update 3\b"):
+        trainer.save_model()
+    assert (tmp_path / "run" / "model.safetensors").read_text() == "good"
+
+
+def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
+    refusals = []
+
+    class Second(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            with pytest.raises(ValueError, match=str(run)) as refused:
+                resumable().train(resume_from_checkpoint=True)
+            refusals.append(str(refused.value))
+
+    first = resumable(max_steps=5)
+    first.add_callback(Second())
+    first.train(resume_from_checkpoint=True)
+    assert len(refusals) == 1
+    assert "\n" not in refusals[0]
+    resumable(max_steps=5).train(resume_from_checkpoint=True)
+
+
+def test_a_command_killed_before_its_final_save_is_finished(tmp_path):
+    fields = {"model_name_or_path": "gym", "dataset_name": "gym", "target_length": 40, "max_completion_length": 48}
+    fields |= {"output_dir": tmp_path / "run", "max_steps": 2, "save_steps": 1, "num_generations": 2}
+    fields |= {"per_device_train_batch_size": 4, "use_cpu": True, "bf16": False, "report_to": "none"}
+    command = ["train", *(str(part) for name, value in fields.items() for part in (f"--{name}", value))]
+    assert killed_in_a_fork("_finalize_training", command) == -signal.SIGKILL
+    last = tmp_path / "run" / "checkpoint-2"
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    assert main([*command, "--resume_from_checkpoint", "true"]) == 0
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
+    assert length_control_state(tmp_path / "run") == length_control_state(last)
+    assert (tmp_path / "run" / "README.md").is_file()
