@@ -33,7 +33,6 @@ class DapoOverlong(LengthControl):
 
     name = "dapo_overlong"
     paper = Paper("DAPO: An Open-Source LLM Reinforcement Learning System at Scale", "2503.14476")
-    leaves_out = True
 
     cache_length: int | None = knob(4096, least=1)
     max_length: int | None = knob(None, least=2)
@@ -41,6 +40,7 @@ class DapoOverlong(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.leaves_out = self.mask_truncated  # type: ignore[misc]
         if self.max_length is not None:
             self._cache_below(self.max_length)
 

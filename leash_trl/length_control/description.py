@@ -26,7 +26,7 @@ def traits(method: type[LengthControl]) -> list[str]:
         "state": bool(made.state),
         "cuts generation": made.generation_cap(1.0) is not None,
         "writes into prompts": bool(made.prompt_suffix(1.0, math.inf)),
-        "own advantages": made.own_advantages,
+        "own advantages": bool(made.own_advantages),
         "leaves completions out": made.leaves_out,
         "cuts completions and grades them again": made.cuts,
     }

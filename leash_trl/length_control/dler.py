@@ -43,7 +43,7 @@ class DLER(LengthControl):
 
     name = "dler"
     paper = Paper("DLER: Doing Length pEnalty Right", "2510.15110")
-    own_advantages = True
+    own_advantages = "batch"
     target_use = "required"
     needs_truncated = True
 
@@ -55,6 +55,8 @@ class DLER(LengthControl):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.needs_group = self.easy_limit is not None  # type: ignore[misc]  # the solve rate is that of the prompt
+        if self.variant == "release":  # its bonus moves the mean
+            self.own_advantages = True  # type: ignore[assignment, misc]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 for answers correct within their limit, else 0; NaN where unscorable."""

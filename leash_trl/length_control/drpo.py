@@ -49,7 +49,7 @@ class DRPO(LengthControl):
         "Gang Li and Yan Chen and Ming Lin and Tianbao Yang",
     )
     needs_group = True
-    own_advantages = True
+    own_advantages = "group"
 
     temperature: float = knob(0.1, above=0)
 

@@ -73,8 +73,7 @@ class GFPO(LengthControl):
     name = "gfpo"
     paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
     state = ("group_means",)
-    own_advantages = True
-    leaves_out = True
+    own_advantages = "group"
     uses_correctness = False
 
     metric: Literal["length", "token_efficiency"] = "length"
@@ -84,6 +83,7 @@ class GFPO(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.leaves_out = self.drop_unkept  # type: ignore[misc]
         self.group_means: list[float] = []
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

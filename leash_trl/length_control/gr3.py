@@ -28,7 +28,7 @@ class GR3(LengthControl):
     name = "gr3"
     paper = Paper("GR3", "2603.10535")
     needs_group = True
-    own_advantages = True
+    own_advantages = "group"
 
     alpha: float = knob(0.33, least=0)
 

@@ -180,7 +180,7 @@ class LeashPredictive(Leash):
     name = "leash_predictive"
     paper = None
     state = (*Leash.state, "forecasts")
-    own_advantages = True
+    own_advantages = "group"
     uses_correctness = True
 
     lambda_init: float = knob(1.0, least=0)

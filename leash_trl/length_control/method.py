@@ -146,11 +146,12 @@ class LengthControl:
     needs_truncated: ClassVar[bool] = False
     # True: the shaped reward of a completion depends on the others of its prompt
     needs_group: ClassVar[bool] = False
-    # True: advantages follow a rule of the method, which the configuration's cannot change
-    own_advantages: ClassVar[bool] = False
+    # True: advantages follow a rule of the method, which the configuration's cannot change; "group" if they also have
+    # mean 0 over every prompt and follow from it alone, "batch" if they have that mean, but follow from all prompts
+    own_advantages: ClassVar[bool | Literal["group", "batch"]] = False
     # True: `Score.cut` is set, so completions must be of one turn
     cuts: ClassVar[bool] = False
-    # True: `Score.keep` may be set
+    # True: `Score.keep` is set
     leaves_out: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

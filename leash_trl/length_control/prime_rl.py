@@ -45,7 +45,7 @@ class PrimeRL(LengthControl):
     name = "prime_rl"
     code = "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)"
     needs_group = True
-    own_advantages = True
+    own_advantages = "group"
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = knob(0.25, least=0)
@@ -57,6 +57,8 @@ class PrimeRL(LengthControl):
         for name in ("gate_by_correctness", "length_weighted_baseline"):
             if getattr(self, name) and self.variant != "june":
                 raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
+        if self.length_weighted_baseline:  # only the weighted mean is 0
+            self.own_advantages = True  # type: ignore[assignment, misc]
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the penalty needs a generation limit and there is none."""

@@ -14,14 +14,8 @@ from trl import GRPOConfig, RLOOConfig
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.rollouts import joined
-from leash_trl.trainer.length_controlled_reward import (
-    RULE,
-    Advantage,
-    LengthControlledReward,
-    RunSettings,
-    Scored,
-    logged,
-)
+from leash_trl.trainer.checkpoints import CannotStartError
+from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, Scored, logged
 
 
 STATE_ENTRY = "LengthControl"  # in `state.stateful_callbacks`
@@ -52,10 +46,7 @@ class DualStepCallback(TrainerCallback):
     """
 
     def __init__(
-        self,
-        method: LengthControl,
-        target_length: float | None = None,
-        extra: Callable[[], dict[str, Any]] = dict,
+        self, method: LengthControl, target_length: float | None = None, extra: Callable[[], dict[str, Any]] = dict
     ):
         self.method = method
         self.version = 0
@@ -67,10 +58,10 @@ class DualStepCallback(TrainerCallback):
         """Takes the state that a checkpoint has under `stateful_callbacks["LengthControl"]`.
 
         Raises:
-            `ValueError`: If it is of another method.
+            `CannotStartError`: If it is of another method.
         """
         if entry["method"] != self.method.name:
-            raise ValueError(
+            raise CannotStartError(
                 f"the checkpoint's length control is {entry['method']!r}, but this run has {self.method.name!r}; go "
                 "on with the former, or start a run of its own from the weights"
             )
@@ -88,9 +79,7 @@ class DualStepCallback(TrainerCallback):
         if (entry := state.stateful_callbacks.get(STATE_ENTRY)) is not None:
             self.restore(entry)
         elif state.global_step > 0:
-            warnings.warn(
-                f"the checkpoint has no state of length control; {self.method.name} starts anew", stacklevel=2
-            )
+            warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
 
     def on_pre_optimizer_step(self, args, state, control, optimizer, **kwargs):
         """Notes the loss scale."""
@@ -184,7 +173,7 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
     Raises:
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
-    advantage: Advantage = None
+    advantage = None
     size = size_eval = args.num_generations
     if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
         size_eval = args.num_generations_eval or size

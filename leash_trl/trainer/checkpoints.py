@@ -21,7 +21,7 @@ LOCK_FILE = ".leash.lock"
 
 
 class CannotStartError(ValueError):
-    """Training cannot start as requested; the message says why and what to do."""
+    """Training cannot start, or go on, as requested; the message says why and what to do."""
 
 
 @contextmanager

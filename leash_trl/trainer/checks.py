@@ -57,20 +57,16 @@ def check_trainer(trainer: Any) -> None:
     chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
-    if _is_readable(trainer.train_dataset):
-        check_rows(trainer)
-
-
-def check_rows(trainer: Any) -> None:
-    """The part of [`check_trainer`] that reads the training data."""
-    args, method, dataset = trainer.args, trainer.length_control, trainer.train_dataset
+    dataset = trainer.train_dataset
+    if not isinstance(dataset, Dataset) or dataset.format["type"] == "custom" or len(dataset) == 0:
+        return
     is_rollout_ours = trainer.rollout_func in (None, shrinking_rollout)  # another may bring fields for rewards
     columns = method.columns_read()
     needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
     if missing := sorted(needed - {*dataset.column_names}):
-        there = f"the data set has columns {', '.join(dataset.column_names)}"
+        there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
         raise ValueError(
-            f"{there}, but {' and '.join(missing)} is missing; rename the column that holds it, or add one"
+            f"the data set has columns {there}, but lacks {lacking}; rename the one that holds it, or add it"
         )
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
@@ -113,10 +109,6 @@ def _warn(args: LeashGRPOConfig, problems: Iterable[str | None]) -> None:
             warnings.warn(problem, UserWarning, stacklevel=4)
 
 
-def _is_readable(dataset: Any) -> bool:
-    return isinstance(dataset, Dataset) and dataset.format["type"] != "custom" and len(dataset) > 0
-
-
 def required_columns(reward_func: Any) -> set[str]:
     """Columns that a reward function requires: its parameters that have no default and that TRL does not pass.
 
@@ -145,9 +137,7 @@ def check_size(dataset: Any, args: LeashGRPOConfig) -> None:
     """Raises `ValueError` if the data set has too few rows for one step: TRL would train nothing and say nothing."""
     needed = args.generation_batch_size // args.num_generations
     if isinstance(dataset, Dataset) and len(dataset) < needed:
-        raise ValueError(
-            f"the data set has {len(dataset)} rows, but a generation batch takes {needed} prompts; add some"
-        )
+        raise ValueError(f"the data set has {len(dataset)} rows, but a generation batch takes {needed}; add some")
 
 
 def prompt_problems(trainer: Any) -> Iterator[str]:
@@ -186,9 +176,8 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
 def space_problem(trainer: Any) -> str | None:
     """Warns if the disk has no room for one checkpoint: the saved weights and AdamW's two moments."""
     args, folder = trainer.args, Path(trainer.args.output_dir).absolute()
-    weights = [(p.numel() * p.element_size(), p.requires_grad) for p in trainer.model.parameters()]
-    trained = sum(size for size, is_trained in weights if is_trained)
-    saved = trained if isinstance(trainer.model, PeftModel) else sum(size for size, _ in weights)
+    trained = sum(p.nbytes for p in trainer.model.parameters() if p.requires_grad)
+    saved = trained if isinstance(trainer.model, PeftModel) else sum(p.nbytes for p in trainer.model.parameters())
     needed = saved if args.save_only_model else saved + 2 * trained
     usage = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists()))
     # some network file systems say that they have 0 bytes in all

@@ -22,18 +22,16 @@ def check_cuts(trainer: Any) -> None:
     args = trainer.args
     if args.use_vllm and args.vllm_importance_sampling_correction and "sequence" in args.vllm_importance_sampling_mode:
         raise ValueError(
-            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}, a ratio over all tokens of a "
-            f"completion, but length_control={trainer.length_control.name!r} cuts completions; set it to "
-            "'token_truncate' or 'token_mask'"
+            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}, over whole completions, which "
+            f"length_control={trainer.length_control.name!r} cuts; set it to 'token_truncate' or 'token_mask'"
         )
 
 
 def refuse_turns(method: LengthControl) -> None:
     """Raises the `ValueError` for completions of several turns: what an answer earned in them cannot be cut."""
     raise ValueError(
-        f"length_control is {method.name!r}, which cuts completions and grades them again, but with tools, "
-        "environments or a rollout_func with an env_mask completions have several turns; leave these out, or choose "
-        "another method"
+        f"length_control is {method.name!r}, which cuts completions, but with tools, environments or an env_mask of "
+        "a rollout_func they have several turns; leave these out, or choose another method"
     )
 
 

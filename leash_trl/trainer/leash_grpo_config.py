@@ -218,11 +218,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """Whether groups without signal are replaced."""
         return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
-    @property
-    def generation_batch_share(self) -> int:
-        """Completions that one process generates at a time."""
-        return self.per_device_train_batch_size * self.steps_per_generation
-
     def batches(self) -> str:
         """One line with the sizes of a generation batch and of a policy update in this run."""
         update = self.world_size * self.per_device_train_batch_size * self.gradient_accumulation_steps
@@ -256,29 +251,26 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def _check_schedule(self) -> None:
         # keys from JSON and the command line are strings
         milestones = {int(str(step)): float(target) for step, target in self._milestones.items()}
-        if self.target_schedule not in (("linear", "staged") if milestones else ("constant",)):
+        schedules = ("linear", "staged") if milestones else ("constant",)
+        least = min(milestones.values(), default=1)
+        last = milestones[max(milestones)] if milestones else self.target_length
+        if self.target_schedule not in schedules or least <= 0 or last != self.target_length:
             raise ValueError(
                 f"target_schedule is {self.target_schedule!r} with target_milestones={self.target_milestones!r}, but "
-                "must be 'constant' without milestones; 'linear' or 'staged' with some, such as {0: 8192, 100: 4096}"
-            )
-        if milestones and (milestones[max(milestones)] != self.target_length or min(milestones.values()) <= 0):
-            raise ValueError(
-                f"target_milestones is {milestones}, but must be positive and end with target_length="
-                f"{self.target_length}"
+                "must be 'constant' without milestones; 'linear' or 'staged' with positive ones that end with "
+                f"target_length={self.target_length}"
             )
         self.target_milestones = milestones or None
 
     def _check_generation(self) -> None:
         unknown = (self.generation_kwargs or {}).keys() - vars(GenerationConfig()).keys()
         if unknown and not self.use_vllm:  # vLLM refuses what it does not know
-            raise ValueError(
-                f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend its name"
-            )
-        if self.uses_dynamic_sampling and self.generation_batch_share % self.num_generations:
+            raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend it")
+        share = self.per_device_train_batch_size * self.steps_per_generation
+        if self.uses_dynamic_sampling and share % self.num_generations:
             raise ValueError(
                 "dynamic sampling replaces whole groups within a process, so per_device_train_batch_size * "
-                f"steps_per_generation = {self.generation_batch_share} must be a multiple of num_generations="
-                f"{self.num_generations}"
+                f"steps_per_generation = {share} must be a multiple of num_generations={self.num_generations}"
             )
 
     def _check_advantages(self, method: LengthControl) -> None:

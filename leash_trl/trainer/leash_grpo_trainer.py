@@ -3,12 +3,12 @@
 import contextlib
 import logging
 import os
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from leash_trl.engines.checkpoint_path import (
@@ -25,9 +25,10 @@ from leash_trl.length_control.statistics import length_statistics, table_columns
 from leash_trl.length_control.targets import column_values, question_of, rows_with_targets
 from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_trained
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
-from leash_trl.trainer import checks, refill
+from leash_trl.microbatching.seams import Seams
+from leash_trl.trainer import checks
 from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback, group_tensorboard_curves
-from leash_trl.trainer.checkpoints import check_finite, only_run_in
+from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
@@ -90,18 +91,19 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         ```
     """
 
-    _tag_names = ["trl", "leash"]
-
-    SEAMS = {
+    SEAMS: Seams = {
         **LengthGroupedGRPOTrainer.SEAMS,
         "_generate": ("prompts",),
         "_calculate_rewards": ("inputs", "prompts", "completions", "completion_ids_list"),
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
-        "_logs": None,
-        "_pending_extra_logs": None,
-        "_pending_metrics": None,
+        **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics")),
+        "save_model": ("output_dir", "_internal_call"),
+        "init_hf_repo": ("token", "private"),
+        "create_model_card": ("model_name", "dataset_name", "tags"),
     }
+
+    _tag_names = ["trl", "leash"]
 
     args: LeashGRPOConfig
     max_completion_length: Any
@@ -110,10 +112,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self, model, reward_funcs=None, args: LeashGRPOConfig | None = None, train_dataset=None, *more_args, **kwargs
     ):
         if not isinstance(args, LeashGRPOConfig):
-            raise TypeError(
-                f"args is a {type(args).__name__}, but must be a LeashGRPOConfig, such as "
-                "LeashGRPOConfig(target_length=4096)"
-            )
+            raise TypeError(f"args is a {type(args).__name__}, but must be a LeashGRPOConfig(target_length=4096, ...)")
         self.length_control = args.make_length_control()
         if isinstance(model, str | Path):
             model = complete_model_path(str(model))
@@ -122,7 +121,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         tokenizer = getattr(self.processing_class, "tokenizer", self.processing_class)
         self.publisher = Publisher(args, unwrapped)
         self.generated_tokens = 0
-        self._refill = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
+        self._refill: Any = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback()):
             self.add_callback(callback)
@@ -142,38 +141,38 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         return "train" if self.model.training else "eval"
 
     @contextlib.contextmanager
-    def _generation_cut_at(self, limit: int):
+    def _generation_limit(self):
+        """The limit in tokens of the completions that come now, which a method may lower in training."""
+        limit = self.args.generation_limit
+        cap: Any = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
+        if self._mode == "eval" or cap is None or cap >= limit:
+            yield limit
+            return
         # TRL: GRPOTrainer.__init__ gives the generation backend its limit once; tools, rollout functions and the
         # dr_grpo loss read max_completion_length later
-        value: Any = limit
+        owner, name, value = self.generation_config, "max_new_tokens", cap
         if self.use_vllm:
             owner, name = self.vllm_generation, "generation_kwargs"
-            value = {**self.vllm_generation.generation_kwargs, "max_tokens": limit}
-        else:
-            owner, name = self.generation_config, "max_new_tokens"
+            value = {**owner.generation_kwargs, "max_tokens": cap}
         usual, usual_length = getattr(owner, name), self.max_completion_length
         setattr(owner, name, value)
-        self.max_completion_length = limit
+        self.max_completion_length = cap
         try:
-            yield
+            yield cap
         finally:
             setattr(owner, name, usual)
             self.max_completion_length = usual_length
 
     def _generate(self, prompts):
-        """Counts the tokens that the model generated, before masking, padding and truncation rules touch them."""
-        was_training, limit = self.model.training, self.args.generation_limit
-        cap = self.length_control.generation_cap(self.args.target_at(self.state.global_step))
-        if was_training and cap is not None and cap < limit:
-            limit = cap
-            with self._generation_cut_at(cap):
-                output = super()._generate(prompts)
-        else:
+        """Notes what the model generated, before masking, padding and truncation rules touch it."""
+        was_training, round_ = self.model.training, self._round
+        with self._generation_limit() as round_.generation_limit:
             output = super()._generate(prompts)
         self.model.train(was_training)  # TRL's continuous batching sets training mode even during evaluation
         # TRL: GRPOTrainer._generate returns (prompt_ids, completion_ids, tool_mask, ...); the mask is 0 on tool output
-        prompt_ids, completion_ids, tool_mask, *_ = output
-        self._round.generated(prompt_ids, completion_ids, tool_mask, self._end_ids, limit)
+        round_.prompt_ids, completion_ids, tool_mask, *_ = output
+        round_.lengths = [*map(len, completion_ids)] if tool_mask is None else [*map(sum, tool_mask)]
+        round_.is_truncated = [ids[-1] not in self._end_ids for ids in completion_ids]
         if tool_mask is not None and self.length_control.cuts:
             refuse_turns(self.length_control)
         return output
@@ -183,51 +182,56 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
         If the method cuts any completion of any process, all are graded again, and those cut keep their second reward.
         """
-        rewards_per_func = self._graded(inputs, prompts, completions, completion_ids_list)
+        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         rollouts = self._rollouts(rewards_per_func)
         score = self.length_control.score(rollouts, self.args.advantage_rule)
         if score.cut is not None and self._mode == "eval":
             score = replace(score, cut=rollouts.lengths)
         if score.cut is not None and (is_cut := score.cut < rollouts.lengths).any():
+            kept = self._own(score.cut).tolist()
             # TRL: GRPOTrainer._generate_and_score_completions logs this very list
             completions[:], kept_ids = cut_completions(
-                completions,
-                completion_ids_list,
-                self._round.prompt_ids,
-                self._own(score.cut).tolist(),
-                self.processing_class,
+                completions, completion_ids_list, self._round.prompt_ids, kept, self.processing_class
             )
             # TRL: log_extra and log_metric collect here; what they said of the first grading would count twice
             self._pending_extra_logs.clear()
             self._pending_metrics.clear()
-            again = self._graded(inputs, prompts, completions, kept_ids)
+            again = super()._calculate_rewards(inputs, prompts, completions, kept_ids)
             rewards_per_func = again.where(is_cut.to(again.device).unsqueeze(1), rewards_per_func)
             rollouts = self._rollouts(rewards_per_func)
             score = replace(self.length_control.score(rollouts, self.args.advantage_rule), cut=score.cut)
         self._round.rollouts, self._round.score = rollouts, score
         return rewards_per_func
 
-    def _graded(self, inputs, prompts, completions, completion_ids_list) -> torch.Tensor:
-        rewards_per_func = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
+        """The completions of all processes as methods see them, on the CPU."""
         for rewards, name in zip(rewards_per_func.T, self.reward_func_names, strict=True):
             if rewards.isinf().any():  # it would train on NaN
-                raise ValueError(
+                raise CannotStartError(
                     f"the reward function {name!r} returned a reward that is infinite in float32, but must return "
                     "finite numbers, with None for what it cannot score"
                 )
-        return rewards_per_func
-
-    def _rollouts(self, rewards_per_func: torch.Tensor) -> Rollouts:
-        deciding = self.args.correctness_func
-        return self._round.gathered(
-            self.accelerator,
-            weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
-            None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)].double().cpu(),
-            self.num_generations if self._mode == "train" else self.num_generations_eval,
+        round_, deciding = self._round, self.args.correctness_func
+        facts = (round_.questions, round_.targets, round_.lengths, round_.is_truncated, *round_.columns.values())
+        everywhere = gather_object([*zip(*facts, strict=True)])
+        questions, targets, lengths, is_truncated, *columns = map(list, zip(*everywhere, strict=True))
+        correctness = None if deciding is None else rewards_per_func[:, self.reward_func_names.index(deciding)]
+        return Rollouts(
+            task_rewards=weighted_task_rewards(rewards_per_func.cpu(), self.reward_weights.cpu()),
+            lengths=torch.tensor(lengths),
+            target_lengths=torch.tensor(targets, dtype=torch.float64),
+            is_truncated=torch.tensor(is_truncated),
+            questions=torch.tensor(questions),
+            num_generations=self.num_generations if self._mode == "train" else self.num_generations_eval,
+            max_completion_length=round_.generation_limit,
+            correctness_rewards=None if correctness is None else correctness.double().cpu(),
+            columns=dict(zip(round_.columns, columns, strict=True)),
         )
 
     def _own(self, values):
-        return refill.share_of(values, self.accelerator.process_index, self.accelerator.num_processes)
+        """This process's part of values that stand process after process, equally many for each."""
+        share = len(values) // self.accelerator.num_processes
+        return values[self.accelerator.process_index * share :][:share]
 
     def _generate_and_score_completions(self, inputs):
         """Replaces the advantages of the task reward by those of the shaped reward, in the batch and in the table."""
@@ -256,12 +260,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
 
     def _new_round(self, inputs) -> Round:
         """Completions of these rows, with their rewards, and in training with what length control cuts off."""
-        target = self.args.target_at(self.state.global_step)
+        method, args = self.length_control, self.args
+        target = args.target_at(self.state.global_step)
         # these are copies: the data set's own rows stay as they are
-        rows, questions, targets = rows_with_targets(
-            inputs, self.length_control, target, self.args.target_length, self.args.generation_limit
-        )
-        columns = column_values(inputs, self.length_control.columns_read(), self.args.target_length)
+        rows, questions, targets = rows_with_targets(inputs, method, target, args.target_length, args.generation_limit)
+        columns = column_values(inputs, method.columns_read(), args.target_length)
         round_ = self._round = Round(questions, targets, columns)
         round_.batch = super()._generate_and_score_completions(rows)
         for name, values in table_columns(round_.rollouts, round_.score).items():
@@ -283,41 +286,29 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             round_ = self._new_round(inputs)
             return round_, [round_]
         num_extra, num_processes = self._refill.num_extra(), self.accelerator.num_processes
-        extra = []
-        if num_extra:
-            own = torch.tensor([question_of(row) for row in inputs[:: self.num_generations]])
-            questions = self.accelerator.gather(own.to(self.accelerator.device)).tolist()
-            extra = self._fresh_rows(num_extra, questions)
-        round_ = self._new_round([*inputs, *extra])
-        generated = [round_]
-        if num_extra:
-            round_ = self._refilled(*round_.split(num_extra, num_processes))
+        questions = gather_object([question_of(row) for row in inputs[:: self.num_generations]])
+        generated = [self._new_round([*inputs, *self._fresh_rows(num_extra, questions)])]
+        share = len(inputs) // self.num_generations
+        round_ = generated[0].refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         for _ in range(self.args.dynamic_sampling_rounds):
             if (is_alive := round_.has_signal).all():
                 break
             asked = {question for part in generated for question in part.rollouts.questions.tolist()}
-            share = refill.groups_per_process(is_alive, num_processes)
-            generated.append(self._new_round(self._fresh_rows(share, asked)))
-            round_ = self._refilled(round_, generated[-1])
+            most_dead = int((~is_alive).view(num_processes, -1).sum(dim=1).max())  # of a process
+            generated.append(self._new_round(self._fresh_rows(most_dead, asked)))
+            both = round_.followed_by(generated[-1], num_processes, self._pad_token_id)
+            round_ = both.refilled(share, self.length_control, self.args.advantage_rule, self.accelerator)
         self._refill.record(torch.cat([part.has_signal for part in generated]))
         num_generated = sum(len(part.rollouts.lengths) for part in generated)
-        for name, value in (
-            ("wasted_share", 1.0 - len(round_.rollouts.lengths) / num_generated),
-            ("extra_groups", num_extra * num_processes),
-            ("sampling_rounds", len(generated) - 1),
-        ):
-            self._metrics["train"][f"leash/{name}"].append(value)
+        metrics = self._metrics["train"]
+        metrics["leash/wasted_share"].append(1.0 - len(round_.rollouts.lengths) / num_generated)
+        metrics["leash/extra_groups"].append(num_extra * num_processes)
+        metrics["leash/sampling_rounds"].append(len(generated) - 1)
         return round_, generated
 
-    def _refilled(self, round_: Round, fresh: Round) -> Round:
-        place = self.accelerator.process_index, self.accelerator.num_processes
-        return round_.refilled(fresh, self.length_control, self.args.advantage_rule, *place, self._pad_token_id)
-
-    def _fresh_rows(self, share: int, without: Collection[int]) -> list[dict[str, Any]]:
+    def _fresh_rows(self, share, without):
         """This process's fresh prompts, `share` for each process, each repeated once per completion."""
-        assert self._refill is not None
-        stream, num_batches = self._refill.stream, self._refill.num_batches
-        drawn = self._own(stream.draw(share * self.accelerator.num_processes, without, num_batches))
+        drawn = self._own(self._refill.draw(share * self.accelerator.num_processes, without))
         return [row for row in drawn for _ in range(self.num_generations)]
 
     def _log_length_control(self, rollouts: Rollouts, score: Score) -> None:
@@ -371,7 +362,11 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             # TRL: what an interrupted call of train left behind
             self._step, self._buffered_inputs = 0, None
             self._metrics["train"].clear()
-            self._num_done = self._restored(folder)
+            saved = {} if folder is None else length_control_state(folder) or {}
+            self._num_done = 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
+            self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
+            if self._refill is not None:
+                self._refill.load_state_dict({"batches": 0, **saved.get("prompts_drawn", {})})
             output = super().train(str(folder) if folder else None, *args, **kwargs)
             best = self.state.best_model_checkpoint if self.args.load_best_model_at_end else None
             if best is not None and (state := length_control_state(best)) is not None:
@@ -379,16 +374,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
                 self.state.stateful_callbacks[STATE_ENTRY] = state
             self.publisher.finish()
             return output
-
-    def _restored(self, folder: Path | None) -> int:
-        """Restores what [`_more_state`] gave; the callback restores the method. Returns the policy updates done."""
-        saved = {} if folder is None else length_control_state(folder) or {}
-        self.generated_tokens = saved.get("generated_tokens", self.generated_tokens)
-        if self._refill is not None:
-            self._refill.num_batches = 0
-            if "prompts_drawn" in saved:
-                self._refill.load_state_dict(saved["prompts_drawn"])
-        return 0 if folder is None else (read_trainer_state(folder) or {})["global_step"]
 
     def init_hf_repo(self, token: str | None = None, private: bool | None = None):
         """Makes the repository and the branch of `hub_revision`, or raises `ValueError` before any training."""

@@ -13,9 +13,9 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -29,7 +29,6 @@ from leash_trl.length_control.targets import TARGET_COLUMN, column_values, rows_
 
 
 RULE = AdvantageRule()
-Advantage = Literal["centred", "leave_one_out"] | None
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class RunSettings:
     num_generations_eval: int
     max_completion_length: float
     end_ids: frozenset[int]
-    advantage: Advantage = None
+    advantage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Scored:
 class SharedState:
     """A temporary folder in which copies of a reward, in other processes, follow the one that owns the method.
 
-    The owner publishes the method's state; copies report what they scored. Every file appears as a whole, so that
+    The owner writes the method's `state`; copies write what they `scored`. Every file appears as a whole, so that
     nobody reads half of one. The folder goes with the object that made it, at the end of its process at the latest.
     """
 
@@ -75,10 +74,6 @@ class SharedState:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
         self._seen = (0, 0)
         weakref.finalize(self, _remove, self.folder)
-
-    def publish(self, state: Any) -> None:
-        """Replaces the state."""
-        self._write("state", state)
 
     def news(self) -> Any:
         """The state if it was replaced since the last call, else `None`."""
@@ -88,19 +83,16 @@ class SharedState:
         self._seen = (file.st_mtime_ns, file.st_ino)
         return pickle.loads((self.folder / "state").read_bytes())
 
-    def report(self, scored: Scored) -> None:
-        """Tells the owner of a call."""
-        self._write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
-
     def take(self) -> list[Scored]:
-        """What copies have reported since the last call, in the order in which they did."""
+        """What copies have written since the last call, in the order in which they did."""
         files = sorted(self.folder.glob("scored-*"))
         taken = [pickle.loads(file.read_bytes()) for file in files]
         for file in files:
             file.unlink()
         return taken
 
-    def _write(self, name: str, content: Any) -> None:
+    def write(self, name: str, content: Any) -> None:
+        """Writes a file, over the one of this name."""
         part = self.folder / f"part-{os.getpid()}"
         part.write_bytes(pickle.dumps(content))
         part.replace(self.folder / name)
@@ -186,7 +178,7 @@ class LengthControlledReward:
         """Shows copies the method's state after `version` dual steps."""
         self.version = version
         if self._shared is not None:
-            self._shared.publish((version, self.method.state_dict(), self.settings))
+            self._shared.write("state", (version, self.method.state_dict(), self.settings))
 
     def take(self) -> list[Scored]:
         """What was scored since the last call, here and by copies."""
@@ -216,7 +208,7 @@ class LengthControlledReward:
         score = self.method.score(rollouts, RULE)
         scored = Scored(rollouts, self.version, self._is_copy)
         if self._is_copy and self._shared:
-            self._shared.report(scored)
+            self._shared.write(f"scored-{time.time_ns()}-{os.getpid()}", scored)
         else:
             self._scored.append(scored)
         if log_metric := columns.get("log_metric"):
@@ -279,18 +271,6 @@ def advantages_as_rewards(score: Score, rollouts: Rollouts, is_leave_one_out: bo
     return rewards_PG.flatten()
 
 
-# Two prompts, one half solved and one hard.
-EXAMPLE = Rollouts(
-    task_rewards=torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, -1.0, -1.0, -1.0], dtype=torch.float64),
-    lengths=torch.tensor([9, 700, 40, 9000, 20000, 60, 5000, 200]),
-    target_lengths=torch.full((8,), 500.0, dtype=torch.float64),
-    is_truncated=torch.zeros(8, dtype=torch.bool),
-    questions=torch.tensor([0] * 4 + [1] * 4),
-    num_generations=4,
-    max_completion_length=32768,
-)
-
-
 def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> str | None:
     """Why the rewards of a method cannot tell a trainer what it does; `None` if they can.
 
@@ -304,16 +284,12 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     """
     if method.cuts:
         return "cuts completions and has them graded again, which a reward function cannot"
-    example = replace(EXAMPLE, columns={name: [None] * 8 for name in method.columns_read()})
-    score, alone = method.score(example, RULE), method.score(example.select(torch.arange(4)), RULE)
-    if score.keep is not None:
+    if method.leaves_out:
         return "leaves completions out of the loss, which a reward function cannot"
-    if not method.own_advantages:
-        return None
-    if example.by_group(score.advantages).mean(dim=1).abs().max() > 1e-9:
+    if method.own_advantages is True:
         return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
-    if advantage is None:
+    if method.own_advantages and advantage is None:
         return "has advantages of its own, which GRPO leaves as they are with scale_rewards='none', and RLOO too"
-    if num_processes > 1 and not torch.allclose(score.advantages[:4], alone.advantages):
+    if method.own_advantages == "batch" and num_processes > 1:
         return f"standardises advantages over all {num_processes} processes, of which a reward function sees one"
     return None

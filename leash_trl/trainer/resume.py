@@ -1,14 +1,14 @@
 """Makes a resumed run repeat the uninterrupted one: where it begins, its order of epochs, and where it may save."""
 
-import logging
 import math
 import os
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
@@ -18,7 +18,7 @@ from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
 
-logger = logging.getLogger(__name__)
+logger = get_logger(__name__)  # of the main process
 
 
 def starting_point(
@@ -48,23 +48,20 @@ def starting_point(
             )
         return None
     folder = newest if requested is True else Path(str(requested))
-    if folder is None or (state := read_trainer_state(folder)) is None:
+    if folder is None or length_control_state(folder) is None:
         raise CannotStartError(
             f"resume_from_checkpoint is {str(requested)!r}, but {folder or args.output_dir} holds no whole checkpoint "
-            f"(the newest one is {newest}); name another folder, or leave it out for a new run"
+            f"with a state of length control (the newest one is {newest}); name another folder, or start a new run: "
+            "leave it out, or pass the folder as the model"
         )
-    if length_control_state(folder) is None:
-        raise CannotStartError(
-            f"resume_from_checkpoint is {str(requested)!r}, but {folder} holds no state of length control, so lambda "
-            "is not known; to start afresh from these weights, pass the folder as the model"
-        )
-    for problem in _differences(folder, state["global_step"], args, recipe):
+    for problem in _differences(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, problem)
     return folder
 
 
-def _differences(folder: Path, step: int, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> list[str]:
+def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
     """Why the resumed run will not repeat the uninterrupted one."""
+    step = (read_trainer_state(folder) or {})["global_step"]
     saved, now = read_recipe(folder), portable(recipe)
     changed = [
         f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
@@ -72,14 +69,14 @@ def _differences(folder: Path, step: int, args: LeashGRPOConfig, recipe: Mapping
         for name in sorted(saved.keys() | now.keys())
         if saved.get(name) != now.get(name)
     ]
-    problems = [f"settings differ: {', '.join(changed)}"] if changed else []
+    if changed:
+        yield f"settings differ: {', '.join(changed)}"
     if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):
-        problems.append("it holds no optimizer, which starts afresh, as do the random generators")
+        yield "it holds no optimizer, which starts afresh, as do the random generators"
     elif step * args.gradient_accumulation_steps % generation_window(args):
-        problems.append("it was saved inside a generation window, whose completions are generated anew")
+        yield "it was saved inside a generation window, whose completions are generated anew"
     if args.sync_ref_model:
-        problems.append("sync_ref_model is True, but TRL saves no reference model: it starts again as the base model")
-    return problems
+        yield "sync_ref_model is True, but TRL saves no reference model: it starts again as the base model"
 
 
 def generation_window(args: LeashGRPOConfig) -> int:
@@ -94,7 +91,6 @@ class WindowEndCallback(TrainerCallback):
     def __init__(self) -> None:
         self._micro_steps = 0
         self._is_save_due = self._is_evaluation_due = False
-        self._has_said = False
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         """Begins a window, as TRL's sampler does; a resumed epoch begins at the end of one."""
@@ -115,18 +111,11 @@ class WindowEndCallback(TrainerCallback):
             self._is_save_due, control.should_save = True, False
             if args.load_best_model_at_end and control.should_evaluate:
                 self._is_evaluation_due, control.should_evaluate = True, False
-            self._say(args)
-
-    def _say(self, args: LeashGRPOConfig) -> None:
-        if not self._has_said and args.process_index == 0:
             window = math.lcm(generation_window(args), args.gradient_accumulation_steps)
-            logger.warning(
-                "save_steps is %s, but a checkpoint can only be resumed exactly at the end of a generation window, "
-                "every %s updates: checkpoints are moved there",
-                args.save_steps,
-                window // args.gradient_accumulation_steps,
+            logger.warning_once(
+                f"save_steps is {args.save_steps}, but only the end of a generation window can be resumed exactly: "
+                f"checkpoints are moved there, every {window // args.gradient_accumulation_steps} updates"
             )
-        self._has_said = True
 
 
 class EpochShuffleCallback(TrainerCallback):

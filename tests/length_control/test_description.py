@@ -41,7 +41,7 @@ def test_the_recipe_of_a_page_is_the_method_with_its_defaults(name):
 def test_traits_by_hand():
     assert traits(METHODS["dler"]) == ["target", "cuts generation", "own advantages"]
     assert traits(METHODS["gr3"]) == ["own advantages"]
-    assert traits(METHODS["gfpo"]) == ["state", "own advantages", "leaves completions out"]
+    assert traits(METHODS["gfpo"]) == ["state", "own advantages"]
     assert traits(METHODS["dot"]) == ["cuts completions and grades them again"]
     assert traits(METHODS["toggle"]) == ["state"]  # the report's own budget does none of what another method may do
 

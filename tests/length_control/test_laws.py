@@ -77,7 +77,7 @@ def test_scores_are_float64_finite_and_bounded_and_unscorable_completions_have_n
             assert score.advantages.isfinite().all()
             assert (score.advantages[~scorable] == 0).all()
             assert (score.cut is not None) == method.cuts
-            assert score.keep is None or method.leaves_out
+            assert (score.keep is not None) == method.leaves_out
 
 
 @every_method

@@ -134,18 +134,20 @@ def spy_on_batches(trainer) -> list[int]:
     """The number of the batch at each draw, filled while it trains; fails if the sampler is at another batch."""
     sampler = RepeatSampler(range(12), 1, batch_size=4, seed=trainer.args.seed)
     order = [trainer.train_dataset[i]["prompt"][0]["content"] for _ in range(5) for i in sampler]
-    draw, score, batches, current = trainer._refill.stream.draw, trainer._new_round, [], []
+    draw, score, batches, current = trainer._refill.draw, trainer._new_round, [], []
 
     def spy_score(inputs):
         current[:] = [row["prompt"][0]["content"] for row in inputs[::4]]
         return score(inputs)
 
-    def spy_draw(count, without, batch):
-        batches.append(batch)
+    def spy_draw(count, without):
+        if count == 0:  # no extra groups
+            return []
+        batches.append(batch := trainer._refill.batches)
         assert current == order[4 * batch : 4 * batch + 4]
-        return draw(count, without, batch)
+        return draw(count, without)
 
-    trainer._new_round, trainer._refill.stream.draw = spy_score, spy_draw
+    trainer._new_round, trainer._refill.draw = spy_score, spy_draw
     return batches
 
 
@@ -165,7 +167,7 @@ def test_the_stream_counts_generation_batches_and_not_updates(make_trainer, prob
     batches = spy_on_batches(trainer)
     trainer.train()
     assert batches == expected
-    assert trainer._refill.stream.position.epoch == 1
+    assert trainer._refill.epoch == 1
 
 
 def test_the_stream_is_where_the_sampler_is_in_a_second_call_of_train(make_trainer, problems):
@@ -193,8 +195,8 @@ def test_a_resumed_run_with_dynamic_sampling_repeats_the_uninterrupted_one(make_
         )
         assert ours == theirs
     drawn = [length_control_state(tmp_path / "whole" / f"checkpoint-{step}")["prompts_drawn"] for step in (2, 4)]
-    assert 0 < drawn[0]["place"]["from_end"] < drawn[1]["place"]["from_end"]
-    assert resumed._refill.stream.position == whole._refill.stream.position
+    assert 0 < drawn[0]["from_end"] < drawn[1]["from_end"]
+    assert resumed._refill.state_dict() == whole._refill.state_dict()
 
 
 def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
@@ -213,7 +215,7 @@ def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):
         mostly_dead_reward, dynamic_sampling_rounds=2, rollout_func=rollout, lambda_init=0.0, max_steps=2
     )
     trainer.train()
-    assert trainer._refill.stream.position.from_end > 0
+    assert trainer._refill.from_end > 0
 
 
 def test_the_log_pools_everything_generated(make_trainer):
@@ -354,7 +356,7 @@ def test_where_nothing_is_dead_oversampling_changes_nothing(make_trainer):
     plain.train()
     for key in ("loss", "grad_norm", "leash/generated_tokens", "leash/lambda"):
         assert [row.get(key) for row in ours.state.log_history] == [row.get(key) for row in plain.state.log_history]
-    assert ours._refill.stream.position.from_end == 0
+    assert ours._refill.from_end == 0
     assert [row["leash/extra_groups"] for row in ours.state.log_history if "loss" in row] == [0, 0, 0]
 
 

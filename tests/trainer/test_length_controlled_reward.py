@@ -134,6 +134,44 @@ def test_a_group_is_shaped_as_in_the_batch(name):
     assert None in at_once
 
 
+VARIANTS = [
+    *((name, {}) for name in sorted(METHODS.keys() - {"nemo_rl"})),
+    ("dler", {"variant": "release"}),
+    ("gfpo", {"drop_unkept": True, "metric": "token_efficiency"}),
+    *(("prime_rl", {"variant": variant}) for variant in ("june", "april")),
+    ("prime_rl", {"variant": "june", "length_weighted_baseline": True}),
+    ("dapo_overlong", {"mask_truncated": True}),
+    ("leash_predictive", {"multiplier_per": "level"}),
+    *(("toggle", {"method": name}) for name in ("dapo_overlong", "gr3", "lead")),
+    ("toggle", {"method": "dler", "method_kwargs": {"cut_generation": False}}),
+]
+
+
+@pytest.mark.parametrize(("name", "knobs"), VARIANTS, ids=str)
+def test_a_method_says_of_its_advantages_what_rollouts_say(name, knobs, make_rollouts):
+    """Whether the mean over a prompt is 0, whether a prompt alone has the same ones, and what the loss leaves out."""
+    method, generator = METHODS[name](**knobs), torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 30000, (32,), generator=generator).tolist()
+    rewards = [math.nan if i % 13 == 5 else 1.0 if lengths[i] % 3 else -1.0 for i in range(32)]
+    rollouts = make_rollouts(
+        *(rewards, lengths, 15000.0),
+        **{"num_generations": 8, "limit": 32768, "truncated": [length > 25000 for length in lengths]},
+        columns={"level": [i // 8 for i in range(32)]},
+    )
+    score = method.score(rollouts, AdvantageRule())
+    groups = torch.arange(32).view(4, 8)
+    alone = torch.cat([method.score(rollouts.select(rows), AdvantageRule()).advantages for rows in groups])
+    is_centred = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
+    is_of_group = torch.allclose(score.advantages, alone, rtol=0, atol=1e-12)
+    kinds = {(True, True): "group", (True, False): "batch"}
+    if method.own_advantages:
+        assert method.own_advantages == kinds.get((is_centred, is_of_group), True)
+    else:
+        assert is_centred
+        assert is_of_group
+    assert method.leaves_out == (score.keep is not None)
+
+
 def test_leave_one_out_rewards_become_the_methods_advantages_where_one_is_unscorable():
     def graded(completion_ids, **kwargs):
         return [None, 1.0, 1.0, -1.0]

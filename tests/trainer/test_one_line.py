@@ -145,6 +145,18 @@ def test_debugging_keeps_the_traceback_and_the_line_comes_last(files, capsys, mo
     assert error.rstrip("\n").split("\n")[-1].startswith("leash train: ")
 
 
+def test_a_reward_that_is_infinite_is_the_last_line_too(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.jsonl").write_text(GOOD)
+    (tmp_path / "broken_reward.py").write_text(
+        "def endless(completions, **kwargs):\n    return [float('inf') for _ in completions]\n"
+    )
+    assert main(words("train", {"reward_funcs": "broken_reward.endless"})) == 2
+    line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
+    assert line.startswith("leash train: ")
+    assert "'endless'" in line
+
+
 @pytest.mark.parametrize("error", [KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")])
 def test_an_error_of_loading_is_the_users(error):
     with pytest.raises(UserError) as failure, user_errors(only_loads=True, model="here"):

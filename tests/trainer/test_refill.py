@@ -14,40 +14,38 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import question_number
 from leash_trl.microbatching.batch_fields import joined
-from leash_trl.trainer.refill import (
-    PromptStream,
-    Refill,
-    extra_groups,
-    groups_per_process,
-    local_groups,
-    replacements,
-    selected,
-)
+from leash_trl.trainer.refill import Refill, extra_groups, kept_groups
 from leash_trl.trainer.rounds import Round
-
-
-def prompts_of(rows) -> list[str]:
-    return [row["prompt"] for row in rows]
 
 
 def letters(count: int) -> list[dict]:
     return [{"prompt": letter} for letter in "abcdefghijklmnopqrstuvwxyz"[:count]]
 
 
+def make_refill(rows, batch_size=2, num_generations=4, **changes) -> Refill:
+    fields = {"seed": 3, "shuffle_dataset": False, "world_size": 1, "dynamic_sampling_oversample": 8.0, **changes}
+    sizes = {"generation_batch_size": batch_size * num_generations, "num_generations": num_generations}
+    return Refill(rows, SimpleNamespace(**fields, **sizes))
+
+
+def draw(refill, count, batch, without=()) -> list[str]:
+    """Prompts drawn for a batch."""
+    refill.batches = batch
+    return [row["prompt"] for row in refill.draw(count, without)]
+
+
 def test_the_first_epoch_is_drawn_from_its_end_and_then_from_its_start_by_hand():
     """Batches ab, cd, ef, gh; two replacements each."""
-    stream = PromptStream(letters(8), seed=0, is_shuffled=False, batch_size=2)
+    refill = make_refill(letters(8))
     # ab, then c to f are ahead when hg are drawn, then ef; now the batches have or had all: from the start
-    drawn = ["".join(prompts_of(stream.draw(2, batch=batch))) for batch in range(4)]
-    assert drawn == ["hg", "fe", "ab", "cd"]
+    assert ["".join(draw(refill, 2, batch)) for batch in range(4)] == ["hg", "fe", "ab", "cd"]
 
 
 def test_a_later_epoch_is_drawn_from_where_the_other_visit_is_farther_by_hand():
     """Batches ab, cd, ef, gh again. With ab and cd current, the end is at least as far as the start."""
-    stream = PromptStream(letters(8), seed=0, is_shuffled=False, batch_size=2)
-    drawn = ["".join(prompts_of(stream.draw(1, batch=4 + batch))) for batch in range(4)]
+    refill = make_refill(letters(8))
     # num_ahead, num_behind: 6, 0; 8 - 1 - 4 = 3, 2; 8 - 2 - 6 = 0, 4; and 6 - 1 = 5 behind
-    assert drawn == ["h", "g", "a", "b"]
+    assert ["".join(draw(refill, 1, 4 + batch)) for batch in range(4)] == ["h", "g", "a", "b"]
 
 
 @given(
@@ -58,13 +56,13 @@ def test_a_later_epoch_is_drawn_from_where_the_other_visit_is_farther_by_hand():
 )
 def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, batch_size, counts, is_shuffled):
     rows = letters(26)
-    stream = PromptStream(rows, seed, is_shuffled, batch_size)
+    refill = make_refill(rows, batch_size, seed=seed, shuffle_dataset=is_shuffled)
     order = list(RepeatSampler(rows, 1, shuffle=is_shuffled, seed=seed))
     seen: list[str] = []
     for batch, count in enumerate(counts[: 26 // batch_size]):
         current = [rows[place]["prompt"] for place in order[batch * batch_size : (batch + 1) * batch_size]]
         seen += [prompt for prompt in current if prompt not in seen]
-        drawn = prompts_of(stream.draw(count, {question_number(prompt) for prompt in current}, batch))
+        drawn = draw(refill, count, batch, {question_number(prompt) for prompt in current})
         assert len(set(drawn)) == count
         assert not set(drawn) & set(current)
         new = [prompt for prompt in drawn if prompt not in seen]
@@ -76,12 +74,12 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
 def test_a_later_epochs_replacements_come_neither_from_the_last_batches_nor_from_the_next(is_shuffled):
     """24 prompts in batches of 2, a replacement for each second one: the other visit is far away."""
     rows, distances = letters(24), []
-    stream = PromptStream(rows, 3, is_shuffled, batch_size=2)
+    refill = make_refill(rows, shuffle_dataset=is_shuffled)
     sampler = RepeatSampler(rows, 1, batch_size=2, shuffle=is_shuffled, seed=3)
     for epoch in range(3):
         place_of = {rows[index]["prompt"]: place for place, index in enumerate(sampler)}
         for index in range(12):
-            (drawn,) = prompts_of(stream.draw(1, batch=12 * epoch + index))
+            (drawn,) = draw(refill, 1, 12 * epoch + index)
             if epoch > 0:
                 distances.append(abs(place_of[drawn] // 2 - index))
     # from the end: 11 batches away, then 9.5 and so on, down to 4; from the start the same
@@ -89,35 +87,30 @@ def test_a_later_epochs_replacements_come_neither_from_the_last_batches_nor_from
 
 
 def test_an_epochs_incomplete_last_batch_is_drawn_first():
-    stream = PromptStream(letters(5), seed=0, is_shuffled=False, batch_size=2)
-    assert prompts_of(stream.draw(1, batch=0)) == ["e"]
-    assert prompts_of(stream.draw(1, batch=2)) == ["e"]  # the second epoch: 5 // 2 batches in each
+    refill = make_refill(letters(5))
+    assert draw(refill, 1, 0) == ["e"]
+    assert draw(refill, 1, 2) == ["e"]  # the second epoch: 5 // 2 batches in each
 
 
 def test_a_data_set_smaller_than_the_batch_still_gives_prompts():
-    rows = [{"prompt": str(number)} for number in range(3)]
-    assert len(PromptStream(rows, seed=0).draw(5, {question_number(row["prompt"]) for row in rows})) == 5
-
-
-def settings(**changes) -> SimpleNamespace:
-    known = {"generation_batch_size": 8, "num_generations": 4, "seed": 3, "shuffle_dataset": True, "world_size": 1}
-    return SimpleNamespace(**{**known, "dynamic_sampling_oversample": 8.0, **changes})
+    rows = letters(3)
+    assert len(draw(make_refill(rows, 4), 5, 0, {question_number(row["prompt"]) for row in rows})) == 5
 
 
 def test_the_state_survives_json():
-    refill, resumed = Refill(letters(9), settings()), Refill(letters(9), settings())
+    refill, resumed = (make_refill(letters(9), shuffle_dataset=True) for _ in range(2))
     for _ in range(6):
-        refill.stream.draw(2, batch=refill.num_batches)
+        refill.draw(2)
         refill.record(torch.tensor([True, False, False]))
     resumed.load_state_dict(json.loads(json.dumps(refill.state_dict())))
     assert resumed.state_dict() == refill.state_dict()
     assert resumed.num_extra() == refill.num_extra() > 0
-    assert resumed.stream.draw(2, batch=resumed.num_batches) == refill.stream.draw(2, batch=6)
+    assert resumed.draw(2) == refill.draw(2)
 
 
 def test_the_share_of_groups_with_signal_halves_with_each_batch_by_hand():
     # 3 of 4, then 1 of 2: (3 / 2 + 1) / (4 / 2 + 2) = 0.625; two groups need 2 more, 4 * 0.625 + 0.5 - 0.97 = 2.03
-    refill = Refill(letters(9), settings())
+    refill = make_refill(letters(9))
     assert refill.num_extra() == 0  # nothing is known yet
     refill.record(torch.tensor([True, True, True, False]))
     refill.record(torch.tensor([True, False]))
@@ -126,8 +119,7 @@ def test_the_share_of_groups_with_signal_halves_with_each_batch_by_hand():
 
 def test_the_most_extra_groups_are_a_part_of_each_processs_share_by_hand():
     # 12 groups in two processes: 0.3 * 6 = 1.8, and not half of 0.3 * 12 = 3.6
-    fields = {"generation_batch_size": 48, "world_size": 2, "dynamic_sampling_oversample": 0.3}
-    refill = Refill(letters(9), settings(**fields))
+    refill = make_refill(letters(9), batch_size=12, world_size=2, dynamic_sampling_oversample=0.3)
     refill.record(torch.tensor([False] * 12))
     assert refill.num_extra() == 2
 
@@ -146,39 +138,13 @@ def test_the_drawn_groups_suffice_in_five_of_six_batches(share):
     assert ((draws < share).sum(dim=1) >= 16).double().mean().item() == pytest.approx(0.84, abs=0.06)
 
 
-@given(
-    st.lists(st.booleans(), min_size=6, max_size=6), st.sampled_from([1, 2, 3]), st.lists(st.booleans(), min_size=6)
-)
-def test_every_dead_group_a_process_can_replace_is_replaced_by_its_own(alive, processes, fresh_alive):
-    has_signal = torch.tensor(alive)
-    share = groups_per_process(has_signal, processes)
-    fresh = torch.tensor((fresh_alive * 6)[: share * processes], dtype=torch.bool)
-    sources = replacements(has_signal, fresh, processes)
-    per_process = 6 // processes
-    for process in range(processes):
-        own = range(process * per_process, (process + 1) * per_process)
-        own_fresh = {6 + f for f in range(process * share, (process + 1) * share) if fresh[f]}
-        used = [sources[g] for g in own if sources[g] != g]
-        assert set(used) <= own_fresh
-        assert len(set(used)) == len(used) == min(len(own_fresh), sum(not alive[g] for g in own))
-        assert all(sources[g] == g for g in own if alive[g])
-        # what a process takes from its own two batches is what `sources` says about all of them
-        old_groups = [f"{g}" for g in own]
-        fresh_groups = [f"{6 + f}" for f in range(process * share, (process + 1) * share)]
-        groups = local_groups(sources, len(fresh), process, processes)
-        assert [(old_groups + fresh_groups)[group] for group in groups] == [str(sources[g]) for g in own]
-
-
-EOS, WORD = 2, 7
-
-
-def test_tool_output_has_no_length_and_an_end_token_is_no_truncation():
-    completions = [[WORD, WORD, WORD, EOS], [WORD, WORD]]
-    plain, with_tools = Round(), Round()
-    plain.generated([[1], [1]], completions, None, {EOS}, 8)
-    with_tools.generated([[1], [1]], completions, [[1, 0, 0, 1], [1, 1]], {EOS}, 8)
-    assert (plain.lengths, plain.is_truncated, plain.generation_limit) == ([4, 2], [False, True], 8)
-    assert with_tools.lengths == [2, 2]
+@given(st.lists(st.booleans(), min_size=4), st.integers(1, 4))
+def test_every_dead_group_that_a_live_one_can_replace_is_replaced(is_alive, count):
+    kept = kept_groups(is_alive, count)
+    assert len({*kept}) == len(kept) == count
+    assert all(group in (place, *range(count, len(is_alive))) for place, group in enumerate(kept))
+    assert all(kept[place] == place for place in range(count) if is_alive[place])
+    assert sum(is_alive[group] for group in kept) == min(count, sum(is_alive))
 
 
 def scored_round(make_rollouts, rewards, lengths) -> Round:
@@ -189,26 +155,38 @@ def scored_round(make_rollouts, rewards, lengths) -> Round:
     return Round(rollouts=rollouts, score=score, batch={"completion_ids": ids, "advantages": score.advantages})
 
 
+NO_CONTROL = METHODS["none"]()
+
+
+def process(index: int, num_processes: int) -> SimpleNamespace:
+    """An accelerator that knows no more than its place."""
+    return SimpleNamespace(process_index=index, num_processes=num_processes)
+
+
 def test_a_live_fresh_group_takes_the_place_of_a_dead_one_in_batch_rollouts_and_score(make_rollouts):
     """The second group is dead; the second fresh one alive."""
     old = scored_round(make_rollouts, [1.0, -1, 1, 1, -1, 1], [1, 2, 3, 4, 5, 6])
     fresh = scored_round(make_rollouts, [-1.0, -1, -1, 1], [10, 20, 30, 40])
-    merged = old.refilled(fresh, METHODS["none"](), AdvantageRule(), 0, 1, pad_token_id=0)
+    both = old.followed_by(fresh, num_processes=1, pad_token_id=0)
+    merged = both.refilled(3, NO_CONTROL, AdvantageRule(), process(0, 1))
     assert merged.rollouts.lengths.tolist() == [1, 2, 30, 40, 5, 6]
     assert merged.score.shaped.tolist() == [1, -1, -1, 1, -1, 1]
     assert merged.batch["completion_ids"].flatten().tolist() == [1, 2, 30, 40, 5, 6]
     assert merged.has_signal.tolist() == [True, True, True]
 
 
-def test_extra_groups_are_split_off_each_processs_share(make_rollouts):
-    """Two processes of two groups and an extra one each; this is the first."""
-    both = scored_round(make_rollouts, [1.0, -1] * 6, [*range(1, 13)])
-    both.batch = {name: values[:6] for name, values in both.batch.items()}
-    batch, extra = both.split(1, num_processes=2)
-    assert batch.rollouts.lengths.tolist() == [1, 2, 3, 4, 7, 8, 9, 10]
-    assert extra.rollouts.lengths.tolist() == [5, 6, 11, 12]
-    assert batch.batch["completion_ids"].flatten().tolist() == [1, 2, 3, 4]
-    assert extra.batch["completion_ids"].flatten().tolist() == [5, 6]
+@pytest.mark.parametrize("rank", [0, 1])
+def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
+    """Two processes of two groups, and then one: the second groups are dead, and the first process's fresh one."""
+    old = scored_round(make_rollouts, [1.0, -1, 1, 1] * 2, [*range(1, 9)])
+    fresh = scored_round(make_rollouts, [1.0, 1, -1, 1], [10, 20, 30, 40])
+    for round_ in (old, fresh):
+        round_.batch = {name: values.tensor_split(2)[rank] for name, values in round_.batch.items()}
+    both = old.followed_by(fresh, num_processes=2, pad_token_id=0)
+    assert both.rollouts.lengths.tolist() == [1, 2, 3, 4, 10, 20, 5, 6, 7, 8, 30, 40]
+    merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process(rank, 2))
+    assert merged.rollouts.lengths.tolist() == [1, 2, 3, 4, 5, 6, 30, 40]
+    assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[rank]
 
 
 def test_importance_ratios_keep_their_weight_when_a_longer_batch_joins():
@@ -223,6 +201,8 @@ def test_importance_ratios_keep_their_weight_when_a_longer_batch_joins():
     torch.testing.assert_close(weight, alone)
 
 
-def test_what_cannot_be_replaced_row_by_row_is_an_error():
+def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):
+    round_ = scored_round(make_rollouts, [1.0, -1], [1, 2])
+    round_.batch["pixel_values"] = torch.zeros(1)
     with pytest.raises(ValueError, match="pixel_values"):
-        selected({"pixel_values": torch.zeros(1)}, torch.tensor([0]))
+        round_.refilled(1, NO_CONTROL, AdvantageRule(), process(0, 1))
