@@ -66,6 +66,28 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     return target
 
 
+def check_target(target: float | None, method: LengthControl, generation_limit: float, num_generations: int) -> None:
+    """Checks a run's target or a prompt's own, in tokens, and what else the method wants of the run.
+
+    Raises:
+        `ValueError`: If it is missing, not positive or at the generation limit, or the method cannot use it.
+    """
+    if target is None and method.target_use == "required":
+        raise ValueError(
+            f"target_length is None, but {method.name} needs a number of tokens, such as 4096, also beside a column "
+            "of targets"
+        )
+    # if generation is cut at the target, every completion that is cut has violated it
+    cuts_there = type(method).generation_cap is not LengthControl.generation_cap
+    most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
+    if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
+        raise ValueError(
+            f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
+            f"{generation_limit} tokens of max_completion_length or generation_kwargs, or no completion could violate it"
+        )
+    method.check(target, generation_limit, num_generations)
+
+
 def question_number(prompt: Any, images: Any = None) -> int:
     """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run.
 

@@ -26,6 +26,7 @@ from leash_trl.length_control.rollouts import Rollouts
 from leash_trl.length_control.targets import TARGET_COLUMN, column_values, own_target, rows_with_targets
 from leash_trl.trainer.cut_completions import check_cuts
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
+from leash_trl.trainer.length_controlled_reward import LengthControlledReward
 
 
 # TRL: GRPOTrainer._calculate_rewards hands these to reward functions, and every other column of the data set
@@ -54,6 +55,11 @@ def check_trainer(trainer: Any) -> None:
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_cuts(trainer)
+    if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
+        raise ValueError(
+            "reward_funcs holds a LengthControlledReward, but LeashGRPOTrainer has length control of its own: give it "
+            "the reward functions inside"
+        )
     chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
@@ -94,7 +100,8 @@ def before_training(trainer: Any) -> None:
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
     """Warns if no completion of all processes ends, or if rewards have a scale that the method is not made for."""
     problems = [method.reward_scale_problem(rollouts)]
-    if rollouts.is_truncated.all():
+    # where the method itself cuts generation, that is its work
+    if rollouts.is_truncated.all() and rollouts.max_completion_length >= args.generation_limit:
         problems.append(
             f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions of "
             f"the first batch, {int(rollouts.is_correct.sum())} of them right: raise it, or mend eos_token_id in the "

@@ -16,7 +16,7 @@ from leash_trl.hub.hub_token import TOKEN_PATTERN, HubToken
 from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
-from leash_trl.length_control.targets import scheduled_target
+from leash_trl.length_control.targets import check_target, scheduled_target
 from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig, helped_by_docstring
 
 
@@ -231,21 +231,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             `ValueError`: If it is missing, not positive or at the generation limit, or the method cannot use it.
         """
         limit = self.generation_limit
-        if target is None:
-            if method.target_use == "required":
-                raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
-            method.check(None, limit, self.num_generations)
-            return
-        # if generation is cut at the target, every completion that is cut has violated it
-        cuts_there = type(method).generation_cap is not LengthControl.generation_cap
-        is_within = method.target_use == "none" or target < limit or (target == limit and cuts_there)
-        if not (target > 0 and is_within):
-            raise ValueError(
-                f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
-                f"{limit} tokens of max_completion_length or generation_kwargs, or no completion could violate it"
-            )
-        for ratio in [milestone / cast(int, self.target_length) for milestone in self._milestones.values()] or [1.0]:
-            moved = min(target * ratio, max(target, limit))
+        check_target(target, method, limit, self.num_generations)
+        for milestone in self._milestones.values() if target is not None else ():
+            moved = min(target * milestone / cast(int, self.target_length), max(target, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 
     def _check_schedule(self) -> None:
@@ -278,7 +266,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         by_mean = self.reward_baseline == "mean"
         if not by_mean and self.reward_baseline != "length_weighted":
             problem = "reward_baseline must be 'mean' or 'length_weighted'"
-        elif method.own_advantages and (is_decoupled or not by_mean):
+        elif (method.own_advantages and is_decoupled) or ((method.own_advantages or method.cuts) and not by_mean):
             problem = f"length_control={method.name!r} has a rule of its own; set 'mean' and 'sum_then_normalize'"
         elif is_decoupled and not (by_mean and self.scale_rewards == "group"):
             problem = "'normalize_then_sum' needs reward_baseline='mean' and scale_rewards='group'"

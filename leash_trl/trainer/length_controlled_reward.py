@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.rollouts import Rollouts, Score, weighted_task_rewards
 from leash_trl.length_control.statistics import length_statistics, table_columns
-from leash_trl.length_control.targets import TARGET_COLUMN, column_values, rows_with_targets
+from leash_trl.length_control.targets import TARGET_COLUMN, check_target, column_values, rows_with_targets
 
 
 RULE = AdvantageRule()
@@ -123,7 +124,7 @@ class LengthControlledReward:
             Weights of the functions, dimensionless, by default 1.
 
     Raises:
-        `ValueError`: If the method needs a target and has none.
+        `ValueError`: If there is not one weight for each function.
 
     Example:
         ```python
@@ -149,21 +150,21 @@ class LengthControlledReward:
         self._scored: list[Scored] = []
         self._shared: SharedState | None = None
         self._is_copy = False
-        if target_length is None and self.method.target_use == "required":
-            raise ValueError(f"target_length is None, but {self.method.name} needs one, in tokens, such as 4096")
+        if len(self.weights) != len(self.reward_funcs):
+            raise ValueError(f"weights are {weights}, but must be one for each of {len(self.reward_funcs)} functions")
 
     def begin(self, settings: RunSettings, num_processes: int) -> None:
         """Takes the settings of a run; warns if the method cannot act, or only in part.
 
         Raises:
-            `ValueError`: If rewards cannot tell this trainer what the method does.
+            `ValueError`: If rewards cannot tell this trainer what the method does, or the target does not fit.
         """
         if settings == self.settings:
             return
         self.settings, limit = settings, settings.max_completion_length
         if (reason := unfit(self.method, settings.advantage, num_processes)) is not None:
-            raise ValueError(f"{self.method.name} {reason}; train with LeashGRPOTrainer")
-        self.method.check(self.target_length, limit, settings.num_generations)
+            raise ValueError(f"{self.method.name} {reason}; or train with LeashGRPOTrainer")
+        check_target(self.target_length, self.method, limit, settings.num_generations)
         problem = cannot_act(self.method, self.target_length, limit, settings.num_generations)
         if self.method.prompt_suffix(1.0, limit) or self.method.generation_cap(1.0) is not None:
             problem = (
@@ -204,7 +205,8 @@ class LengthControlledReward:
         if self.settings is None:
             raise ValueError("callbacks has no LengthControlCallback(reward), so the method would never move; add it")
         given = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
-        rollouts = self._rollouts(given, [function(**given) for function in self.reward_funcs], self.settings)
+        rewards = [function(**given) for function in self.reward_funcs]
+        rollouts = self._rollouts(given, rewards, self.settings)
         score = self.method.score(rollouts, RULE)
         scored = Scored(rollouts, self.version, self._is_copy)
         if self._is_copy and self._shared:
@@ -214,13 +216,16 @@ class LengthControlledReward:
         if log_metric := columns.get("log_metric"):
             for key, value in logged(self.method, rollouts, score, self.version).items():
                 log_metric(key, value)
+            for function, values in zip(self.reward_funcs, rewards, strict=True):
+                if known := [value for value in values if value is not None]:
+                    log_metric(f"rewards/{getattr(function, '__name__', type(function).__name__)}", fmean(known))
         if log_extra := columns.get("log_extra"):
             for name, values in table_columns(rollouts, score).items():
                 log_extra(name, values.tolist())
-        rewards = score.shaped
+        returned = score.shaped
         if self.method.own_advantages:
-            rewards = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
-        return [None if math.isnan(reward) else reward for reward in rewards.tolist()]
+            returned = advantages_as_rewards(score, rollouts, self.settings.advantage == "leave_one_out")
+        return [None if math.isnan(reward) else reward for reward in returned.tolist()]
 
     def _rollouts(self, given: dict[str, Any], rewards: list[list[float | None]], settings: RunSettings) -> Rollouts:
         names = {"images", "image", TARGET_COLUMN, *self.method.columns_read()} & given.keys()
@@ -289,7 +294,7 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     if method.own_advantages is True:
         return "has advantages whose mean over a prompt is not 0, which a trainer makes of any rewards"
     if method.own_advantages and advantage is None:
-        return "has advantages of its own, which GRPO leaves as they are with scale_rewards='none', and RLOO too"
+        return "has advantages of its own: set scale_rewards='none' in GRPO, normalize_advantages=False in RLOO"
     if method.own_advantages == "batch" and num_processes > 1:
         return f"standardises advantages over all {num_processes} processes, of which a reward function sees one"
     return None

@@ -99,7 +99,6 @@ def test_what_defeats_the_purpose_is_one_warning_of_the_main_process(fields, nam
         {"length_control": "kimi", "length_objective_weight": 0.5, **DECOUPLED},
         {"advantage_epsilon": 0.1, **DECOUPLED},
         {"reward_baseline": "length_weighted", "scale_rewards": "none"},
-        {"reward_baseline": "length_weighted", "length_control": "dot", "length_control_kwargs": {"robust": True}},
         {"generation_kwargs": {"do_sample": True, "num_beams": 1, "temperature": 0.7, "stop_strings": None}},
         {"generation_kwargs": {"stop": ["END"], "best_of_our_own": 1}, "use_vllm": True},
         {"length_control": "none", "target_length": None},

@@ -192,9 +192,15 @@ def test_a_reward_without_its_callback_is_refused():
     assert "\n" not in str(caught.value)
 
 
-def test_a_method_that_needs_a_target_is_refused_without_one():
-    with pytest.raises(ValueError, match="target_length is None"):
-        LengthControlledReward(plus_one, "leash")
+@pytest.mark.parametrize("target", [None, 100, -5, math.nan])
+def test_a_target_that_no_completion_could_violate_is_refused(target):
+    with pytest.raises(ValueError, match=f"target_length is {target}"):
+        LengthControlledReward(plus_one, "leash", target_length=target).begin(settings(limit=100), 1)
+
+
+def test_weights_are_one_for_each_function():
+    with pytest.raises(ValueError, match="weights"):
+        LengthControlledReward([plus_one, plus_one], "leash", target_length=10, weights=[1.0])
 
 
 def test_a_call_with_parts_of_groups_is_refused_where_the_group_counts():

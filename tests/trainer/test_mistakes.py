@@ -46,6 +46,10 @@ CONFIG = [
     ({"advantage_epsilon": 0.0}, "advantage_epsilon", "0.0"),
     ({"reward_baseline": "median"}, "reward_baseline", "'median'"),
     ({"reward_baseline": "length_weighted", "length_control": "prime_rl"}, "reward_baseline", "prime_rl"),
+    (
+        {"reward_baseline": "length_weighted", "length_control": "dot", "length_control_kwargs": {"robust": True}},
+        *("reward_baseline", "dot"),
+    ),
     (DECOUPLED | {"length_control": "drpo"}, "multi_objective_aggregation", "drpo"),
     (DECOUPLED | {"scale_rewards": "batch"}, "scale_rewards", "'batch'"),
     (DECOUPLED | {"reward_baseline": "length_weighted"}, "reward_baseline", "'length_weighted'"),
