@@ -1,5 +1,5 @@
 """Every method beside toggle, schedules, targets per row and dynamic sampling: it trains, or refuses for the reason
-that the table in `length_control/README.md` gives."""
+that `toggle` gives."""
 
 import copy
 import itertools
@@ -14,9 +14,9 @@ from transformers import AutoModelForCausalLM
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym import CHECKPOINT
-from leash_trl.length_control.description import composition
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.toggle import refusal
 
 
 # Hyper-parameters that fit completions of 8 tokens, where the defaults do not.
@@ -115,9 +115,8 @@ def test_a_method_trains_beside_an_option_or_refuses_for_the_reason_in_the_table
         if callable(fields)
         else {"length_control": name, "length_control_kwargs": KWARGS.get(name), **fields}
     )
-    expected = composition(METHODS[name]).get(option[0], "yes")
-    if expected.startswith("no: "):
-        with pytest.raises(ValueError, match=re.escape(expected.removeprefix("no: "))):
+    if option[0] == "toggle" and (reason := refusal(METHODS[name]())) is not None:
+        with pytest.raises(ValueError, match=re.escape(reason)):
             train(**fields)
         return
     reward = parity_after_one_batch() if option[0] == "dynamic sampling" else parity_reward
@@ -137,9 +136,7 @@ def test_a_method_trains_beside_an_option_or_refuses_for_the_reason_in_the_table
         assert targets == [START, (START + TARGET) / 2 if option[1] == "linear" else TARGET]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in METHODS if composition(METHODS[name])["target schedule"] == "log only"]
-)
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].target_use == "none"])
 def test_log_only_means_that_the_target_changes_nothing_else(name):
     lengths = torch.tensor([3, 9, 40, 90, 5, 60])
     batch = Rollouts(

@@ -129,7 +129,9 @@ def _method(name: str, recipe: Mapping[str, Any]) -> dict[str, Any]:
         method = find_method(str(recipe.get("length_control", name)))
     except ValueError:
         return {"paper": None, "knobs": kwargs}
-    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(method)}
+    defaults = {
+        field.name: None if field.default is MISSING else field.default for field in fields(method) if field.init
+    }
     given = {field: recipe[field] for field in defaults if recipe.get(field) is not None}
     return {"paper": method.paper, "knobs": {**defaults, **kwargs, **given}}
 

@@ -59,11 +59,6 @@ def test_advantages_of_a_group_sum_to_zero(rewards):
     assert abs(advantages.sum().item()) < 1e-9
 
 
-def test_unknown_scaling_is_an_error():
-    with pytest.raises(ValueError, match="scale_rewards"):
-        group_advantages(torch.ones(4), 4, "per_token", 1e-8)
-
-
 def test_a_baseline_weighted_by_length_by_hand():
     # group 1: b = (300 * 1 + 100 * 0) / 400 = 0.75; group 2: b = (10 * 1 - 40 * 1) / 50 = -0.6
     rewards, lengths = torch.tensor([1.0, 0.0, 1.0, -1.0]), torch.tensor([300, 100, 10, 40])

@@ -224,9 +224,9 @@ def test_the_deviation_has_the_releases_1e_7_added():
 
 def test_a_cache_that_is_not_below_the_maximum_is_refused():
     with pytest.raises(ValueError, match="cache_length is 100"):
-        DapoOverlong(cache_length=100, max_length=100)
+        DapoOverlong(cache_length=100, max_length=100).check(None, 512, 8)
     with pytest.raises(ValueError, match="cache_length is 4096"):
-        DapoOverlong().shape(toy_rollouts([1], [5], limit=512))
+        DapoOverlong().check(None, 512, 8)
 
 
 def test_budgets_of_l1_are_uniform_over_the_range_and_the_same_every_time():

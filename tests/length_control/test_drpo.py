@@ -72,11 +72,6 @@ def test_for_large_tau_it_is_the_gradient_of_the_released_objective_times_group_
     close(advantages[~wrong], released[~wrong], 1e-9)
 
 
-def test_without_a_generation_limit_it_is_refused():
-    with pytest.raises(ValueError, match="max_completion_length is None, but length_control='drpo'"):
-        DRPO().check(None, math.inf, 8)
-
-
 def test_an_unscorable_completion_counts_as_neither_right_nor_wrong(make_rollouts):
     # two wrong ones share -4; without them the group has nothing to compare
     advantages = advantages_of(DRPO(), make_rollouts([1, -1, -1, math.nan], [10, 10, 90, 50], limit=100))

@@ -191,11 +191,11 @@ def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(mak
 
 
 def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
-    configured, own = {"a": 100, "b": 200, "f": 0.5}, {"a": 1, "b": 2, "f": 0.1}
+    configured, own = (100, 200, 0.5), {"a": 1, "b": 2, "f": 0.1}
     for without in (None, {}, NAN, {"a": None, "b": None, "f": None, "total": None}, {"answer": own, "total": None}):
-        assert band_of(without, configured) == (100, 200, 0.5)
+        assert band_of(without, configured) == configured
         assert all(value != value for value in band_of(without))
-    assert band_of(own, configured) == band_of({"total": own, "reasoning": configured}, configured) == (1, 2, 0.1)
+    assert band_of(own, configured) == band_of({"total": own, "reasoning": BAND}, configured) == (1, 2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +209,9 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
 )
 def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"^profile_band is ") as error:
-        band_of(value, BAND)
+        band_of(value)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"row 1 .*column_of_bands"):
+    with pytest.raises(ValueError, match=r"column_of_bands of row 1 is "):
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})
 
 

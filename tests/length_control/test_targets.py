@@ -126,11 +126,6 @@ def test_suffix_leaves_the_original_alone():
     assert with_suffix(prompt, "") is prompt
 
 
-def test_a_suffix_needs_text():
-    with pytest.raises(ValueError, match="must be text"):
-        with_suffix([{"role": "user", "content": [{"type": "image"}]}], " Now.")
-
-
 def test_columns_are_read_as_python_has_them_whatever_the_format():
     rows = [{"k": torch.tensor(2)}, {"k": np.float64("nan")}, {"k": float("nan")}, {"k": np.int64(3)}, {}]
     assert column_values(rows, ["k"], None) == {"k": [2, None, None, 3, None]}

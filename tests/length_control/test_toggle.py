@@ -187,7 +187,6 @@ def test_every_hook_of_a_method_is_its_own_or_handed_on():
         ({"method": "dler"}, "'dler'"),
         ({"method": "l1_exact"}, "'l1_exact'"),
         ({"method": "lesh"}, "lesh"),
-        ({"method": "leash", "method_kwargs": {"lambda_lrr": 1}}, "lambda_lrr"),
         ({"method": "leash", "method_kwargs": {"lambda_lr": "1"}}, "lambda_lr is '1'"),
         ({"method": "leash", "method_kwargs": [1]}, r"method_kwargs is \[1\]"),
         ({"method": "leash", "percentile": 50.0}, "percentile is 50.0"),
