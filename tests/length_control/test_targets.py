@@ -36,10 +36,6 @@ def test_schedules_by_hand(schedule, step, expected):
     assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == expected
 
 
-def test_before_the_first_milestone_its_value_holds():
-    assert scheduled_target("linear", {10: 80, 20: 40}, 40, step=3) == 80
-
-
 @pytest.mark.parametrize("bad", [0, -3, "46", True, float("inf")])
 def test_a_bad_target_of_a_row_is_an_error(bad):
     with pytest.raises(ValueError, match="target_length="):
