@@ -128,10 +128,9 @@ class Score:
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
         """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
-        values: Any = {
-            name: None if own is None else own.where(is_own, getattr(other, name)) for name, own in vars(self).items()
-        }
-        return Score(**values)
+        return replace(
+            self, **{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items() if own is not None}
+        )
 
 
 Batch = TypeVar("Batch", Rollouts, Score)
