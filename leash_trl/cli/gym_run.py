@@ -88,6 +88,7 @@ def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     defaults = {
         field.name: repr(field.default if field.default_factory is MISSING else field.default_factory())
         for field in fields(method)
+        if field.init
     }
     claim = {"recipe": recipe, "seed": seed, "defaults": defaults, "base": base_digest()}
     name = recipe.get("dataset_name")

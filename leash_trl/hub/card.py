@@ -70,7 +70,8 @@ def write_model_card(
     method = find_method(recipe.get("length_control", state["method"]))
     given = {name: value for name, value in recipe.items() if value is not None}
     given |= _mapping(recipe.get("length_control_kwargs"))
-    defaults = {field.name: None if field.default is MISSING else field.default for field in fields(method)}
+    own = [field for field in fields(method) if field.init]
+    defaults = {field.name: None if field.default is MISSING else field.default for field in own}
     names = [part.get("path") for part in recipe.get("datasets") or []] or [recipe.get("dataset_name")]
     ids = [_hub_id(SOURCES[name].hub_id if name in SOURCES else name) for name in names]
     metadata: Any = ModelCard(old, ignore_metadata_errors=True).data

@@ -1,15 +1,13 @@
 """A-DLP: a price per token that rises while accuracy is above a reference and falls while it is below."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
-@dataclass
 class ADLP(LengthControl):
     r"""A-DLP: correctness (0 or 1) less a price per token, for correct and wrong answers alike.
 
@@ -37,16 +35,17 @@ class ADLP(LengthControl):
 
     name = "a_dlp"
     paper = Paper("Thinking Fast and Right", "2505.18298")
-    state = ("lam", "correct", "scorable")
+    state = ("lam",)
 
     lambda_init: float = knob(0.001, least=0)
     lambda_lr: float = knob(0.001, least=0)
     accuracy_reference: float = knob(0.62, least=0, most=1)
+    correct: int = held(int)
+    scorable: int = held(int)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.lam = float(self.lambda_init)
-        self.correct = self.scorable = 0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards, not bounded below; NaN where unscorable."""

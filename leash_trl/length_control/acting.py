@@ -2,10 +2,11 @@
 
 import copy
 import math
+from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts
 
 
 MOST_UPDATES = 512  # after which a state that is still without effect is taken to stay so
@@ -33,22 +34,20 @@ def cannot_act(
             Completions per prompt.
     """
     # what values a column holds is not known here
-    if method.name == "none" or method.columns_read() or _acts_on_generation(method, target_length, generation_limit):
+    if method.name == "none" or method.columns_read():
         return None
-    tried, rule = copy.deepcopy(method), AdvantageRule()
-    up, down = (_batch(method, target_length, generation_limit, num_generations, is_up) for is_up in (True, False))
+    tried, up = copy.deepcopy(method), _batch(method, target_length, generation_limit, num_generations)
+    down = replace(up, lengths=up.by_group(up.lengths).flip(1).flatten())
     for update in range(MOST_UPDATES + 1):
-        # a state that grows slowly need not be asked every time
-        if update & (update - 1) == 0:
-            first, second = tried.score(up, rule), tried.score(down, rule)
-            if _differ(first, second) or (first.cut is not None and bool((first.cut < up.lengths).any())):
-                return None
-        # in every second batch all are correct, which raises a price that follows accuracy
-        rows = torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)
-        tried.observe(up.select(rows))
-        tried.step()
-        if _acts_on_generation(tried, target_length, generation_limit):
+        cap = tried.generation_cap(target_length)
+        if tried.prompt_suffix(target_length, generation_limit) or (cap is not None and cap < generation_limit):
             return None
+        # a state that grows slowly need not be asked every time
+        if update & (update - 1) == 0 and _heeds_length(tried, up, down):
+            return None
+        # in every second batch all are correct, which raises a price that follows accuracy
+        tried.observe(up.select(torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
+        tried.step()
     return (
         f"length_control is {method.name!r}, but with target_length={target_length}, a generation limit of "
         f"{generation_limit} tokens and num_generations={num_generations} nothing that it does depends on length; "
@@ -56,38 +55,34 @@ def cannot_act(
     )
 
 
-def _acts_on_generation(method: LengthControl, target_length: float | None, generation_limit: float) -> bool:
-    cap = method.generation_cap(target_length)
-    return bool(method.prompt_suffix(target_length, generation_limit)) or (cap is not None and cap < generation_limit)
+def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
+    """Whether a method scores the same answers apart by their lengths, or cuts one."""
+    first, second = (method.score(rollouts, AdvantageRule()) for rollouts in (up, down))
+    pairs = ((first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep))
+    is_apart = any(one is not None and other is not None and not torch.equal(one, other) for one, other in pairs)
+    return is_apart or (first.cut is not None and bool((first.cut < up.lengths).any()))
 
 
 def _batch(
-    method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int, is_up: bool
+    method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int
 ) -> Rollouts:
-    """Groups of which all, half or one are correct, and in which lengths go up or down in equal steps."""
+    """Groups of which all, half or one are correct, and in which lengths go up in equal steps."""
     most, groups = int(min(generation_limit, LONGEST)), GROUPS
     lengths_PG = torch.linspace(1, most, groups * num_generations).round().long().view(-1, groups).T
     if method.cuts:  # it may cut nothing but outliers, which stand out of equal lengths or of near ones
         lengths_PG = torch.arange(1, num_generations + 1).repeat(groups, 1)
         lengths_PG[::2] = 1
         lengths_PG[:, -1] = most
-    lengths_PG = lengths_PG.repeat(3, 1)
-    rewards_PG = torch.ones(lengths_PG.shape, dtype=torch.float64)
+    lengths = lengths_PG.repeat(3, 1).flatten()
+    rewards_PG = torch.ones(3 * groups, num_generations, dtype=torch.float64)
     rewards_PG[groups : 2 * groups, ::2] = rewards_PG[2 * groups :, 1:] = -1.0
     target = method.target_for(0, target_length)
-    lengths = (lengths_PG if is_up else lengths_PG.flip(1)).flatten()
     return Rollouts(
         task_rewards=rewards_PG.flatten(),
         lengths=lengths,
         target_lengths=torch.full(lengths.shape, math.nan if target is None else target, dtype=torch.float64),
-        is_truncated=torch.zeros(lengths.shape, dtype=torch.bool),
+        is_truncated=lengths == 0,
         questions=torch.arange(len(lengths)) // num_generations,
         num_generations=num_generations,
         max_completion_length=generation_limit,
     )
-
-
-def _differ(first: Score, second: Score) -> bool:
-    """Whether two scores of the same answers differ."""
-    pairs = ((first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep))
-    return any(one is not None and other is not None and not torch.equal(one, other) for one, other in pairs)

@@ -191,11 +191,9 @@ def group_advantages(
     rewards_PG = rewards.double().view(-1, num_generations)
     means_P1, _ = mean_and_std(rewards_PG, None if weights is None else weights.view(-1, num_generations))
     centred_PG = rewards_PG - means_P1
-    if scale_rewards in ("group", "batch"):
+    if scale_rewards != "none":
         _, stds = mean_and_std(rewards_PG if scale_rewards == "group" else rewards_PG.flatten(), correction=correction)
         centred_PG = centred_PG / (stds + epsilon)
-    elif scale_rewards != "none":
-        raise ValueError(f"scale_rewards is {scale_rewards!r}, but must be 'group', 'batch' or 'none'")
     return centred_PG.nan_to_num(nan=0.0).flatten()
 
 

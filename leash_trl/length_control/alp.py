@@ -1,13 +1,10 @@
 """ALP: a price per token that grows with how often the prompt is solved."""
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
-@dataclass
 class ALP(LengthControl):
     r"""ALP: correctness (0 or 1) less a price per token in proportion to the prompt's solve rate, correct or wrong.
 

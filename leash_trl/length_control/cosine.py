@@ -1,14 +1,12 @@
 """The cosine length reward: short correct answers earn most, short wrong ones least."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, check_limit, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
-@dataclass
 class Cosine(LengthControl):
     r"""The cosine reward: correct falls from 2 to 1 with length, wrong climbs from -10 to 0, the limit costs -10.
 
@@ -47,10 +45,6 @@ class Cosine(LengthControl):
     exceeded: float | None = -10.0
     margin: int = knob(16, least=0)
     max_length: int | None = knob(None, least=1)
-
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if neither the method nor the run has a greatest length."""
-        check_limit(self, self.max_length or max_completion_length)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Reward at length 0; NaN where unscorable."""

@@ -1,13 +1,12 @@
 """DAPO's two answers to overlong completions: the soft punishment and the filter."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, check_limit, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-@dataclass
 class DapoOverlong(LengthControl):
     r"""DAPO: correctness, 1 or -1, plus the soft overlong punishment, for correct and wrong answers alike.
 
@@ -38,26 +37,18 @@ class DapoOverlong(LengthControl):
     max_length: int | None = knob(None, least=2)
     mask_truncated: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.leaves_out = self.mask_truncated  # type: ignore[misc]
-        if self.max_length is not None:
-            self._cache_below(self.max_length)
+    @property
+    def leaves_out(self) -> bool:  # type: ignore[override]
+        """Whether the configuration asks for it."""
+        return self.mask_truncated
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if there is no maximum, or `cache_length` is not below it."""
-        check_limit(self, self.max_length or max_completion_length)
-        self._cache_below(self.max_length or max_completion_length)
-
-    def _cache_below(self, max_length: float) -> int:
-        if self.cache_length is None:
-            return max(1, int(max_length // 5))
-        if self.cache_length >= max_length:
+        """Raises `ValueError` if `cache_length` is not below the maximum."""
+        if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
             raise ValueError(
                 f"cache_length is {self.cache_length}, but must be below the maximum of {max_length} tokens; lower it "
                 "or set it to None, a fifth of the maximum"
             )
-        return self.cache_length
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong; NaN where unscorable."""
@@ -66,7 +57,7 @@ class DapoOverlong(LengthControl):
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
-        cache_length = self._cache_below(max_length)
+        cache_length = self.cache_length or max(1, int(max_length // 5))
         punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length
         return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
 

@@ -1,6 +1,6 @@
 """DLER: truncation as the only length penalty, advantages standardised over the complete batch."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -9,7 +9,6 @@ from leash_trl.length_control.advantages import group_advantages, standardised
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-@dataclass
 class DLER(LengthControl):
     r"""DLER: a correct answer counts only within the target; DA-DLER: within `easy_limit` where the prompt is easy.
 

@@ -1,6 +1,6 @@
 """DOT: cuts the outliers in length of a group that is all correct, and grades them again."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -8,7 +8,6 @@ from leash_trl.length_control.advantages import mean_and_std, robust_centre_and_
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-@dataclass
 class DOT(LengthControl):
     r"""DOT: where all answers of a prompt are correct, cuts those far longer than the rest, and grades them again.
 
@@ -64,10 +63,6 @@ class DOT(LengthControl):
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The task rewards; what is correct only decides which groups are cut."""
-        return rollouts.task_rewards
-
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
         return rollouts.task_rewards
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:

@@ -1,13 +1,12 @@
 """DRPO: the weight of a correct answer falls with its length, but never turns against it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, check_limit, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-@dataclass
 class DRPO(LengthControl):
     r"""DRPO: correct answers share a weight that falls with length and stays positive; wrong ones share its opposite.
 
@@ -52,10 +51,6 @@ class DRPO(LengthControl):
     own_advantages = "group"
 
     temperature: float = knob(0.1, above=0)
-
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if there is no generation limit to measure by."""
-        check_limit(self, max_completion_length)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Weight in [0, 1] where correct, 0 where wrong, NaN where unscorable."""

@@ -1,7 +1,5 @@
 """The length reward of Arora and Zanette: the correct answers to a prompt compete with each other."""
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.advantages import standardised
@@ -34,7 +32,6 @@ def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.T
     return standardised(lengths, is_correct, correction=0, epsilon=1e-7).sigmoid()
 
 
-@dataclass
 class Efficient(LengthControl):
     r"""Arora and Zanette: a correct answer earns 1 less a price for its place among the correct ones, a wrong one 0.
 

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
 from leash_trl.length_control.advantages import group_advantages
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
 
 
 # More than the paper's complete run of 100 steps with 64 prompts each.
@@ -17,7 +17,7 @@ MAX_GROUPS = 8192
 WARMUP_GROUPS = 64
 
 
-def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_kept: int) -> int:
+def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float] | None, num_kept: int) -> int:
     """Number of completions of a prompt to keep: `num_kept` for the harder half of prompts, then 3/4 and 1/2 of that.
 
     Source: adaptive difficulty in [GFPO](https://huggingface.co/papers/2508.09726), which keeps 8, 8, 6 and 4.
@@ -25,8 +25,9 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
     Args:
         mean_reward (`float`):
             Mean reward of the prompt's completions in reward units.
-        quartiles (`Sequence[float]`):
-            The three quartiles of such means so far; a mean on a quartile belongs to the easier side.
+        quartiles (`Sequence[float]`, *optional*):
+            The three quartiles of such means so far; a mean on a quartile belongs to the easier side. Without them
+            every prompt is hard.
         num_kept (`int`):
             Completions of a hard prompt to keep.
 
@@ -34,13 +35,11 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float], num_k
         >>> [num_kept_by_difficulty(mean, (0.25, 0.5, 0.75), 8) for mean in (0.1, 0.3, 0.6, 0.9)]
         [8, 8, 6, 4]
     """
-    _, median, upper = quartiles
-    if mean_reward < median:
+    if quartiles is None or mean_reward < quartiles[1]:
         return num_kept
-    return math.ceil(num_kept * (0.75 if mean_reward < upper else 0.5))
+    return math.ceil(num_kept * (0.75 if mean_reward < quartiles[2] else 0.5))
 
 
-@dataclass
 class GFPO(LengthControl):
     r"""GFPO: task rewards as they are, but only the k shortest or most token-efficient completions have an advantage.
 
@@ -72,7 +71,6 @@ class GFPO(LengthControl):
 
     name = "gfpo"
     paper = Paper("Sample More to Think Less: Group Filtered Policy Optimization", "2508.09726")
-    state = ("group_means",)
     own_advantages = "group"
     uses_correctness = False
 
@@ -80,25 +78,20 @@ class GFPO(LengthControl):
     num_kept: int | None = knob(None, least=2)  # one alone has no advantage
     adaptive: bool = False
     drop_unkept: bool = False
+    group_means: list[float] = held(list)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.leaves_out = self.drop_unkept  # type: ignore[misc]
-        self.group_means: list[float] = []
-
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The task rewards; NaN where unscorable."""
-        return rollouts.task_rewards
+    @property
+    def leaves_out(self) -> bool:  # type: ignore[override]
+        """Whether the configuration asks for it."""
+        return self.drop_unkept
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
         size = rollouts.num_generations
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
         num_kept = min(max(2, size // 2), 8) if self.num_kept is None else self.num_kept
-        num_kept_P = [num_kept] * len(rewards_PG)
-        if (quartiles := self.quartiles()) is not None:
-            means = rewards_PG.nanmean(dim=1).tolist()
-            num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
+        means, quartiles = rewards_PG.nanmean(dim=1).tolist(), self.quartiles()
+        num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         scores_PG = -lengths_PG if self.metric == "length" else rewards_PG / lengths_PG.clamp(min=1)
         is_scored_PG = ~torch.isnan(rewards_PG)

@@ -1,13 +1,12 @@
 """GR3, group-relative reward rescaling: divides the reward by a factor of relative length."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-@dataclass
 class GR3(LengthControl):
     r"""GR3: correctness (1 or 0) divided by a factor of relative length; advantage `reward - mean`, no std.
 

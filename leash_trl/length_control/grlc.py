@@ -1,7 +1,5 @@
 """GRLC: group-relative length control, a zero-sum contest for brevity among the completions of a prompt."""
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
@@ -36,7 +34,6 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
     return weights_PG - weights_PG.nanmean(dim=1, keepdim=True)
 
 
-@dataclass
 class GRLC(LengthControl):
     r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, correct or wrong.
 

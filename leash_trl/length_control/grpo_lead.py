@@ -1,6 +1,6 @@
 """GRPO-LEAD: length reward by z-score among the correct answers, advantages weighted by difficulty."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -52,7 +52,6 @@ def difficulty_weights(
     return minimum + (maximum - minimum) / (1.0 + torch.exp(steepness * (solve_rates - midpoint)))
 
 
-@dataclass
 class GRPOLead(LengthControl):
     r"""GRPO-LEAD: correct answers earn `exp(-alpha z)`, wrong ones -1; hard prompts pull harder.
 

@@ -1,14 +1,12 @@
 """HAPO: every question remembers its shortest correct answer, and new answers are measured by it."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
-@dataclass
 class HAPO(LengthControl):
     r"""HAPO: correctness (1 or 0) plus a reward for beating the shortest correct answer ever seen for the question.
 
@@ -33,14 +31,10 @@ class HAPO(LengthControl):
 
     name = "hapo"
     paper = Paper("HAPO: History-Aware Policy Optimization", "2505.11225")
-    state = ("shortest",)
 
     weight: float = knob(1.0, least=0)
     correct_minimum: float = knob(-0.7, least=-1, most=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.shortest: dict[str, int] = {}  # by question number as text, as JSON has keys
+    shortest: dict[str, int] = held(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""

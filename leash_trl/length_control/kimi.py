@@ -1,10 +1,8 @@
 """Kimi k1.5: a length reward by place between the shortest and the longest answer to the same prompt."""
 
-from dataclasses import dataclass
-
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
 def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -40,7 +38,6 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
     return rewards.where(longest > shortest, 0.0)
 
 
-@dataclass
 class Kimi(LengthControl):
     r"""Kimi k1.5: correct answers (1, wrong 0) earn or pay by their place between the group's shortest and longest.
 
@@ -63,15 +60,11 @@ class Kimi(LengthControl):
 
     name = "kimi"
     paper = Paper("Kimi k1.5: Scaling Reinforcement Learning with LLMs", "2501.12599")
-    state = ("steps_done",)
     needs_group = True
 
     weight: float = knob(0.4, least=0)
     warmup_steps: int = knob(0, least=0)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.steps_done = 0
+    steps_done: int = held(int)
 
     def step(self) -> None:
         """Counts policy updates."""

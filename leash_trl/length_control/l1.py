@@ -1,14 +1,12 @@
 """LCPO of L1: every prompt asks for its own length, and the answer must meet it (Exact) or stay below it (Max)."""
 
 import random
-from dataclasses import dataclass
 
 import torch
 
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
-@dataclass
 class L1Exact(LengthControl):
     r"""L1-Exact: a correct answer earns 1, a wrong one 0, and both pay for the distance to the requested length.
 
@@ -41,22 +39,20 @@ class L1Exact(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.budget_range is not None and not _is_range(self.budget_range):
-            raise ValueError(
-                f"budget_range is {self.budget_range!r}, but must be two whole numbers of tokens, 1 <= low <= high, "
-                "or None for the configured target_length"
-            )
+        low, high = self.budget_range or (1, 1)
+        if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
+            raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
         if self.suffix and "{n}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if there is no length to request, or a requested length exceeds the limit."""
-        self.target_for(0, target_length)
+        if self.budget_range is None and target_length is None:
+            raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
                 f"budget_range is {self.budget_range!r}, but must not go beyond the generation limit of "
-                f"{max_completion_length} tokens; lower it, raise the limit, or set it to null in "
-                "length_control_kwargs to request target_length"
+                f"{max_completion_length} tokens; lower it, or raise the limit"
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
@@ -64,26 +60,16 @@ class L1Exact(LengthControl):
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
-        """The requested length, in tokens, of a prompt without its own target.
-
-        Raises:
-            `ValueError`: If there is neither `budget_range` nor a configured `target_length`.
-        """
-        if self.budget_range is not None:
-            low, high = self.budget_range
-            return float(random.Random(question).randint(low, high))
-        if target_length is None:
-            raise ValueError(
-                f"budget_range is None and target_length is not set, so {self.name} has no length to request; set one"
-            )
-        return target_length
+        """The requested length, in tokens, of a prompt without its own target."""
+        if self.budget_range is None:
+            return target_length
+        return float(random.Random(question).randint(*self.budget_range))
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
         """The request in words; empty without a target."""
         return "" if target_length is None else self.suffix.replace("{n}", str(round(target_length)))
 
 
-@dataclass
 class L1Max(L1Exact):
     r"""L1-Max: a correct answer earns the more the further it stays below its budget, a wrong one 0 at any length.
 
@@ -116,7 +102,3 @@ class L1Max(L1Exact):
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
         kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta
         return self.base_rewards(rollouts) * kept.clamp(0.0, 1.0)
-
-
-def _is_range(bounds: tuple[int, int] | list[int]) -> bool:
-    return len(bounds) == 2 and all(type(bound) is int for bound in bounds) and 1 <= bounds[0] <= bounds[1]

@@ -1,14 +1,11 @@
 """LACONIC: LEASH's price on overshoot and its dual step, with no clip on the shaped reward."""
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
-@dataclass
 class Laconic(Leash):
     r"""LACONIC: correctness (1 or 0) less the price of overshoot, unclipped, and one dual step per policy update.
 

@@ -2,19 +2,17 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
 WRONG_SCORE, MALFORMED_SCORE = -0.5, -1.0
 DIFFICULTIES = ("hard", "medium", "easy")
 
 
-@dataclass
 class Laser(LengthControl):
     r"""LASER: 1 for a correct answer and a bonus on top within the target; wrong answers do not feel their length.
 
@@ -83,11 +81,6 @@ def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list
         >>> candidate_targets(2048, 5120, 1024), candidate_targets(500, 3000, 1024)
         ([2048, 3072, 4096, 5120], [500, 1024, 2048])
     """
-    if lower_bound > upper_bound:
-        raise ValueError(
-            f"upper_bound is {upper_bound}, but must not be below target_length={lower_bound}, where the targets of "
-            "LASER-D begin; raise it"
-        )
     first = interval if lower_bound < interval else lower_bound + interval
     return [lower_bound, *range(first, upper_bound + 1, interval)]
 
@@ -135,7 +128,6 @@ def right_answers(num_generations: int, rounding: Literal["paper", "release"]) -
     return [max(1, (thirds * num_generations + up) // 3) for thirds in range(len(DIFFICULTIES))]
 
 
-@dataclass
 class LaserD(Laser):
     """LASER-D: LASER whose target depends on how often the prompt is solved.
 
@@ -165,7 +157,6 @@ class LaserD(Laser):
     """
 
     name = "laser_d"
-    state = ("targets", "steps_since_refresh", "window", "lower_bound", "num_generations")
     needs_group = True
 
     refresh_steps: int = knob(20, least=1)
@@ -173,42 +164,34 @@ class LaserD(Laser):
     upper_bound: int = knob(16384, least=1)
     expected_correct: int = knob(1, least=1)
     rounding: Literal["paper", "release"] = "paper"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.targets: list[int | None] | None = None
-        self.steps_since_refresh = 0
-        self._clear_window()
+    targets: list[int | None] = held(list)
+    steps_since_refresh: int = held(int)
+    window: list[list[int]] = held(lambda: [[] for _ in DIFFICULTIES])
+    lower_bound: int = held(int)
+    num_generations: int = held(int)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
-        if target_length is not None:
-            candidate_targets(target_length, self.upper_bound, self.interval)
-
-    def _clear_window(self) -> None:
-        self.window: list[list[int]] = [[] for _ in DIFFICULTIES]
-        self.lower_bound = 0
-        self.num_generations = 0
+        if (target_length or 0) > self.upper_bound:
+            raise ValueError(
+                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "
+                "targets of LASER-D begin; raise it"
+            )
 
     def choose_targets(
         self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
     ) -> list[int | None]:
         """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
         candidates = candidate_targets(lower_bound, self.upper_bound, self.interval)
-        num_right = right_answers(num_generations, self.rounding)
-        return [
-            smallest_target(lengths_d, candidates, num_right_d, self.expected_correct)
-            for lengths_d, num_right_d in zip(lengths, num_right, strict=True)
-        ]
+        levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
+        return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
     def adaptive_targets(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
-        chosen = self.targets
-        if chosen is None:
-            lengths = lengths_by_difficulty(rollouts)
-            chosen = self.choose_targets(lengths, _lowest(rollouts), rollouts.num_generations)
-        longest = int(rollouts.lengths.max())
-        targets = torch.tensor([longest if target is None else target for target in chosen])
+        chosen = self.targets or self.choose_targets(
+            lengths_by_difficulty(rollouts), _lowest(rollouts), rollouts.num_generations
+        )
+        targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
         return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
@@ -220,24 +203,23 @@ class LaserD(Laser):
         lowest = _lowest(rollouts)
         self.lower_bound = min(self.lower_bound or lowest, lowest)
         self.num_generations = rollouts.num_generations
-        for held, new in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
-            held += new
+        for seen, new in zip(self.window, lengths_by_difficulty(rollouts), strict=True):
+            seen += new
 
     def step(self) -> None:
         """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
         self.steps_since_refresh += 1
         if self.steps_since_refresh >= self.refresh_steps and any(self.window):
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
-            self.steps_since_refresh = 0
-            self._clear_window()
+            self.steps_since_refresh = self.lower_bound = self.num_generations = 0
+            self.window = [[] for _ in DIFFICULTIES]
 
     def statistics(self) -> dict[str, float]:
         """The chosen targets in tokens, except those that are the longest response of the batch."""
-        chosen = zip(DIFFICULTIES, self.targets or (), strict=False)
+        chosen = zip(DIFFICULTIES, self.targets, strict=False)
         return {f"target_{name}": float(target) for name, target in chosen if target is not None}
 
 
-@dataclass
 class LaserDE(LaserD):
     r"""LASER-DE: LASER-D that also encourages exploration, a bonus for wrong answers beyond their target.
 

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, pvariance
 
 import torch
 
 from leash_trl.length_control.advantages import group_advantages, standardised
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, check_limit, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
 
 
 TINY = 1e-8
@@ -101,7 +100,6 @@ def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     return pairs
 
 
-@dataclass
 class LEAD(LengthControl):
     r"""LEAD: advantages of correctness and of closeness to the prompt's own length, by weights that follow the batch.
 
@@ -146,7 +144,6 @@ class LEAD(LengthControl):
         "Songtao Wei and Yi Li and Zhikai Li and Xu Hu and Yuede Ji and Guanpeng Li and Feng Chen and Carl Yang and "
         "Zhichun Guo and Bingzhe Li",
     )
-    state = ("weight", "observed_correctness", "observed_efficiency")
     needs_group = True
     own_advantages = True
 
@@ -155,21 +152,16 @@ class LEAD(LengthControl):
     weight_min: float = knob(0.3, least=0, most=1)
     alpha: float = knob(1.0, least=0)
     beta: float = knob(0.95, least=0, most=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.weight = 0.5
-        self._forget_observations()
+    weight: float = held(lambda: 0.5)
+    observed_correctness: list[list[float]] = held(list)
+    observed_efficiency: list[list[float]] = held(list)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if there is no upper bound, or it is below the lower one."""
-        if self.upper_bound is None:
-            check_limit(self, max_completion_length)
-        if self.lower_bound > (most := self.upper_bound or max_completion_length):
-            name = "max_completion_length" if self.upper_bound is None else "upper_bound"
+        if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
             raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed {name}={most}, or all targets would be "
-                "equal; lower it in length_control_kwargs"
+                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or, without one, "
+                f"max_completion_length, which is {most}; set one of them"
             )
 
     @property
@@ -193,13 +185,10 @@ class LEAD(LengthControl):
         """Advantages are weighted and whitened over tokens; 0 where unscorable."""
         base, efficiency = rollouts.correctness, self._efficiency(rollouts)
         shaped = self._weighed(base, efficiency)
-        advantages = self._weighed(
-            *(
-                group_advantages(rewards, rollouts.num_generations, "group", rule.epsilon)
-                for rewards in (base, efficiency)
-            )
-        ).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardised(advantages, rollouts.lengths, 1, rule.epsilon).nan_to_num(nan=0.0)
+        size, epsilon = rollouts.num_generations, rule.epsilon
+        apart = (group_advantages(rewards, size, "group", epsilon) for rewards in (base, efficiency))
+        advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
+        whitened = standardised(advantages, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
         return Score(base, base - shaped, shaped, whitened)
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -214,11 +203,7 @@ class LEAD(LengthControl):
             return
         wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
         self.weight = self.beta * self.weight + (1.0 - self.beta) * wanted
-        self._forget_observations()
-
-    def _forget_observations(self) -> None:
-        self.observed_correctness: list[list[float]] = []
-        self.observed_efficiency: list[list[float]] = []
+        self.observed_correctness, self.observed_efficiency = [], []
 
     def statistics(self) -> dict[str, float]:
         """The weight of correctness that the coming batch uses."""

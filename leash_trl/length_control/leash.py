@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
@@ -57,7 +57,6 @@ def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
     return rewards.clamp(-1.0, 1.0)
 
 
-@dataclass
 class Leash(LengthControl):
     r"""LEASH: the reward less lambda times the overshoot of the target; lambda follows the mean overshoot.
 
@@ -101,7 +100,7 @@ class Leash(LengthControl):
         "2512.21540",
         "Yanhao Li and Lu Ma and Jiaran Zhang and Lexiang Tang and Wentao Zhang and Guibo Luo",
     )
-    state: ClassVar[tuple[str, ...]] = ("multiplier_per", "lambdas", "observed")
+    state = ("multiplier_per",)
     target_use = "required"
     uses_correctness = False
     needs_truncated = True
@@ -111,19 +110,17 @@ class Leash(LengthControl):
     lambda_min: float = knob(0.0, least=0)
     lambda_max: float = knob(1.0, least=0)
     multiplier_per: str | None = None
+    # each multiplier in reward units per unit of relative overshoot, and target and length in tokens of its
+    # completions since the last dual step, by name
+    lambdas: dict[str, float] = held(dict)
+    observed: dict[str, list[list[float]]] = held(dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lambda_min <= self.lambda_init <= self.lambda_max:
-            raise ValueError(
-                "lambda needs lambda_min <= lambda_init <= lambda_max, but they are "
-                f"lambda_min={self.lambda_min}, lambda_init={self.lambda_init}, lambda_max={self.lambda_max}; "
-                "change the others along with the one you set"
-            )
-        # each multiplier in reward units per unit of relative overshoot, and target and length in tokens of its
-        # completions since the last dual step, by name
+            bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
+            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}; change those too")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
-        self.observed: dict[str, list[list[float]]] = {}
 
     @property
     def lam(self) -> float:
@@ -226,7 +223,6 @@ class Leash(LengthControl):
         return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)
 
 
-@dataclass
 class LeashC(Leash):
     r"""LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
 

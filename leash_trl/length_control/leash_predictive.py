@@ -9,14 +9,14 @@ full push that a forecast of the length asks for.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash, relative_overshoot
-from leash_trl.length_control.method import AdvantageRule, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, Rollouts, Score, held, knob
 
 
 # Chosen on toy plants of CHOICE_SEED (tests/support/length_plants.py) and on the gym's seed 51.
@@ -144,7 +144,6 @@ class Forecast(NamedTuple):
         return rest / (self.response * HORIZON)
 
 
-@dataclass
 class LeashPredictive(Leash):
     r"""LEASH-Predictive, ours: a length advantage among correct answers, weighed by what a forecast asks for.
 
@@ -179,17 +178,13 @@ class LeashPredictive(Leash):
 
     name = "leash_predictive"
     paper = None
-    state = (*Leash.state, "forecasts")
     own_advantages = "group"
     uses_correctness = True
 
     lambda_init: float = knob(1.0, least=0)
     lambda_lr: float = knob(0.0, least=0, most=0)
     momentum: float = knob(0.9, least=0, below=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.forecasts: dict[str, Forecast] = {}
+    forecasts: dict[str, Forecast] = held(dict)
 
     def _forecast(self, name: str) -> Forecast:
         return Forecast(*self.forecasts.get(name, ()))

@@ -3,8 +3,6 @@
 Code: [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), which has it as `pass_rate_length_penalty_weight`.
 """
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.method import LengthControl, Rollouts, knob
@@ -39,7 +37,6 @@ def solve_rate_prices(
     return rewards.double().nanmean(dim=1, keepdim=True) * lengths.double() / longest
 
 
-@dataclass
 class MAI(LengthControl):
     r"""MAI: a correct answer earns 1 less a price for its relative length, times the solve rate; a wrong one 0.
 
@@ -65,7 +62,6 @@ class MAI(LengthControl):
     """
 
     name = "mai"
-    code = "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"
     needs_group = True
 
     weight: float = knob(0.2, least=0, most=1)

@@ -3,10 +3,12 @@
 import copy
 import json
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from inspect import formatannotation
+from types import UnionType
+from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -16,60 +18,34 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 # what the file of a method needs
-__all__ = ["AdvantageRule", "LengthControl", "Paper", "Rollouts", "Score", "check_limit", "is_number", "knob"]
+__all__ = ["AdvantageRule", "LengthControl", "Paper", "Rollouts", "Score", "held", "is_number", "knob"]
 
-# what a field of these types holds; what their own fields hold is the method's to check
-PLAIN = {bool: "True or False", str: "text", dict: "a mapping", list: "a list", tuple: "a tuple", NoneType: "None"}
+BOUNDS = {"least": operator.ge, "most": operator.le, "above": operator.gt, "below": operator.lt}
 
 
-@dataclass(frozen=True)
-class Paper:
-    """The paper of a method.
-
-    Args:
-        title (`str`):
-            Its title.
-        id (`str`):
-            Its arXiv id, such as `2512.21540`.
-        authors (`str`, *optional*):
-            Its authors, as BibTeX has them.
-    """
+class Paper(NamedTuple):
+    """The paper of a method: its title, its arXiv id such as `2512.21540`, and its authors as BibTeX has them."""
 
     title: str
     id: str
     authors: str = ""
 
-    @property
-    def link(self) -> str:
-        """The paper as a Markdown link."""
-        return f"[{self.title}](https://huggingface.co/papers/{self.id})"
 
-    @property
-    def citation(self) -> str:
-        """The paper in BibTeX."""
-        author = f"  author = {{{self.authors}}},\n" if self.authors else ""
-        return (
-            f"@misc{{arxiv{self.id},\n  title = {{{{{self.title}}}}},\n{author}"
-            f"  year = {{20{self.id[:2]}}},\n  eprint = {{{self.id}}},\n  archivePrefix = {{arXiv}},\n}}"
-        )
-
-
-def knob(
-    default: Any,
-    least: float = -math.inf,
-    most: float = math.inf,
-    above: float = -math.inf,
-    below: float = math.inf,
-) -> Any:
+def knob(default: Any, **bounds: float) -> Any:
     """A field of a method that is a number within a range; without one, its annotation alone says what it may be.
 
     Args:
         default (`Any`):
             The paper's value.
-        least (`float`), most (`float`), above (`float`), below (`float`):
-            Bounds; the first two are allowed values themselves.
+        bounds (`float`):
+            Some of `least` and `most`, which are allowed values themselves, `above` and `below`, which are not.
     """
-    return field(default=default, metadata={"at least": least, "at most": most, "above": above, "below": below})
+    return field(default=default, metadata=bounds)
+
+
+def held(make: Callable[[], Any]) -> Any:
+    """A field of a method that is no hyper-parameter but state, as `make` makes it; a checkpoint holds it."""
+    return field(init=False, compare=False, default_factory=make)
 
 
 def is_number(value: Any) -> bool:
@@ -77,51 +53,32 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _is_within(value: float, bounds: Mapping[str, float]) -> bool:
-    least, most, above, below = bounds.values() or (-math.inf, math.inf, -math.inf, math.inf)
-    return least <= value <= most and above < value < below
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value is of an annotated kind; what a table or a list holds is the method's to check.
+
+    Example:
+        >>> _fits(1, float), _fits(True, float), _fits(0.5, int | None), _fits("a", Literal["a", "b"])
+        (True, False, False, True)
+    """
+    plain = get_origin(kind) or kind
+    if plain in (Union, UnionType):
+        return any(_fits(value, each) for each in get_args(kind))
+    if plain is Literal:
+        return value in get_args(kind)
+    if plain in (int, float):
+        return is_number(value) and isinstance(value, int | plain)
+    return plain is Any or isinstance(value, plain)
 
 
-def _needed(value: Any, annotation: Any, bounds: Mapping[str, float]) -> str | None:
-    """What the value of a field must be; `None` if it is that, or if only the method itself can say so."""
-    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    needed = []
-    for kind in kinds:
-        plain = get_origin(kind) or kind
-        if plain in (int, float):
-            is_right = is_number(value) and (plain is float or type(value) is int) and _is_within(value, bounds)
-            text = "a whole number" if plain is int else "a finite number"
-            text += "".join(f", {name} {bound}" for name, bound in bounds.items() if math.isfinite(bound))
-        elif plain is Literal:
-            is_right, text = value in get_args(kind), " or ".join(map(repr, get_args(kind)))
-        elif plain in PLAIN:
-            is_right, text = isinstance(value, plain), PLAIN[plain]
-        else:
-            return None
-        if is_right:
-            return None
-        needed.append(text)
-    is_text = isinstance(value, str) and {int, float} & {*kinds}
-    return " or ".join(needed) + ("; YAML reads 5e-1 as text, 0.5 not" if is_text else "")
-
-
-def check_limit(method: "LengthControl", max_length: float) -> None:
-    """Raises `ValueError` if neither the method nor the run sets the greatest length, in tokens, that it needs."""
-    if math.isinf(max_length):
-        raise ValueError(
-            f"max_completion_length is None, but length_control={method.name!r} measures by the generation limit; set "
-            "it to the most tokens that a completion may have"
-        )
-
-
+@dataclass_transform(field_specifiers=(field,))
 @dataclass
 class LengthControl:
-    """A method. Only `name` and `shape` are required; all else has a default that leaves plain GRPO as it is.
+    """A method. Only `name` is required; all else, `shape` too, has a default that leaves plain GRPO as it is.
 
-    A subclass is a dataclass. Its fields are the method's hyper-parameters, which `length_control_kwargs` sets; their
-    defaults are the paper's values. A value that does not fit its field's annotation, or the range of its [`knob`], is
-    a `ValueError`. State that changes during training is made in `__post_init__`, and its attributes' names stand in
-    `state`.
+    Every subclass is made a dataclass. Its fields are the method's hyper-parameters, which `length_control_kwargs`
+    sets; their defaults are the paper's values. A value that does not fit its field's annotation, or the range of its
+    [`knob`], is a `ValueError`. State that changes during training is made by [`held`], or in
+    `__post_init__` and named in `state`.
 
     For every training batch the trainer calls `score` and `observe`, in this order, and `step` after the policy
     update. If mixed precision skips the update, the observed batch waits for the next one, and a checkpoint must hold
@@ -134,9 +91,8 @@ class LengthControl:
 
     name: ClassVar[str]
     paper: ClassVar[Paper | None] = None
-    # Markdown link to the code of a method that has no paper
-    code: ClassVar[str] = ""
-    # attributes that a checkpoint holds, in types of JSON; a hyper-parameter among them must be as it was saved
+    # attributes that a checkpoint holds, in types of JSON: those named here, of which a hyper-parameter must be as it
+    # was saved, and fields made by `held`
     state: ClassVar[tuple[str, ...]] = ()
     # whether `target_length` must be set, may be set (or come from the data set), or has no effect
     target_use: ClassVar[Literal["required", "optional", "none"]] = "none"
@@ -154,12 +110,22 @@ class LengthControl:
     # True: `Score.keep` is set
     leaves_out: ClassVar[bool] = False
 
+    # ranges of the fields made by `knob`, which a second `@dataclass` would lose
+    bounds: ClassVar[Mapping[str, Mapping[str, float]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        dataclass(cls)
+        cls.state = tuple(dict.fromkeys([*cls.state, *(each.name for each in fields(cls) if not each.init)]))
+        cls.bounds = {**cls.bounds, **{each.name: each.metadata for each in fields(cls) if each.metadata}}
+
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
         for each in fields(self):
-            value = getattr(self, each.name)
-            if (needed := _needed(value, hints[each.name], each.metadata)) is not None:
-                raise ValueError(f"{each.name} is {value!r}, but must be {needed}")
+            value, kind, bounds = getattr(self, each.name), hints[each.name], self.bounds.get(each.name, {})
+            checked = bounds if is_number(value) else {}
+            if not (_fits(value, kind) and all(BOUNDS[name](value, bound) for name, bound in checked.items())):
+                needed = [formatannotation(kind), *(f"{name} {bound}" for name, bound in bounds.items())]
+                raise ValueError(f"{each.name} is {value!r}, but must be {', '.join(needed)}")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
@@ -206,7 +172,7 @@ class LengthControl:
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
-        raise NotImplementedError
+        return self.base_rewards(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
@@ -253,29 +219,26 @@ class LengthControl:
     def state_dict(self) -> dict[str, Any]:
         """A copy of the state for a checkpoint, in types of JSON, which keeps every number to the last bit."""
         values = {name: getattr(self, name) for name in self.state}
-        held = {name: value.state_dict() for name, value in values.items() if isinstance(value, LengthControl)}
-        copied: dict[str, Any] = json.loads(json.dumps({**values, **held}))
+        copied: dict[str, Any] = json.loads(json.dumps(values, default=operator.methodcaller("state_dict")))
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores a saved state.
 
         Raises:
-            `ValueError`: If it lacks a part of this method's state, or a hyper-parameter in it is another one's.
+            `ValueError`: If a hyper-parameter in it is another one's.
         """
-        if missing := [name for name in self.state if name not in state]:
-            raise ValueError(f"the saved state has no {missing[0]}, which {self.name} needs; it holds {[*state]}")
-        for each in fields(self):
-            if each.name in self.state and state[each.name] != (value := getattr(self, each.name)):
-                raise ValueError(
-                    f"{each.name} is {value!r}, but {state[each.name]!r} in the saved state; set the same in "
-                    "length_control_kwargs, or start a run of its own from the weights"
-                )
         for name in self.state:
-            if isinstance(held := getattr(self, name), LengthControl):
-                held.load_state_dict(state[name])
+            value, saved = getattr(self, name), copy.deepcopy(state[name])
+            if isinstance(value, LengthControl):
+                value.load_state_dict(saved)
+            elif name in {each.name for each in fields(self) if each.init} and value != saved:
+                raise ValueError(
+                    f"{name} is {value!r}, but {saved!r} in the saved state; set the same in length_control_kwargs, "
+                    "or start a run of its own from the weights"
+                )
             else:
-                setattr(self, name, copy.deepcopy(state[name]))
+                setattr(self, name, saved)
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
         """The target in tokens of a prompt that has none in the data set."""

@@ -6,7 +6,7 @@ no paper.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -18,15 +18,10 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 
 
 SWITCHES = (
-    "group_total_length_penalty_coeff",
-    "total_bonus",
-    "total_zmad_penalty",
-    "longest_total_penalty",
+    *("group_total_length_penalty_coeff", "total_bonus", "total_zmad_penalty", "longest_total_penalty"),
     "pass_rate_length_penalty_weight",
 )
-
-
-OTHER_CHANNELS = ("total", "reasoning", "answer")
+NO_BAND = (math.nan, math.nan, math.nan)
 
 
 def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
@@ -55,43 +50,40 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
     return (1.0 - (1.0 - f_N) * shares_N).nan_to_num(nan=1.0)
 
 
-def band_of(value: Any, configured: Mapping[str, float] | None = None) -> tuple[float, float, float]:
+def band_of(
+    value: Any, configured: tuple[float, float, float] = NO_BAND, name: str = "profile_band"
+) -> tuple[float, float, float]:
     """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
 
     Args:
         value (`Mapping`, *optional*):
             The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the same under
             the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not have.
-        configured (`Mapping[str, float]`, *optional*):
+        configured (`tuple[float, float, float]`, *optional*):
             The band of rows that have none.
+        name (`str`, *optional*):
+            What the value is, for the error.
 
     Raises:
         `ValueError`: If it is no band.
 
     Example:
-        >>> band_of({"total": {"a": 90, "b": 100, "f": 0.9}}, {"a": 100, "b": 200, "f": 0.5})
+        >>> band_of({"total": {"a": 90, "b": 100, "f": 0.9}}, (100, 200, 0.5))
         (90, 100, 0.9)
     """
-    row = {} if _is_missing(value) else value
-    if isinstance(row, Mapping) and not _is_missing(row.get("total")):
-        row = row["total"]
-    own = {k: v for k, v in row.items() if not _is_missing(v)} if isinstance(row, Mapping) else {"a": row}
-    band: Mapping[str, Any] = {k: v for k, v in own.items() if k not in OTHER_CHANNELS} or configured or {}
+    row = value if isinstance(value, Mapping) else {"a": value}
+    row = row["total"] if isinstance(row.get("total"), Mapping) else row
+    band = {k: v for k, v in row.items() if k not in ("reasoning", "answer") and v is not None and v == v}
     if not band:
-        return math.nan, math.nan, math.nan
+        return configured
     if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
         raise ValueError(
-            f"profile_band is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}: 0 <= a < b in "
+            f"{name} is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}: 0 <= a < b in "
             "tokens, and f is the share of the reward left at b; a row's band replaces the configured one as a whole"
         )
     return band["a"], band["b"], band["f"]
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-@dataclass
 class NemoRL(LengthControl):
     r"""NeMo-RL: correct answers (1, wrong 0) earn or pay by their length: band, min-max, robust z-score, shortest.
 
@@ -143,7 +135,7 @@ class NemoRL(LengthControl):
             Penalty $\beta_l$ for the longest correct answer in reward units.
         total_zmad_penalty (`float`, *optional*, defaults to `0.0`):
             Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in reward units.
-        total_zmad_threshold (`float`, *optional*, defaults to `0.0`):
+        total_zmad_threshold (`float`, *optional*, defaults to `2.0`):
             Threshold $\tau$ of the robust z-score, dimensionless; NeMo-RL's guide has 2.0 and 2.5. Groups whose median
             absolute deviation is below 1.5 % of their median have no outliers.
         pass_rate_length_penalty_weight (`float`, *optional*, defaults to `0.0`):
@@ -160,7 +152,6 @@ class NemoRL(LengthControl):
     """
 
     name = "nemo_rl"
-    code = "[NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852)"
 
     profile_band: dict[str, float] | None = None
     profile_band_column: str | None = None
@@ -168,7 +159,7 @@ class NemoRL(LengthControl):
     total_bonus: float = knob(0.0, least=0)
     longest_total_penalty: float = knob(0.0, least=0)
     total_zmad_penalty: float = knob(0.0, least=0)
-    total_zmad_threshold: float = knob(0.0, least=0)
+    total_zmad_threshold: float = knob(2.0, above=0)
     pass_rate_length_penalty_weight: float = knob(0.0, least=0)
     profile_band_total: bool | None = None
     group_length_penalty_profile_gate: bool = False
@@ -178,30 +169,17 @@ class NemoRL(LengthControl):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.needs_group = any(getattr(self, name) for name in SWITCHES)  # type: ignore[misc]  # the band does not
-        band = band_of(self.profile_band)
-        self.configured = {} if math.isnan(band[0]) else dict(zip("abf", band, strict=True))
-        if self.total_zmad_penalty > 0 and self.total_zmad_threshold == 0:
+        self.configured = band_of(self.profile_band)
+        has_band = not math.isnan(self.configured[0])
+        self.multiplies = has_band if self.profile_band_total is None else self.profile_band_total
+        if self.group_length_penalty_profile_gate and not (has_band or self.profile_band_column):
             raise ValueError(
-                f"total_zmad_penalty is {self.total_zmad_penalty}, but needs a total_zmad_threshold above 0, such as 2"
+                "group_length_penalty_profile_gate is True, but has no limit; set profile_band or profile_band_column"
             )
-        if self.group_length_penalty_profile_gate and not (self._has_bands and self.group_total_length_penalty_coeff):
-            raise ValueError(
-                "group_length_penalty_profile_gate is True, but has nothing to gate, or no limit; set "
-                "group_total_length_penalty_coeff above 0, and profile_band or profile_band_column"
-            )
-
-    @property
-    def _has_bands(self) -> bool:
-        return bool(self.configured or self.profile_band_column)
-
-    @property
-    def _multiplies(self) -> bool:
-        is_told = bool(self.configured) if self.profile_band_total is None else self.profile_band_total
-        return is_told and self._has_bands
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if every term is off."""
-        if not self._multiplies and not self.needs_group:
+        if not self.multiplies and not self.needs_group:
             raise ValueError(
                 f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total to "
                 f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0, in length_control_kwargs"
@@ -214,7 +192,7 @@ class NemoRL(LengthControl):
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
         """Refuses bands that make no sense, and warns if no row has one."""
         for column, rows in columns.items():
-            if self._bands(rows, "of the data set").isnan().all():
+            if self._bands(rows).isnan().all():
                 return f"profile_band_column is {column!r}, but no row has a band there; fill it in, or leave it out"
         return None
 
@@ -226,7 +204,7 @@ class NemoRL(LengthControl):
         """`torch.Tensor` of shape `(N,)`: What each completion's length costs before rewards are cut at 0."""
         column, rewards = self.profile_band_column, self.base_rewards(rollouts)
         rows = rollouts.columns[column] if column else [None] * len(rollouts.lengths)
-        bands_N3 = self._bands(rows, "of the batch")
+        bands_N3 = self._bands(rows)
         rewards_PG, lengths_PG = rollouts.by_group(rewards), rollouts.by_group(rollouts.correct_lengths)
         shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
         longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
@@ -241,7 +219,7 @@ class NemoRL(LengthControl):
             - self.pass_rate_length_penalty_weight * solve_rate_prices(rewards_PG, lengths_PG)
         )
         sums = rewards + gains_PG.flatten().where(rollouts.is_correct, 0.0)
-        if self._multiplies:
+        if self.multiplies:
             # below zero, a factor would raise what a longer answer has
             sums = torch.where(sums > 0, sums * band_factors(rollouts.lengths, bands_N3), sums)
         return rewards - sums
@@ -259,12 +237,8 @@ class NemoRL(LengthControl):
         limits = bands[:, "ab".index(self.group_length_penalty_profile_gate_field)]
         return rollouts.by_group(lengths).nanmean(dim=1, keepdim=True) > rollouts.by_group(limits)[:, :1]
 
-    def _bands(self, rows: Sequence[Any], where: str) -> torch.Tensor:
+    def _bands(self, rows: Sequence[Any]) -> torch.Tensor:
         """Shape `(N, 3)`: Bands in float64, the row's own or the configured one; NaN for none."""
-        bands = []
-        for index, row in enumerate(rows):
-            try:
-                bands.append(band_of(row, self.configured))
-            except ValueError as error:
-                raise ValueError(f"row {index} {where}, column {self.profile_band_column}: {error}") from error
+        where = f"column {self.profile_band_column} of row"
+        bands = [band_of(row, self.configured, f"{where} {index}") for index, row in enumerate(rows)]
         return torch.tensor(bands, dtype=torch.float64).view(-1, 3)

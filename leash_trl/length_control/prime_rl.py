@@ -3,16 +3,15 @@
 Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generations of it. There is no paper.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import torch
 
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, check_limit, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, knob
 
 
-@dataclass
 class PrimeRL(LengthControl):
     r"""prime-rl: correctness (1 or 0) less a share of the group's mean reward; advantage `reward - mean`, no std.
 
@@ -36,34 +35,24 @@ class PrimeRL(LengthControl):
         weight (`float`, *optional*, defaults to `0.25`):
             Weight of the penalty, dimensionless; `"april"` has none.
         gate_by_correctness (`bool`, *optional*, defaults to `False`):
-            Only correct answers pay; `"june"` only.
+            Only correct answers pay; prime-rl has it in June only.
         length_weighted_baseline (`bool`, *optional*, defaults to `False`):
             Weights the mean that is subtracted by length, $\sum_j L_j r'_j / \sum_j L_j$, so that advantages sum to
-            zero over the tokens; `"june"` only.
+            zero over the tokens; prime-rl has it in June only.
     """
 
     name = "prime_rl"
-    code = "[prime-rl](https://github.com/PrimeIntellect-ai/prime-rl)"
     needs_group = True
-    own_advantages = "group"
 
     variant: Literal["head", "june", "april"] = "head"
     weight: float = knob(0.25, least=0)
     gate_by_correctness: bool = False
     length_weighted_baseline: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("gate_by_correctness", "length_weighted_baseline"):
-            if getattr(self, name) and self.variant != "june":
-                raise ValueError(f"{name} is an option of variant='june', but variant is {self.variant!r}")
-        if self.length_weighted_baseline:  # only the weighted mean is 0
-            self.own_advantages = True  # type: ignore[assignment, misc]
-
-    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if the penalty needs a generation limit and there is none."""
-        if self.variant == "june":
-            check_limit(self, max_completion_length)
+    @property
+    def own_advantages(self) -> Literal["group", True]:  # type: ignore[override]
+        """As in the base class; of the weighted baseline only the weighted mean is 0."""
+        return True if self.length_weighted_baseline else "group"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Correctness minus the penalty, or plus the bonus; NaN where unscorable."""

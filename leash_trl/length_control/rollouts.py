@@ -1,9 +1,7 @@
 """`Rollouts`, the completions of all processes that a method sees, and `Score`, what it makes of them."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -130,10 +128,9 @@ class Score:
 
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
         """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
-        values: Any = {
-            name: None if own is None else own.where(is_own, getattr(other, name)) for name, own in vars(self).items()
-        }
-        return Score(**values)
+        return replace(
+            self, **{name: own.where(is_own, vars(other)[name]) for name, own in vars(self).items() if own is not None}
+        )
 
 
 Batch = TypeVar("Batch", Rollouts, Score)
@@ -151,14 +148,12 @@ def _joined_rows(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
         values = torch.cat(list(parts))
         return values if rows is None else values[rows]
     if isinstance(first, tuple | list):
-        column = list(chain.from_iterable(parts))
+        column = [value for part in parts for value in part]
         return column if rows is None else [column[row] for row in rows.tolist()]
     if isinstance(first, Mapping):
         return {name: _joined_rows([part[name] for part in parts], rows) for name in first}
     if isinstance(first, Rollouts | Score):
-        return dataclasses.replace(
-            first, **{name: _joined_rows([getattr(part, name) for part in parts], rows) for name in vars(first)}
-        )
+        return replace(first, **_joined_rows([vars(part) for part in parts], rows))
     return first
 
 

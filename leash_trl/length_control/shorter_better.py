@@ -1,7 +1,5 @@
 """ShorterBetter: the shortest correct answer of the group is the length that all its completions aim for."""
 
-from dataclasses import dataclass
-
 import torch
 
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
@@ -34,7 +32,6 @@ def sample_optimal_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> t
     return shortest_P1.where(is_correct.any(dim=1, keepdim=True), lengths.nanmean(dim=1, keepdim=True))
 
 
-@dataclass
 class ShorterBetter(LengthControl):
     r"""ShorterBetter: a weight for correctness less a price per token of distance to the shortest correct answer.
 

@@ -37,11 +37,13 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     clipped = (score.base - score.penalty - shaped).abs() > 1e-12
     names = method.budgets(rollouts) or []
     states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
+    apart: dict[str, float] = {}
+    for name, state in states.items():
+        own = _constraint_statistics(method, rollouts, score, torch.tensor([each == name for each in names]))
+        apart |= {f"{key}/{name}": value for key, value in {**state, **own}.items()}
     return {
         **method.statistics(),
-        **{
-            key: math.fsum(states[name][key] for name in names) / len(names) for key in next(iter(states.values()), {})
-        },
+        **{key: math.fsum(states[name][key] for name in names) / len(names) for key in (*states.values(), {})[0]},
         **_constraint_statistics(method, rollouts, score, torch.ones_like(correct)),
         "mean_effective_penalty": _mean(score.base - shaped),
         "paying_share": _mean(score.penalty[correct] > 0),
@@ -54,14 +56,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
         "task_reward": _mean(rollouts.task_rewards),
         "shaped_reward": _mean(shaped),
         "clipped_share": _mean(clipped[~torch.isnan(shaped)]),
-        **{
-            f"{key}/{name}": value
-            for name, state in states.items()
-            for key, value in {
-                **state,
-                **_constraint_statistics(method, rollouts, score, torch.tensor([each == name for each in names])),
-            }.items()
-        },
+        **apart,
     }
 
 

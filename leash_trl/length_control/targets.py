@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from leash_trl.length_control.method import LengthControl
+from leash_trl.length_control.method import LengthControl, is_number
 
 
 TARGET_COLUMN = "target_length"
@@ -55,10 +55,10 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     Raises:
         `ValueError`: If the value is not a positive number.
     """
-    target = row.get(TARGET_COLUMN)
-    if target is None or (isinstance(target, float) and math.isnan(target)):
+    target: float | None = row.get(TARGET_COLUMN)
+    if target is None or target != target:
         return None
-    if isinstance(target, bool) or not isinstance(target, int | float) or not 0 < target < math.inf:
+    if not (is_number(target) and target > 0):
         raise ValueError(
             f"a row of the data set has {TARGET_COLUMN}={target!r}, but it must be a positive number of tokens, or "
             "None for the configured target"
@@ -83,7 +83,7 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
         raise ValueError(
             f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
-            f"{generation_limit} tokens of max_completion_length or generation_kwargs, or no completion could violate it"
+            f"{generation_limit} tokens of max_completion_length or generation_kwargs, for one to violate it"
         )
     method.check(target, generation_limit, num_generations)
 
@@ -121,9 +121,6 @@ def _content(value: Any) -> Any:
 def with_suffix(prompt: Any, suffix: str) -> Any:
     """A copy of the prompt with `suffix` at its end, or at the end of its last message.
 
-    Raises:
-        `ValueError`: If the last message holds no text.
-
     Example:
         >>> with_suffix([{"role": "user", "content": "2 + 2?"}], " Think for 9 tokens.")
         [{'role': 'user', 'content': '2 + 2? Think for 9 tokens.'}]
@@ -136,10 +133,6 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     content = last["content"]
     if isinstance(content, str):
         return [*before, {**last, "content": content + suffix}]
-    if not any(part["type"] == "text" for part in content):
-        raise ValueError(
-            "a target or an effort is written into the prompt, whose last message must be text or hold some"
-        )
     return [*before, {**last, "content": [*content, {"type": "text", "text": suffix}]}]
 
 
@@ -189,7 +182,7 @@ def rows_with_targets(
 def _plain(value: Any) -> Any:
     """A value as Python has it, whatever the format of the data set; `None` for NaN."""
     if isinstance(value, np.ndarray | np.generic | torch.Tensor):
-        value = value.item() if value.ndim == 0 else value.tolist()
+        value = value.tolist()
     return None if isinstance(value, float) and math.isnan(value) else value
 
 

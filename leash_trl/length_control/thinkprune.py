@@ -1,13 +1,10 @@
 """ThinkPrune: no length term; generation is cut ever shorter, and only the text up to the cut is graded."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
-import torch
-
-from leash_trl.length_control.method import LengthControl, Paper, Rollouts
+from leash_trl.length_control.method import LengthControl, Paper, held
 
 
-@dataclass
 class ThinkPrune(LengthControl):
     """ThinkPrune: 1 for a correct answer within the generation limit, else 0; the limit falls from stage to stage.
 
@@ -32,34 +29,24 @@ class ThinkPrune(LengthControl):
 
     name = "thinkprune"
     paper = Paper("ThinkPrune: Pruning Long Chain-of-Thought of LLMs", "2504.01296")
-    state = ("steps_done",)
     needs_truncated = True
 
     stages: dict[int, int] = field(default_factory=lambda: {0: 4000, 180: 3000})
     suffix: str = " The output should be within {limit} tokens."
+    steps_done: int = held(int)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needed = "must map policy updates, the first 0, to limits in tokens, such as {0: 4000, 180: 3000}"
-        problem = f"stages is {self.stages!r}, but {needed}"
-        try:
-            # keys from JSON and the command line are strings
-            self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
-        except (TypeError, ValueError) as error:
-            raise ValueError(problem) from error
+        # keys from JSON and the command line are strings
+        self.stages = {int(start): int(limit) for start, limit in self.stages.items()}
         if min(self.stages, default=-1) != 0 or min(self.stages.values()) < 1:
-            raise ValueError(problem)
+            raise ValueError(f"stages is {self.stages!r}, but must map updates, the first 0, to limits in tokens")
         if self.suffix and "{limit}" not in self.suffix:
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
-        self.steps_done = 0
 
     def step(self) -> None:
         """Counts policy updates."""
         self.steps_done += 1
-
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness, 0 or 1, of the text as it was cut; NaN where unscorable."""
-        return self.base_rewards(rollouts)
 
     def generation_cap(self, target_length: float | None) -> int:
         """Generation limit of the current stage in tokens; the target has no effect."""

@@ -1,12 +1,12 @@
 """Toggle of Kimi K2.5: the budget is on for some batches, off for as many, and never on for hard prompts."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
 
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
@@ -23,12 +23,10 @@ def refusal(method: LengthControl) -> str | None:
     Example:
         >>> from leash_trl.length_control.methods import METHODS
         >>> refusal(METHODS["leash"]()), refusal(METHODS["none"]())
-        (None, 'has no length control to switch')
+        (None, 'has nothing to switch')
     """
-    if isinstance(method, Toggle):
-        return "is the switch itself"
-    if method.name == "none":
-        return "has no length control to switch"
+    if method.name in ("none", "toggle"):
+        return "has nothing to switch"
     if method.generation_cap(1.0) is not None:
         return "cuts generation before the solve rate is known"
     if method.prompt_suffix(1.0, math.inf):
@@ -36,7 +34,6 @@ def refusal(method: LengthControl) -> str | None:
     return None
 
 
-@dataclass
 class PercentileBudget(LengthControl):
     """The budget that the report's own Toggle switches: correctness (1 or 0), but 0 beyond the budget of the question.
 
@@ -48,13 +45,9 @@ class PercentileBudget(LengthControl):
     """
 
     name = "percentile_budget"
-    state = ("limits",)
 
     percentile: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.limits: dict[str, float] = {}  # in tokens, by question number as text, as JSON has keys
+    limits: dict[str, float] = held(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct within the budget, else 0; NaN where unscorable."""
@@ -81,7 +74,6 @@ class PercentileBudget(LengthControl):
         return {"questions_with_budget": float(len(self.limits))}
 
 
-@dataclass
 class Toggle(LengthControl):
     r"""Toggle of Kimi K2.5: a budget, or any other method, in every other period, and only on prompts solved often.
 
@@ -129,7 +121,7 @@ class Toggle(LengthControl):
 
     name = "toggle"
     paper = Paper("Kimi K2.5: Visual Agentic Intelligence", "2602.02276", "Kimi Team")
-    state = ("method", "batches_done", "is_observed", "switched")
+    state = ("method", "switched")
     needs_group = True
 
     method: str | None = None
@@ -137,10 +129,11 @@ class Toggle(LengthControl):
     period: int = knob(20, least=1)
     accuracy_threshold: float = knob(0.5, least=0, most=1)
     percentile: float = knob(75.0, least=0, most=100)
+    batches_done: int = held(int)
+    is_observed: bool = held(bool)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.batches_done, self.is_observed = 0, False
         self.switched = PercentileBudget(self.percentile) if self.method is None else self._found_method(self.method)
         if self.method is None and self.method_kwargs:
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
@@ -155,10 +148,7 @@ class Toggle(LengthControl):
 
         if self.percentile != Toggle.percentile:
             raise ValueError(f"percentile is {self.percentile!r}, but the budget is that of {name!r}; drop one")
-        kwargs, method = self.method_kwargs or {}, find_method(name)
-        if unknown := sorted(kwargs.keys() - {field.name for field in fields(method)}):
-            raise ValueError(f"method_kwargs holds {unknown[0]}, which means nothing to {name!r}; see `leash methods`")
-        return method(**kwargs)
+        return find_method(name)(**(self.method_kwargs or {}))
 
     def _is_on(self, batch: int) -> bool:
         return batch // self.period % 2 == 0

@@ -166,7 +166,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             `ValueError`: If the method or one of its hyper-parameters is unknown or out of range.
         """
         method = find_method(self.length_control)
-        known = {field.name for field in fields(method)}
+        known = {field.name for field in fields(method) if field.init}
         given = cast(dict[str, Any], self.length_control_kwargs or {})
         if unknown := sorted(given.keys() - known):
             raise ValueError(
@@ -279,7 +279,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         raise ValueError(f"{self.advantage_rule} cannot be followed: {problem}")
 
     def _problems(self, method: LengthControl) -> Iterator[str]:
-        known = {field.name for field in fields(method)}
+        known = {field.name for field in fields(method) if field.init}
         if lacking := [f"{name}={value}" for name, value in self._lambdas().items() if name not in known]:
             yield f"{', '.join(lacking)}: ignored, for length_control={self.length_control!r} has no such parameter"
         if self.top_p < 1 or self.top_k > 0 or self.min_p:

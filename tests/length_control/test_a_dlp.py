@@ -7,11 +7,6 @@ import pytest
 from leash_trl.length_control.a_dlp import ADLP
 
 
-def with_accuracy(make_rollouts, accuracy):
-    right = round(accuracy * 100)
-    return make_rollouts([1.0] * right + [-1.0] * (100 - right), [10] * 100)
-
-
 def test_two_groups_by_hand_with_an_unscorable_completion(make_rollouts):
     method = ADLP(lambda_init=0.01, lambda_lr=0.3, accuracy_reference=0.5)
     batch = make_rollouts([1, float("nan"), 1, 0], [50, 60, 200, 100], num_generations=2)

@@ -24,12 +24,6 @@ def test_the_release_s_constants_are_exact(make_rollouts):
     ]
 
 
-def rewards_as_rollouts(vector, make_rollouts):
-    inputs = vector["inputs"]
-    lengths = inputs.get("length", [1] * len(inputs["reward"]))
-    return make_rollouts(inputs["reward"], lengths, target=5000.0, num_generations=inputs["group"].count(0))
-
-
 def test_easy_prompts_have_the_easy_limit(make_rollouts):
     # first prompt: 2 of 3 within 100, easy, so that 60 is over 50; second: 1 of 3 within 100, the full limit
     rollouts = make_rollouts([1, 1, 0, 1, 0, 1], [60, 50, 10, 60, 10, 101], target=100.0, num_generations=3)

@@ -15,19 +15,6 @@ def replay(lam: float, mean_length: float) -> float:
     return projected_ascent(lam, violation([mean_length], [4096]), 0.005, 0.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([4096, 8192, 12288, 8192], 1.0),  # mean 8192, twice the target
-        ([2048, 2048], -0.5),  # half of it: two-sided, no floor at 0
-        ([4096], 0.0),
-        ([0], -1.0),
-    ],
-)
-def test_violation_by_hand(lengths, expected):
-    assert violation(lengths, [4096] * len(lengths)) == expected
-
-
 def test_each_completion_is_measured_by_its_own_target_and_only_where_it_has_one():
     assert violation([200, 200, 50, 50], [100, 100, 100, 100]) == 0.25
     assert violation([200, 400, 100, 7], [100, 200, 200, math.nan]) == 0.5

@@ -26,10 +26,10 @@ SENSELESS = [
     ("l1_exact", "suffix", (None,)),
     ("laconic", "lambda_init", (0.2,)),
     ("l1_max", "alpha", (-1.0,)),
-    ("l1_max", "budget_range", ((5, 4), (0, 4), (1, 4, 5), (1.5, 4))),
+    ("l1_max", "budget_range", ((5, 4), (0, 4), (1.5, 4))),
     ("l1_max", "suffix", (" Be brief.",)),
     ("l1_max", "delta", (1.5,)),
-    ("thinkprune", "stages", ({}, {1: 4000}, {0: 0}, {-1: 5, 0: 4}, {"a": 4}, {0: None}, [4000])),
+    ("thinkprune", "stages", ({}, {1: 4000}, {0: 0}, {-1: 5, 0: 4}, [4000])),
     ("thinkprune", "suffix", (" Be brief.",)),
     ("laser", "alpha", (-0.1,)),
     ("laser_de", "refresh_steps", (0,)),
@@ -68,8 +68,8 @@ SENSELESS = [
     ("nemo_rl", "group_total_length_penalty_coeff", (-0.1, INF)),
     ("nemo_rl", "total_bonus", (-0.1, "0.1")),
     ("nemo_rl", "longest_total_penalty", (-0.1,)),
-    ("nemo_rl", "total_zmad_penalty", (-0.1, 0.1)),
-    ("nemo_rl", "total_zmad_threshold", (-2.0,)),
+    ("nemo_rl", "total_zmad_penalty", (-0.1,)),
+    ("nemo_rl", "total_zmad_threshold", (-2.0, 0.0)),
     ("nemo_rl", "pass_rate_length_penalty_weight", (-0.2,)),
     ("nemo_rl", "group_length_penalty_profile_gate", (True, "false")),
     ("nemo_rl", "group_length_penalty_profile_gate_field", ("f",)),
@@ -112,7 +112,7 @@ NUMBERS = [
     (name, field)
     for name, method in METHODS.items()
     for field in fields(method)
-    if isinstance(field.default, int | float) and not isinstance(field.default, bool)
+    if field.init and isinstance(field.default, int | float) and not isinstance(field.default, bool)
 ]
 
 

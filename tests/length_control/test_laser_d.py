@@ -18,14 +18,14 @@ def test_targets_before_the_first_choice_are_those_of_the_batch_itself(make_roll
     # Shaped, the second (2/3) is easy as well.
     assert method.adaptive_targets(batch).tolist() == [300.0] * 6 + [900.0] * 3
     assert method.shape(batch).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
-    assert method.targets is None
+    assert method.targets == []
     assert method.statistics() == {}
 
 
 def test_window_chooses_every_refresh_steps_and_starts_anew(make_rollouts):
     method = LaserD(interval=100, upper_bound=1000, refresh_steps=2)
     for _ in range(2):
-        assert method.targets is None
+        assert method.targets == []
         method.observe(window_batch(make_rollouts))
         method.step()
     assert method.targets == [900, 700, 300]
@@ -42,7 +42,7 @@ def test_window_chooses_every_refresh_steps_and_starts_anew(make_rollouts):
 def test_window_stays_due_until_something_was_observed(make_rollouts):
     method = LaserD(interval=100, upper_bound=1000, refresh_steps=1)
     method.step()
-    assert method.targets is None
+    assert method.targets == []
     method.observe(window_batch(make_rollouts))
     method.step()
     assert method.targets == [900, 700, 300]

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leash_trl.length_control.laser import (
+    LaserD,
     candidate_targets,
     difficulty,
     lengths_by_difficulty,
@@ -58,7 +59,7 @@ def test_candidates_by_hand(bounds, expected):
 
 def test_lower_bound_above_the_upper_one_is_refused():
     with pytest.raises(ValueError, match="upper_bound is 16384"):
-        candidate_targets(20000, 16384, 1024)
+        LaserD().check(20000, 32768, 8)
 
 
 def test_more_expected_answers_need_a_longer_target():

@@ -257,15 +257,6 @@ def test_a_method_restored_from_json_goes_on_as_the_saved_one_does(name):
         assert saved == json.loads(json.dumps(saved))
 
 
-@pytest.mark.parametrize(("name", "part"), [(name, part) for name in FACTS for part in method_named(name).state])
-def test_a_saved_state_that_lacks_a_part_is_refused(name, part):
-    saved = WARM[name].state_dict()
-    del saved[part]
-    with pytest.raises(ValueError, match=part) as refused:
-        method_named(name).load_state_dict(saved)
-    assert "\n" not in str(refused.value)
-
-
 @every_method
 def test_a_batch_that_nothing_could_score_is_survived(name):
     method = copy.deepcopy(WARM[name])

@@ -5,7 +5,7 @@ import torch
 from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.leash import Leash, LeashC, budget_name
+from leash_trl.length_control.leash import Leash, LeashC
 from leash_trl.length_control.leash_predictive import LeashPredictive
 from leash_trl.length_control.statistics import length_statistics
 
@@ -94,25 +94,6 @@ def test_a_state_of_another_column_is_refused():
     saved = Leash(multiplier_per="level").state_dict()
     with pytest.raises(ValueError, match=r"'effort'.*'level'"):
         Leash(multiplier_per="effort").load_state_dict(saved)
-
-
-@pytest.mark.parametrize("column", [None, ""])
-def test_without_budgets_no_key_has_a_name(column):
-    rollouts = batch([150, 250], None, [100.0, 100.0], column=None)
-    assert not [
-        key
-        for key in length_statistics(
-            Leash(multiplier_per=column), rollouts, Leash(multiplier_per=column).score(rollouts, AdvantageRule())
-        )
-        if "/" in key
-    ]
-
-
-@pytest.mark.parametrize(
-    ("value", "name"), [("low", "low"), (64, "64"), (64.0, "64"), (0.5, "0.5"), (None, "none"), (2**60, str(2**60))]
-)
-def test_budget_names(value, name):
-    assert budget_name(value) == name
 
 
 def test_a_column_with_a_value_for_every_row_gives_a_warning():

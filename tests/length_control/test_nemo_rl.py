@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.grlc import GRLC
 from leash_trl.length_control.nemo_rl import NemoRL, band_factors, band_of
 
 
@@ -60,15 +59,6 @@ def test_the_shortest_right_answer_has_the_bonus_and_equals_share_alike(make_rol
     close(method.shape(make_rollouts([1, 0], [10, 5])), [1, 0])
 
 
-def test_the_robust_z_score_by_hand(make_rollouts):
-    # right: 100, 110, 120, 130, 400; median 120; deviations 20, 10, 0, 10, 280; MAD 10
-    # 0.6745 * 280 / 10 = 18.9; 0.6745 * 10 / 10 = 0.67 for 130; the wrong 9000 is in neither median
-    rollouts = make_rollouts([1, 1, 1, 1, 1, 0], [100, 110, 120, 130, 400, 9000])
-    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=2.0).shape(rollouts), [1, 1, 1, 1, 0.7, 0])
-    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=0.6).shape(rollouts), [1, 1, 1, 0.7, 0.7, 0])
-    close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=19.0).shape(rollouts), [1, 1, 1, 1, 1, 0])
-
-
 def test_a_robust_z_score_at_the_threshold_is_no_outlier(make_rollouts):
     # median 120, MAD 10, spread 1.4826 * 10 = 14.826: 400 lies 280 / 14.826 above, to the last bit
     rollouts = make_rollouts([1] * 5, [100, 110, 120, 130, 400])
@@ -76,13 +66,6 @@ def test_a_robust_z_score_at_the_threshold_is_no_outlier(make_rollouts):
     close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=threshold).shape(rollouts), [1] * 5)
     below = math.nextafter(threshold, 0)
     close(NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=below).shape(rollouts), [1, 1, 1, 1, 0.7])
-
-
-def test_a_spread_below_one_and_a_half_percent_of_the_median_has_no_outliers(make_rollouts):
-    # MAD 1 of median 100, 1 %; then MAD 2, 2 %
-    method = NemoRL(total_zmad_penalty=0.3, total_zmad_threshold=2.0)
-    close(method.shape(make_rollouts([1] * 5, [99, 100, 100, 101, 400])), [1] * 5)
-    close(method.shape(make_rollouts([1] * 5, [98, 99, 100, 102, 400])), [1, 1, 1, 1, 0.7])
 
 
 def test_all_terms_together_by_hand(make_rollouts):
@@ -99,11 +82,6 @@ def test_all_terms_together_by_hand(make_rollouts):
     rollouts = make_rollouts([1, 1, 1, 0], [10, 20, 30, 15])
     close(method.shape(rollouts), [1.125, 0.425, 0.1875, 0])
     close(method.score(rollouts, AdvantageRule()).penalty, [-0.125, 0.575, 0.8125, 0])
-
-
-def test_min_max_of_right_answers_alone_is_grlc(make_rollouts):
-    rollouts = make_rollouts([1, 1, 1], [10, 70, 400])
-    close(NemoRL(group_total_length_penalty_coeff=0.5).shape(rollouts), GRLC(0.5).shape(rollouts).tolist())
 
 
 def gate(**kwargs):
@@ -139,34 +117,6 @@ def test_a_gate_without_a_limit_is_closed(make_rollouts):
     close(method.shape(dataclasses.replace(rollouts, columns={"band": rows})), [1, 1, 1.05, 0.95])
 
 
-def test_the_factor_is_one_without_a_band_and_never_rises_with_length():
-    lengths = torch.arange(1, 400)
-    factors = band_factors(lengths, torch.tensor([[100.0, 300.0, 0.2]]).expand(399, 3))
-    assert (factors.diff() <= 0).all()
-    assert (factors[99], factors[199], factors[299], factors[398]) == pytest.approx((1.0, 0.6, 0.2, 0.2))
-    assert (band_factors(lengths, torch.full((399, 3), NAN)) == 1).all()
-
-
-@pytest.mark.parametrize("right", [1.0, 0.1, 100.0])
-def test_on_no_scale_of_task_rewards_does_the_band_make_longer_better(make_rollouts, right):
-    method = NemoRL(profile_band=BAND, longest_total_penalty=1.5)
-    shaped = method.shape(make_rollouts([right, right, right, -3.0, -3.0], [10, 15, 30, 10, 30]))
-    assert shaped.tolist() == [1, 0.75, 0, 0, 0]
-
-
-def test_a_flat_penalty_beyond_a_threshold_is_a_band_of_one_token(make_rollouts):
-    # what `profiled_length_penalty: 0.3` of NeMo-RL does at a threshold of 15
-    method = NemoRL(profile_band={"a": 14, "b": 15, "f": 0.7})
-    close(method.shape(make_rollouts([1, 1, 1, 0], [14, 15, 900, 900])), [1, 0.7, 0.7, 0])
-
-
-def test_min_max_does_not_waive_the_price_beyond_a_threshold(make_rollouts):
-    # 1.05 * 0.7 and 0.95 * 0.7; NeMo-RL's `profiled_length_penalty` gives 1.05 - 0.3 = 0.75 to the shorter and, since
-    # min-max makes it pay, 0.95 to the longer
-    method = NemoRL(profile_band={"a": 4, "b": 5, "f": 0.7}, group_total_length_penalty_coeff=0.1)
-    close(method.shape(make_rollouts([1, 1], [10, 30])), [0.735, 0.665])
-
-
 def test_the_band_of_reasoning_length():
     # #3769: 1 - weight * (1 - (tau2 - n) / (tau2 - tau1)) with tau1 1024, tau2 4096, weight 0.05
     bands = torch.tensor([[1024.0, 4096.0, 0.95]], dtype=torch.float64).expand(3, 3)
@@ -191,11 +141,11 @@ def test_prompts_with_bands_of_their_own_are_as_prompts_in_runs_of_their_own(mak
 
 
 def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
-    configured, own = {"a": 100, "b": 200, "f": 0.5}, {"a": 1, "b": 2, "f": 0.1}
+    configured, own = (100, 200, 0.5), {"a": 1, "b": 2, "f": 0.1}
     for without in (None, {}, NAN, {"a": None, "b": None, "f": None, "total": None}, {"answer": own, "total": None}):
-        assert band_of(without, configured) == (100, 200, 0.5)
+        assert band_of(without, configured) == configured
         assert all(value != value for value in band_of(without))
-    assert band_of(own, configured) == band_of({"total": own, "reasoning": configured}, configured) == (1, 2, 0.1)
+    assert band_of(own, configured) == band_of({"total": own, "reasoning": BAND}, configured) == (1, 2, 0.1)
 
 
 @pytest.mark.parametrize(
@@ -209,9 +159,9 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
 )
 def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"^profile_band is ") as error:
-        band_of(value, BAND)
+        band_of(value)
     assert "\n" not in str(error.value)
-    with pytest.raises(ValueError, match=r"row 1 .*column_of_bands"):
+    with pytest.raises(ValueError, match=r"column_of_bands of row 1 is "):
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})
 
 
@@ -247,8 +197,3 @@ def test_a_configuration_that_does_nothing_is_refused():
             NemoRL(**settings).check(None, 100, 4)
     for settings in ({"profile_band": BAND}, {"total_bonus": 0.1}):
         NemoRL(**settings).check(None, 100, 4)
-
-
-def test_only_terms_that_compare_completions_need_the_group():
-    assert not NemoRL(profile_band=BAND).needs_group
-    assert NemoRL(total_bonus=0.1).needs_group

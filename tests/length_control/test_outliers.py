@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from leash_trl.length_control.advantages import mean_and_std, robust_centre_and_spread, robust_scores
+from leash_trl.length_control.advantages import mean_and_std, robust_scores
 
 
 NAN = float("nan")
@@ -45,10 +45,6 @@ def test_even_groups_take_the_mean_of_the_middle_two():
     assert scores(100, 110, 120, 400) == pytest.approx([z / 14.826 for z in (-15, -5, 5, 285)], rel=1e-12)
 
 
-def test_the_outlier_does_not_move_the_scores_of_the_others():
-    assert scores(100, 110, 120, 130, 400)[:4] == scores(100, 110, 120, 130, 40_000)[:4]
-
-
 @pytest.mark.parametrize(
     ("deviation", "score"),
     [
@@ -67,10 +63,3 @@ def test_nan_stays_nan_and_does_not_move_the_others():
     assert math.isnan(found[1])
     assert [found[0], *found[2:]] == scores(100, 110, 120, 400)
     assert all(map(math.isnan, scores(NAN, NAN, NAN)))
-
-
-def test_the_spread_of_normal_values_is_their_standard_deviation():
-    values = 500 + 40 * torch.randn(1, 200_001, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    centre, spread = robust_centre_and_spread(values)
-    assert centre.item() == pytest.approx(500, abs=0.5)
-    assert spread.item() == pytest.approx(40, rel=0.01)

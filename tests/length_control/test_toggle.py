@@ -92,11 +92,6 @@ def test_the_method_inside_steps_with_the_updates_on_batches_that_have_a_budget(
     assert counted == [updates, updates, 2 * updates, 2 * updates]
 
 
-def test_over_budget_never_beats_wrong_whatever_the_scale_of_the_rewards():
-    for wrong in (0, -1):
-        close(Toggle(percentile=0.0).shape(toy_rollouts([1, 1, wrong], [10, 99, 5])), [1, 0, 0])
-
-
 def test_leash_inside_prices_the_groups_that_are_solved_often():
     # lambda 0.5; overshoot 15 / 10 - 1 = 0.5 and 20 / 10 - 1 = 1
     batch = toy_rollouts([1, 1, 1, -1], [15, 20, 20, 20], 10.0, num_generations=2)
@@ -187,7 +182,6 @@ def test_every_hook_of_a_method_is_its_own_or_handed_on():
         ({"method": "dler"}, "'dler'"),
         ({"method": "l1_exact"}, "'l1_exact'"),
         ({"method": "lesh"}, "lesh"),
-        ({"method": "leash", "method_kwargs": {"lambda_lrr": 1}}, "lambda_lrr"),
         ({"method": "leash", "method_kwargs": {"lambda_lr": "1"}}, "lambda_lr is '1'"),
         ({"method": "leash", "method_kwargs": [1]}, r"method_kwargs is \[1\]"),
         ({"method": "leash", "percentile": 50.0}, "percentile is 50.0"),
