@@ -57,7 +57,7 @@ GYM = ["--model_name_or_path", "gym", "--dataset_name", "gym", "--use_cpu", "tru
         ([*GYM, "--target_length", "40", "--resume_from_checkpoint", "true"], "no whole checkpoint"),
         (
             [*GYM, "--target_length", "40", "--per_device_train_batch_size", "80000"],
-            "takes 10000 prompts",
+            "takes 10000",
         ),
         (
             ["--model_name_or_path", "gym", "--target_length", "40", "--use_cpu", "true", "--bf16", "false"],
@@ -93,7 +93,7 @@ def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
     (tmp_path / "data" / "train.jsonl").write_text(json.dumps({"prompt": "1 + 1 = ?", "answer": "2"}) + "\n")
     arguments = ["--model_name_or_path", "gym", "--dataset_name", "data", "--use_cpu", "true", "--bf16", "false"]
     assert main(["train", *arguments, "--target_length", "40"]) == 2
-    assert "columns prompt, answer, but solution is missing" in capsys.readouterr().err
+    assert "columns prompt, answer, but lacks solution" in capsys.readouterr().err
 
 
 def test_smoke_recipe_trains_evaluates_draws_is_not_run_twice_and_goes_on_when_stopped(tmp_path, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """Finds out before training whether a method can act at all on completions as the run will have them."""
 
 import copy
+import json
 import math
 from dataclasses import replace
 
@@ -32,6 +33,9 @@ def cannot_act(
             The run's generation limit in tokens; infinite for none.
         num_generations (`int`):
             Completions per prompt.
+
+    Raises:
+        `ValueError`: If a checkpoint would not give the method's state back as it was.
     """
     # what values a column holds is not known here
     if method.name == "none" or method.columns_read():
@@ -48,10 +52,12 @@ def cannot_act(
         # in every second batch all are correct, which raises a price that follows accuracy
         tried.observe(up.select(torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
         tried.step()
+        if update == 0 and json.loads(json.dumps(state := tried.state_dict())) != state:
+            raise ValueError(f"state of {method.name} is {state}, which JSON changes: keep text keys, lists and numbers")
     return (
-        f"length_control is {method.name!r}, but with target_length={target_length}, a generation limit of "
-        f"{generation_limit} tokens and num_generations={num_generations} nothing that it does depends on length; "
-        f"see its hyper-parameters by `leash methods {method.name}`"
+        f"length_control is {method.name!r}, but with target_length={target_length} and num_generations="
+        f"{num_generations} nothing that it does depends on length where lengths are spread evenly up to the "
+        f"generation limit of {generation_limit} tokens; see its hyper-parameters by `leash methods {method.name}`"
     )
 
 

@@ -85,7 +85,7 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
             f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
             f"{generation_limit} tokens of max_completion_length or generation_kwargs, for one to violate it"
         )
-    method.check(target, generation_limit, num_generations)
+    method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 
 
 def question_number(prompt: Any, images: Any = None) -> int:

@@ -79,7 +79,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         # virtual tokens of prompt learning stand to the left of the padding
         is_prompt_learning = isinstance(model, PeftModel) and model.active_peft_config.is_prompt_learning
         self._keeps_prompt_padding = is_prompt_learning or config.model_type not in batch_fields.RELATIVE_MODELS
-        self._pad_token_id: int = self._tokenizer.pad_token_id
+        tokenizer: Any = getattr(self.processing_class, "tokenizer", self.processing_class)
+        self._pad_token_id: int = tokenizer.pad_token_id
         kinds = batch_fields.rope_types(config.to_dict().get("rope_parameters"))
         by_width = [f"rope_type={kind!r} follows the width" for kind in kinds & batch_fields.LENGTH_DEPENDENT_ROPE]
         regrouping = by_width + self._reasons_against_regrouping()

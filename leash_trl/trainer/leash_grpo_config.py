@@ -232,8 +232,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
-        for milestone in self._milestones.values() if target is not None else ():
-            moved = min(target * milestone / cast(int, self.target_length), max(target, limit))
+        for milestone in self._milestones.values():
+            moved = min(cast(float, target) * milestone / cast(int, self.target_length), max(cast(float, target), limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 
     def _check_schedule(self) -> None:
