@@ -179,7 +179,7 @@ class Leash(LengthControl):
         if (scores == 0).any() and (scores >= 0).all():
             return (
                 "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
-                "meant for -1 and +1, as leash_trl.rewards.math_reward gives"
+                "meant for -1 and +1, such as 2 * reward - 1, or leash_trl.rewards.math_reward"
             )
         return None
 

@@ -233,7 +233,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
         for milestone in self._milestones.values():
-            moved = min(cast(float, target) * milestone / cast(int, self.target_length), max(cast(float, target), limit))
+            moved = min(
+                cast(float, target) * milestone / cast(int, self.target_length), max(cast(float, target), limit)
+            )
             method.check(math.ceil(moved), limit, self.num_generations)
 
     def _check_schedule(self) -> None:
