@@ -53,9 +53,7 @@ def cannot_act(
         tried.observe(up.select(torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
         tried.step()
         if update == 0 and json.loads(json.dumps(state := tried.state_dict())) != state:
-            raise ValueError(
-                f"state of {method.name} is {state}, which JSON changes: keep text keys, lists and numbers"
-            )
+            raise ValueError(f"state of {method.name} is {state}, which JSON changes: use text keys, lists, numbers")
     return (
         f"length_control is {method.name!r}, but with target_length={target_length} and num_generations="
         f"{num_generations} nothing that it does depends on length where lengths are spread evenly up to the "

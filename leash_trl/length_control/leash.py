@@ -174,7 +174,8 @@ class Leash(LengthControl):
         if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
             return (
                 f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward "
-                "is clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down, with reward_weights or the weights of a LengthControlledReward"
+                "is clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down, with reward_weights "
+                "or the weights of a LengthControlledReward"
             )
         if (scores == 0).any() and (scores >= 0).all():
             return (

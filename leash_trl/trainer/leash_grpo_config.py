@@ -232,10 +232,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         """
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
+        given = cast(float, target)  # milestones come with a target
         for milestone in self._milestones.values():
-            moved = min(
-                cast(float, target) * milestone / cast(int, self.target_length), max(cast(float, target), limit)
-            )
+            moved = min(given * milestone / cast(int, self.target_length), max(given, limit))
             method.check(math.ceil(moved), limit, self.num_generations)
 
     def _check_schedule(self) -> None:

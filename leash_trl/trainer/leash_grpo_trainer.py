@@ -98,9 +98,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         "_generate_and_score_completions": ("inputs",),
         "_push_from_checkpoint": ("checkpoint_folder",),
         **dict.fromkeys(("_logs", "_pending_extra_logs", "_pending_metrics")),
-        "save_model": ("output_dir", "_internal_call"),
-        "init_hf_repo": ("token", "private"),
-        "create_model_card": ("model_name", "dataset_name", "tags"),
     }
 
     _tag_names = ["trl", "leash"]
