@@ -174,9 +174,11 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
         `ValueError`: If the method needs whole groups and the reward function would get parts of them.
     """
     advantage = None
-    size = size_eval = args.num_generations
+    size, limit = args.num_generations, args.max_completion_length
+    size_eval = size
     if isinstance(args, GRPOConfig | RLOOConfig):  # the asynchronous trainer scores group by group
         size_eval = args.num_generations_eval or size
+        limit = (args.generation_kwargs or {}).get("max_tokens" if args.use_vllm else "max_new_tokens", limit)
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if rows % size and (method.needs_group or method.own_advantages):
             raise ValueError(
@@ -190,7 +192,7 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
             advantage = "leave_one_out"
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
-    return RunSettings(size, size_eval, args.max_completion_length or math.inf, end_ids, advantage)
+    return RunSettings(size, size_eval, limit or math.inf, end_ids, advantage)
 
 
 def group_tensorboard_curves(trainer: Trainer) -> None:

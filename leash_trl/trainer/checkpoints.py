@@ -72,8 +72,7 @@ def check_finite(model: "nn.Module", step: int, output_dir: str | Path) -> None:
     if all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
         return
     last = next(whole_checkpoints(output_dir), None)
-    left = "no checkpoint is left" if last is None else f"{last} is left: resume_from_checkpoint {last}"
+    left = "no checkpoint is left" if last is None else f"{last} is left: pass it as the model of a new run"
     raise FloatingPointError(
-        f"weights are not finite after update {step}, so nothing was saved; {left}, with a lower learning_rate or "
-        "max_grad_norm"
+        f"weights are not finite after update {step}, so nothing was saved; {left}, with a lower learning_rate"
     )

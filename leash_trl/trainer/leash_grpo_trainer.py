@@ -32,7 +32,7 @@ from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_r
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 from leash_trl.trainer.refill import Refill
-from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, starting_point
+from leash_trl.trainer.resume import EpochShuffleCallback, WindowEndCallback, generation_window, starting_point
 from leash_trl.trainer.rounds import Round
 
 
@@ -120,7 +120,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self.generated_tokens = 0
         self._refill: Any = Refill(self.train_dataset, args) if args.uses_dynamic_sampling else None
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
-        for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback()):
+        for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
             self.add_callback(callback)
         group_tensorboard_curves(self)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
@@ -131,7 +131,12 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     def _more_state(self) -> dict[str, Any]:
         """What a checkpoint holds beside the method's state."""
         prompts_drawn = {} if self._refill is None else {"prompts_drawn": self._refill.state_dict()}
-        return {"generated_tokens": self.generated_tokens, **prompts_drawn}
+        counted = {"generated_tokens": self.generated_tokens, "is_inside_window": self._is_inside_window()}
+        return {**counted, **prompts_drawn}
+
+    def _is_inside_window(self) -> bool:
+        # TRL: GRPOTrainer._prepare_inputs generates when this is 0
+        return self._step % generation_window(self.args) != 0
 
     @property
     def _mode(self) -> str:
@@ -321,7 +326,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         folder = Path(output_dir or self.args.output_dir)
         is_checkpoint = folder == Path(self.args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         check_finite(self.model, self.state.global_step, self.args.output_dir)
-        if is_checkpoint and self.args.should_save:  # or what a killed run leaves here would count as whole
+        if self.args.should_save:  # or what a killed run leaves here would count as whole
             (folder / TRAINER_STATE_FILE).unlink(missing_ok=True)
         super().save_model(output_dir, _internal_call)
         if self.args.should_save:

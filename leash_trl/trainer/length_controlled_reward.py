@@ -74,7 +74,7 @@ class SharedState:
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="length_control_"))
         self._seen = (0, 0)
-        weakref.finalize(self, _remove, self.folder)
+        weakref.finalize(self, _remove, self.folder, os.getpid())
 
     def news(self) -> Any:
         """The state if it was replaced since the last call, else `None`."""
@@ -99,9 +99,10 @@ class SharedState:
         part.replace(self.folder / name)
 
 
-def _remove(folder: Path) -> None:
-    """Removes a folder in which another process may still be writing."""
-    shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)
+def _remove(folder: Path, owner: int) -> None:
+    """Removes a folder in which another process may still be writing; a fork of its owner leaves it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder.rename(f"{folder}.gone"), ignore_errors=True)
 
 
 class LengthControlledReward:

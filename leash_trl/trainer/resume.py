@@ -3,7 +3,7 @@
 import math
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state, whole_checkpoints
+from leash_trl.engines.checkpoint_path import length_control_state, whole_checkpoints
 from leash_trl.hub.recipe import portable, read_recipe
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -54,6 +54,8 @@ def starting_point(
             f"with a state of length control (the newest one is {newest}); name another folder, or start a new run: "
             "leave it out, or pass the folder as the model"
         )
+    if newest not in (None, folder) and folder.parent == newest.parent:
+        logger.warning("%s lies beside %s: a later resume with true would go on from the former", newest, folder)
     for problem in _differences(folder, args, recipe):
         logger.warning("resuming from %s: %s", folder, problem)
     return folder
@@ -61,7 +63,6 @@ def starting_point(
 
 def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any]) -> Iterator[str]:
     """Why the resumed run will not repeat the uninterrupted one."""
-    step = (read_trainer_state(folder) or {})["global_step"]
     saved, now = read_recipe(folder), portable(recipe)
     changed = [
         f"{name} {textwrap.shorten(str(saved.get(name, 'default')), 60)} -> "
@@ -69,11 +70,13 @@ def _differences(folder: Path, args: LeashGRPOConfig, recipe: Mapping[str, Any])
         for name in sorted(saved.keys() | now.keys())
         if saved.get(name) != now.get(name)
     ]
+    has_optimizer = any(folder.glob("optimizer*")) or any(folder.glob("global_step*"))
     if changed:
-        yield f"settings differ: {', '.join(changed)}"
-    if not any(folder.glob("optimizer*")) and not any(folder.glob("global_step*")):
+        kept = "; learning_rate and what else the optimizer holds stay the checkpoint's" if has_optimizer else ""
+        yield f"settings differ: {', '.join(changed)}{kept}"
+    if not has_optimizer:
         yield "it holds no optimizer, which starts afresh, as do the random generators"
-    elif step * args.gradient_accumulation_steps % generation_window(args):
+    elif (length_control_state(folder) or {}).get("is_inside_window"):
         yield "it was saved inside a generation window, whose completions are generated anew"
     if args.sync_ref_model:
         yield "sync_ref_model is True, but TRL saves no reference model: it starts again as the base model"
@@ -86,24 +89,20 @@ def generation_window(args: LeashGRPOConfig) -> int:
 
 class WindowEndCallback(TrainerCallback):
     """Moves saving to the end of the generation window, since what is left of a window is not saved; with
-    `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is."""
+    `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is.
 
-    def __init__(self) -> None:
-        self._micro_steps = 0
+    Args:
+        is_inside_window (`Callable[[], bool]`):
+            Whether completions of the window are still to be trained on.
+    """
+
+    def __init__(self, is_inside_window: Callable[[], bool]) -> None:
+        self._is_inside_window = is_inside_window
         self._is_save_due = self._is_evaluation_due = False
 
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        """Begins a window, as TRL's sampler does; a resumed epoch begins at the end of one."""
-        self._micro_steps = 0
-
-    def on_substep_end(self, args, state, control, **kwargs):
-        """Counts a micro-step without a policy update."""
-        self._micro_steps += 1
-
     def on_step_end(self, args, state, control, **kwargs):
-        """Counts a micro-step with a policy update; holds back what is due, or lets go what was held back."""
-        self._micro_steps += 1
-        if self._micro_steps % generation_window(args) == 0 or control.should_training_stop:
+        """Holds back what is due, or lets go what was held back."""
+        if not self._is_inside_window() or control.should_training_stop:
             control.should_save |= self._is_save_due
             control.should_evaluate |= self._is_evaluation_due
             self._is_save_due = self._is_evaluation_due = False

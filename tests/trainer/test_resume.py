@@ -104,6 +104,27 @@ def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
     assert {path.name[-1] for path in whole_checkpoints(tmp_path / "run")} == {"2", "4", "6"}
 
 
+def test_a_run_that_was_extended_inside_a_window_saves_where_it_can_be_resumed(
+    make_trainer, problems, tmp_path, caplog
+):
+    """Two updates a window and eight an epoch: from update 3 on, windows begin at odd ones, also in the next epoch."""
+    settings = {**SHORT, "steps_per_generation": 2, "save_steps": 4, "dataset": problems.select(range(16))}
+    make_trainer(output_dir=str(tmp_path / "short"), max_steps=3, **settings).train()
+    runs = {}
+    for name, start in (("extended", "short/checkpoint-3"), ("resumed", "extended/checkpoint-9")):
+        caplog.clear()
+        runs[name] = make_trainer(output_dir=str(tmp_path / name), max_steps=12, **settings)
+        runs[name].train(resume_from_checkpoint=str(tmp_path / start))
+        assert lines_with(caplog, "generation window", "generated anew") == (name == "extended")
+    assert_same(runs["resumed"], runs["extended"], 10)
+
+
+def test_newer_checkpoints_beside_the_one_that_is_named_are_said(whole, tmp_path, make_args, caplog):
+    shutil.copytree(whole.args.output_dir, tmp_path / "run")
+    starting_point(tmp_path / "run" / "checkpoint-2", make_args(output_dir=str(tmp_path / "run")), {})
+    assert lines_with(caplog, "checkpoint-6", "checkpoint-2") == 1
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, tiny_model_path):
     """A run of six steps with checkpoints at 2, 4 and 6; its folder is to be copied before it is used."""
@@ -200,7 +221,7 @@ def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
         ({}, [], 0),
         ({}, ["optimizer.pt"], 1),
         ({"beta": 0.1, "sync_ref_model": True}, [], 2),  # the settings, and that the reference has not been saved
-        ({"steps_per_generation": 3}, [], 2),  # the settings, and that step 4 is inside a window of theirs
+        ({"steps_per_generation": 3}, [], 1),  # the settings
     ],
 )
 def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog, changes, lost, num_lines):
