@@ -93,8 +93,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         dynamic_sampling_oversample (`float`, *optional*, defaults to `0.0`):
             Most extra groups that are generated together with a batch, as a share of it, to replace those that are
             likely to have no signal; 0 is off. Rounds then only fill what is still missing; without rounds, one call
-            generates all. Replacements pass over a question whose last groups had no signal, up to three times in a
-            row; batches hold every question as before.
+            generates all. How many are drawn follows the running share of groups with signal.
 
         > Parameters whose defaults differ from GRPOConfig: the paper's recipe
 
