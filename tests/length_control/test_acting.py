@@ -5,6 +5,7 @@ import json
 import pytest
 
 from leash_trl.length_control.acting import cannot_act
+from leash_trl.length_control.method import LengthControl, held
 from leash_trl.length_control.methods import METHODS
 
 
@@ -81,3 +82,21 @@ def test_what_cannot_act_says_so_in_one_line_and_does_not_move(name, kwargs):
 def test_a_target_that_is_never_exceeded_is_no_target():
     assert cannot_act(METHODS["leash"](), 192, 192, 8) is not None
     assert cannot_act(METHODS["leash"](), 191, 192, 8) is None
+
+
+class ByQuestion(LengthControl):
+    name = "by_question"
+    seen: dict = held(dict)
+
+    def shape(self, rollouts):
+        return self.base_rewards(rollouts)
+
+    def observe(self, rollouts):
+        self.seen = dict.fromkeys(rollouts.questions.tolist(), 1.0)
+
+
+def test_a_state_that_a_checkpoint_would_change_is_refused():
+    """JSON makes text of whole numbers as keys."""
+    with pytest.raises(ValueError, match="by_question") as refused:
+        cannot_act(ByQuestion(), 64, 192, 4)
+    assert "\n" not in str(refused.value)

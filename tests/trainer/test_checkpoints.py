@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
+from leash_trl.engines.checkpoint_path import read_trainer_state
 from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
 
 
@@ -70,3 +71,14 @@ def test_one_bad_gradient_does_not_cost_the_last_good_checkpoint(make_trainer, t
     folder = tmp_path / "run" / "checkpoint-2"
     assert all(weights.isfinite().all() for weights in load_file(folder / "model.safetensors").values())
     assert not (tmp_path / "run" / "checkpoint-3" / "trainer_state.json").exists()
+
+
+def test_a_final_save_that_is_killed_leaves_no_state_of_older_weights(make_trainer, tmp_path, monkeypatch):
+    trainer = make_trainer(max_steps=1)
+    trainer.train()
+    trainer.save_model()
+    assert read_trainer_state(tmp_path / "run") is not None
+    monkeypatch.setattr(trainer, "_save", lambda *args, **kwargs: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.save_model()
+    assert read_trainer_state(tmp_path / "run") is None

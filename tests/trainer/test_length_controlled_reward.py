@@ -3,6 +3,7 @@
 import gc
 import math
 import multiprocessing
+import os
 import pickle
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch
 from conftest import parity_reward
 from stock_run import lambda_in
 from transformers import TrainerState
+from trl import GRPOConfig, RLOOConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
 from leash_trl import LengthControlCallback, LengthControlledReward
@@ -18,8 +20,8 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
-from leash_trl.trainer.callbacks import DualStepCallback
-from leash_trl.trainer.length_controlled_reward import RunSettings
+from leash_trl.trainer.callbacks import DualStepCallback, run_settings
+from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState, _remove
 
 
 END = 2
@@ -338,3 +340,30 @@ def test_groups_of_a_worker_move_lambda_once_an_update_by_the_newest(tmp_path, t
         assert state.log_history[-1] == logs
     assert entry["version"] == 4
     assert [row["leash/lag"] for row in state.log_history] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("config", [GRPOConfig, RLOOConfig])
+def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer):
+    args = config(
+        str(tmp_path), max_completion_length=24, generation_kwargs={"max_new_tokens": 12}, bf16=False, use_cpu=True
+    )
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
+    assert run_settings(args, Leash(), model, tokenizer).max_completion_length == 12
+
+
+def test_each_functions_own_mean_is_logged_without_what_it_could_not_score():
+    def half(completions, **kwargs):
+        return [0.5, None]
+
+    logged = {}
+    call(make(functions=[plus_one, half]), 5, 15, log_metric=logged.__setitem__)
+    assert (logged["rewards/plus_one"], logged["rewards/half"]) == (1.0, 0.5)
+
+
+def test_a_fork_of_the_owner_leaves_the_shared_folder():
+    state = SharedState()
+    _remove(state.folder, os.getpid() + 1)
+    assert state.folder.is_dir()
+    _remove(state.folder, os.getpid())
+    assert not state.folder.exists()
+    state.folder.mkdir()  # for the finalizer

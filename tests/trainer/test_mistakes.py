@@ -13,7 +13,7 @@ from peft import LoraConfig
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
-from leash_trl import LeashGRPOTrainer
+from leash_trl import LeashGRPOTrainer, LengthControlledReward
 from leash_trl.data import as_conversation
 from leash_trl.engines.shrinking_batch import shrinking_rollout
 from leash_trl.gym.tokenizer import build_tokenizer
@@ -256,3 +256,16 @@ def test_a_first_batch_that_never_ends_or_has_another_scale_is_warned_of(
     assert len(caught) == len(said)
     for warning, (field, value) in zip(caught, said, strict=True):
         one_line(str(warning.message), field, value)
+
+
+def test_completions_that_the_method_itself_cuts_are_no_mistake(make_args, make_rollouts, recwarn):
+    rollouts = make_rollouts([-1.0, 1.0], [12, 12], truncated=[True, True], limit=12)
+    check_first_batch(rollouts, Leash(), make_args())
+    assert not [warning for warning in recwarn if "max_completion_length" in str(warning.message)]
+
+
+def test_a_reward_that_controls_length_is_refused_by_a_trainer_that_does(make_trainer):
+    reward = LengthControlledReward(parity_reward, "leash", target_length=12)
+    with pytest.raises(ValueError, match="reward_funcs") as failure:
+        make_trainer(reward)
+    one_line(str(failure.value), "reward_funcs", "LengthControlledReward")
