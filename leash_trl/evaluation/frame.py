@@ -406,8 +406,8 @@ def shortest_m_at_k(
             Completions waited for, 1 to k.
 
     Returns:
-        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k have
-        computed until then, in tokens.
+        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k
+        have computed until then, in tokens.
 
     Example:
         >>> [values.tolist() for values in shortest_m_at_k([["7", True, True]], np.array([[9, 12, 15]]), m=2)]
