@@ -1,7 +1,7 @@
 """Reads a run's folder into DataFrames: its samples, a row per completion, and their metrics, a row per number.
 
-A folder has `run.json` and, for each benchmark, `samples/NAME.jsonl`, a line per problem. Correctness is 1, 0 or NaN: a
-completion that could not be graded is left out of shares and has no vote.
+A folder has `run.json` and, for each benchmark, `samples/NAME.jsonl`, a line per problem. Correctness is 1, 0 or NaN;
+a completion that could not be graded is left out of shares and has no vote.
 """
 
 import json
@@ -481,7 +481,7 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     pairs = {}
     for name in run.benchmarks:
         _check_same(run, baseline, {*own.loc[name].index}, {*base.loc[name].index}, f"problems of {name}")
-        pairs[name] = own.loc[name].join(base.loc[name], rsuffix="_base").dropna()
+        pairs[name] = own.loc[name].join(base.loc[name].add_suffix("_base")).dropna()
         if pairs[name].empty:
             raise ValueError(
                 f"{run.label!r} and its baseline {baseline.label!r} have no problem of {name} graded in both; run the "

@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from leash_trl.evaluation.frame import majority_at_k, pass_at_k, votes
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -21,7 +22,6 @@ from leash_trl.evaluation.intervals import (
     mean_share_difference,
     ratio_minus_one,
 )
-from leash_trl.evaluation.metrics import majority_at_k, pass_at_k
 
 
 SIZES = (3, 5, 10, 30, 100, 500)
@@ -101,7 +101,8 @@ def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) ->
 
 
 def majority(values: dict[str, np.ndarray]) -> np.ndarray:
-    return majority_at_k(values["answers"].tolist(), values["is_correct"])
+    rows = zip(values["answers"].tolist(), values["is_correct"].tolist(), strict=True)
+    return majority_at_k([votes(answers, [True] * len(answers), is_correct) for answers, is_correct in rows])
 
 
 STATISTICS: dict[str, Callable[[dict[str, np.ndarray], int], Estimate]] = {
@@ -191,7 +192,7 @@ def seed_coverage(num_seeds: int, num_draws: int) -> float:
 def main() -> None:
     """Prints the tables."""
     print("# Coverage of the 95 % intervals, in %\n")
-    print("`python tests/interval_simulation.py > tests/references/interval_coverage.md`\n")
+    print("`python tests/support/interval_simulation.py > tests/references/interval_coverage.md`\n")
     print("In brackets: mean width over that of the best interval, which knows the true spread.\n")
     for num_samples in (1, 16):
         for size in SIZES:

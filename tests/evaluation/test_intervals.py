@@ -1,7 +1,6 @@
 """Intervals over problems and seeds."""
 
 import math
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -13,12 +12,15 @@ from interval_simulation import WORLDS, coverage, overall_coverage, seed_coverag
 from leash_trl.evaluation.intervals import (
     Estimate,
     few_problems,
+    holm,
     mean_amount,
     mean_over_benchmarks,
     mean_over_seeds,
     mean_share,
     mean_share_difference,
+    t_p_value,
     t_quantile,
+    welch,
 )
 
 
@@ -34,9 +36,6 @@ def ends(estimate):
 )
 def test_quantiles_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
-
-
-# --- coverage --------------------------------------------------------------------------------------------------------
 
 
 def test_intervals_of_thirty_problems_cover_as_often_as_they_say():
@@ -78,24 +77,11 @@ def test_intervals_over_seeds_cover(num_seeds):
     assert 0.94 <= seed_coverage(num_seeds, 3000) <= 0.96
 
 
-# --- shares ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [2, 3, 30, 500])
 def test_all_wrong_or_all_right_is_not_sure(size):
     bound = t_quantile(size - 1) ** 2 / (size + t_quantile(size - 1) ** 2)
-    assert astuple(mean_share(np.zeros(size))) == pytest.approx((0, 0, bound))
-    assert astuple(mean_share(np.ones(size))) == pytest.approx((1, 1 - bound, 1))
-
-
-def test_a_single_right_completion_hardly_changes_the_interval():
-    nothing, one = np.zeros(30), np.eye(1, 30)[0] / 64
-    assert 0.7 < mean_share(one).high / mean_share(nothing).high < 1
-
-
-def test_problems_that_are_all_alike_have_a_narrow_interval_but_not_none():
-    low, high = ends(mean_share(np.full(30, 0.5)))
-    assert 0.01 < high - low < 0.1
+    assert tuple(mean_share(np.zeros(size))) == pytest.approx((0, 0, bound))
+    assert tuple(mean_share(np.ones(size))) == pytest.approx((1, 1 - bound, 1))
 
 
 def test_completions_of_a_problem_that_are_all_alike_count_as_one():
@@ -113,10 +99,28 @@ def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(value
     assert ends(mirrored) == pytest.approx((1 - found.high, 1 - found.low))
 
 
+def test_ends_to_the_last_digits():
+    # of 30 problems a third right, Wilson's with t = 2.0452: phi = (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
+    phi = (20 / 3 * 30 / 29 + 0.05) / (20 / 3 + 0.05)
+    step = t_quantile(29) ** 2 * phi / 30
+    reach = math.sqrt(step * 2 / 9 + step**2 / 4)
+    found = mean_share((np.arange(30) < 10).astype(float))
+    assert [*ends(found)] == pytest.approx(
+        [(1 / 3 + step / 2 + sign * reach) / (1 + step) for sign in (-1, 1)], abs=1e-12
+    )
+
+
+def test_a_difference_of_shares_stays_within_one():
+    found = mean_share_difference(np.array([1.0, 1.0, 0.0]), num_samples=4)
+    assert found.high == 1
+    assert mean_share_difference(np.array([-1.0, -1.0, 0.0]), num_samples=4).low == -1
+    assert -1 < found.low < 0 < found.value
+
+
 def test_differences_by_hand():
     # mean 0.25, squares 0.25 and 1 / (4 * 4); 0.3125 / (4 * 3) = 0.1614^2; t = 3.1824
     found = mean_share_difference(np.array([0.5, 0.5, 0.0, 0.0]), num_samples=4)
-    assert astuple(found) == pytest.approx((0.25, 0.25 - 0.5136, 0.25 + 0.5136), abs=2e-4)
+    assert tuple(found) == pytest.approx((0.25, 0.25 - 0.5136, 0.25 + 0.5136), abs=2e-4)
 
 
 def test_runs_that_differ_nowhere_are_not_taken_to_be_equal():
@@ -128,12 +132,9 @@ def test_runs_that_differ_nowhere_are_not_taken_to_be_equal():
     assert widths[-1] > 0
 
 
-# --- amounts ---------------------------------------------------------------------------------------------------------
-
-
 def test_amounts_without_skewness_have_a_t_interval():
     # standard deviation 10, t = 4.3027: 4.3027 * 10 / sqrt(3) = 24.84
-    assert astuple(mean_amount(np.array([90.0, 100.0, 110.0]))) == pytest.approx((100, 75.16, 124.84), abs=0.01)
+    assert tuple(mean_amount(np.array([90.0, 100.0, 110.0]))) == pytest.approx((100, 75.1586, 124.8414), abs=1e-4)
     assert mean_amount(np.array([0.0, 10.0, 20.0])).low == 0
     assert mean_amount(np.array([0.0, 10.0, 20.0]), lowest=-math.inf).low < 0
 
@@ -152,32 +153,28 @@ def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
 def test_an_interval_has_the_unit_of_its_values(values, factor, shift):
     found, changed = mean_amount(values, -math.inf), mean_amount(factor * values + shift, -math.inf)
     assert found.low <= found.value <= found.high
-    assert astuple(changed) == pytest.approx(tuple(factor * end + shift for end in astuple(found)), rel=1e-3, abs=1e-3)
+    assert tuple(changed) == pytest.approx(tuple(factor * end + shift for end in tuple(found)), rel=1e-3, abs=1e-3)
 
 
 def test_one_problem_says_nothing_of_others():
     one = np.array([0.25])
-    assert astuple(mean_share(one)) == (0.25, 0, 1)
-    assert astuple(mean_share_difference(one, 4)) == (0.25, -1, 1)
-    assert not mean_amount(one).has_interval
-    assert mean_share(one).has_interval
-
-
-# --- seeds, benchmarks, words ----------------------------------------------------------------------------------------
+    assert tuple(mean_share(one)) == (0.25, 0, 1)
+    assert tuple(mean_share_difference(one, 4)) == (0.25, -1, 1)
+    assert math.isnan(mean_amount(one).low)
 
 
 def test_seeds_by_hand():
     # standard deviation 0.1, t = 4.3027: 4.3027 * 0.1 / sqrt(3) = 0.2484
-    assert astuple(mean_over_seeds([0.7, 0.8, 0.9], highest=1.0)) == pytest.approx((0.8, 0.5516, 1.0), abs=1e-4)
+    assert tuple(mean_over_seeds([0.7, 0.8, 0.9], highest=1.0)) == pytest.approx((0.8, 0.5516, 1.0), abs=1e-4)
     assert mean_over_seeds([0.7, 0.8, 0.9]).high == pytest.approx(1.0484, abs=1e-4)
 
 
 def test_benchmarks_by_hand():
     estimates = [Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]
     # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
-    assert astuple(mean_over_benchmarks(estimates)) == pytest.approx((0.6, 0.55, 0.625))
+    assert tuple(mean_over_benchmarks(estimates)) == pytest.approx((0.6, 0.55, 0.625))
     assert mean_over_benchmarks(estimates[:1]) == estimates[0]
-    assert not mean_over_benchmarks([*estimates, mean_amount(np.ones(1))]).has_interval
+    assert math.isnan(mean_over_benchmarks([*estimates, mean_amount(np.ones(1))]).high)
 
 
 def test_few_problems_are_warned_of_in_one_line():
@@ -185,3 +182,42 @@ def test_few_problems_are_warned_of_in_one_line():
     assert ("a has 9" in warning, "b has" in warning, "c has 1" in warning) == (True, False, True)
     assert "\n" not in warning
     assert few_problems({"b": 10}) == ""
+
+
+def test_welch_by_hand():
+    # means 2 and 5, variances 2 over 2 seeds: v = 1 and 1, nu = 2; p = 1 - |t| / sqrt(2 + t^2), t = -3 / sqrt(2)
+    difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))
+    assert (difference, p_value) == pytest.approx((-3, 1 - math.sqrt(4.5 / 6.5)), abs=1e-7)
+
+
+def test_welch_counts_each_spread_by_its_own_size():
+    # v = 2 / 2 and 4 / 3: t = -4 / sqrt(7/3), nu = (7/3)^2 / (1 / 1 + (16/9) / 2) = 49 / 17
+    _, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
+    assert p_value == pytest.approx(t_p_value(-4 / math.sqrt(7 / 3), 49 / 17))
+
+
+def test_samples_without_spread_are_told_apart_by_their_values():
+    assert [welch(np.ones(2), np.full(2, value)) for value in (1.0, 2.0)] == [(0, 1), (-1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("statistic", "degrees", "p_value"),
+    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); the others from tables
+    [(1.0, 1, 0.5), (-2.0, 2, 0.183503), (2.0452, 29, 0.05), (2.7764, 4, 0.05), (2.7787, 29, 0.0095)],
+)
+def test_p_values_are_those_of_the_tables(statistic, degrees, p_value):
+    assert t_p_value(statistic, degrees) == pytest.approx(p_value, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "rejected"),
+    [
+        ([], []),
+        ([0.05], [True]),
+        ([0.051], [False]),
+        ([0.05, 0.012, 0.024, 0.016], [True, True, True, True]),  # 0.0125, 0.0167, 0.025, 0.05
+        ([0.001, 0.02, 0.024, 0.04], [True, False, False, False]),  # 0.02 > 0.05 / 3 ends it
+    ],
+)
+def test_holm_by_hand(p_values, rejected):
+    assert holm(p_values).tolist() == rejected
