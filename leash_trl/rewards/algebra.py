@@ -7,17 +7,36 @@ differences of their sides are proportional.
 
 import functools
 import re
+from collections.abc import Callable
 
 import sympy
 from math_verify import parse, verify
 
 from leash_trl.rewards.answer import boxed_answer
 from leash_trl.rewards.comparison import comparison
+from leash_trl.rewards.rational import Unreadable, with_plain_numbers
+from leash_trl.rewards.reading import COMMA, LIST_MARK, SIMPLE_NAME, inside, split
+from leash_trl.rewards.typography import plain
 
 
 DIGITS, DIFFERENT = 50, 1e-30
 SCALES = ("13/10", "2/5", "6", "37", "-13/10", "-6", "-37/3")  # of the letters, so that most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
+NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
+CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
+ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
+
+ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
+MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
+OPERATIONS: dict[str, Callable[..., sympy.Set]] = {
+    r"\s*,?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*": sympy.Union,
+    r"\s*,?\s*(?<![A-Za-z\\])and(?![A-Za-z])\s*": sympy.Intersection,
+    r"\s*\\cup\s*": sympy.Union,
+    r"\s*\\cap\s*": sympy.Intersection,
+    r"\s*\\(?:setminus|backslash)\s*": sympy.Complement,
+}
+SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
+RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
 
 
 @functools.lru_cache(maxsize=512)
@@ -32,13 +51,24 @@ def _gold_values(expression: str) -> tuple[object, ...]:
 
 
 def _formula(text: str) -> sympy.Expr | None:
-    text = re.sub(r"([A-Za-z])('+)", lambda match: f"{match[1]}_{{{'P' * len(match[2])}}}", text)
-    text = re.sub(r"(\d+|\([^()]*\))\^\\circ", r"(\\frac{\\pi*\1}{180})", text)
-    found = _values(f"\\boxed{{{text}}}")
+    if CALL.search(text):
+        return None
+    found = _values(f"\\boxed{{{NAME.sub(_symbol, ANGLE.sub(_in_radians, text))}}}")
     if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
         return None
     letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
     return found[0].subs(letters)
+
+
+def _symbol(match: re.Match[str]) -> str:
+    """A name that math-verify keeps: it would take `X` for `x`, and `x'` too."""
+    if not match[1] or match[0] in CONSTANTS:
+        return match[0]
+    return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
+
+
+def _in_radians(match: re.Match[str]) -> str:
+    return rf"(\frac{{\pi*{match[1]}}}{{180}})"
 
 
 def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:
@@ -75,6 +105,52 @@ def same(one: str, other: str) -> bool | None:
     return verdicts[0] if len(set(verdicts)) == 1 and len(verdicts) > is_equation else None
 
 
+def _number(text: str) -> sympy.Expr:
+    value = _formula(with_plain_numbers(text))
+    if value is None or not value.is_extended_real or value.free_symbols:
+        raise Unreadable
+    return value.doit()
+
+
+def _real_set(text: str) -> sympy.Set:
+    """An interval, a set of numbers, what set operations make of them, or the solutions of inequalities."""
+    text = text.strip()
+    if match := MEMBER.fullmatch(text):
+        return _real_set(match[1] or match[2])
+    for mark, combine in OPERATIONS.items():
+        parts = split(text, re.compile(mark))
+        if len(parts) > 1:
+            return combine(*map(_real_set, parts))
+    if text in SETS:
+        return SETS[text]
+    if len(split(text, ORDER)) > 1:
+        return _solutions(ORDER.split(text))
+    if inside(text, "«»"):
+        return sympy.FiniteSet(*map(_number, split(text[1:-1], LIST_MARK)))
+    ends = split(text[1:-1], COMMA)
+    if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
+        raise Unreadable
+    return sympy.Interval(*map(_number, ends), text[0] != "[", text[-1] != "]")
+
+
+def _solutions(parts: list[str]) -> sympy.Set:
+    """The numbers for which inequalities hold, given as sides and signs in turn, such as `1 < x ≤ 2`."""
+    if sum(bool(SIMPLE_NAME.fullmatch(side)) for side in parts[::2]) != 1:
+        raise Unreadable
+    sides = [sympy.Symbol("x", real=True) if SIMPLE_NAME.fullmatch(side) else _number(side) for side in parts[::2]]
+    signs = [RELATIONS.get(sign, sign) for sign in parts[1::2]]
+    return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
+
+
+def _same_reals(one: str, other: str) -> bool | None:
+    """Whether two sets of reals are equal; `None` if one cannot be read."""
+    try:
+        a, b = _real_set(plain(one)), _real_set(plain(other))
+        return a == b or bool(a.symmetric_difference(b).is_empty)
+    except (Unreadable, NotImplementedError, TypeError):  # sympy cannot always order two numbers
+        return None
+
+
 def is_readable(expression: str) -> bool:
     """Whether math-verify finds anything in a gold answer."""
     return bool(_gold_values(expression))
@@ -97,8 +173,10 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
-    if one and other and (verdict := comparison(one.text, other.text, same)) is not None:
-        return verdict
+    if one and other:
+        for compare in (functools.partial(comparison, same=same), _same_reals):
+            if (verdict := compare(one.text, other.text)) is not None:
+                return verdict
     gold_values, answer_values = (
         find(text.replace('"', " ")) for find, text in ((_gold_values, gold), (_values, answer))
     )

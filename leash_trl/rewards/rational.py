@@ -76,7 +76,7 @@ def with_plain_numbers(text: str) -> str:
         return f"{whole[1]}{int(whole[2])}"
     if len(text) > MAX_LENGTH:
         raise Unreadable
-    indexed = re.sub(r"_(\w)", r"_{\1}", re.sub(r"\^(-?\d+)", r"^{\1}", text))
+    indexed = re.sub(r"_(\w)", r"_{\1}", re.sub(r"\^(-?[\d.]+|\([^()]*\))", r"^{\1}", text))
     found = NUMBER.sub(lambda match: _written(read_number(match[0])), indexed)
     if IN_A_ROW.search(found):
         raise Unreadable

@@ -31,65 +31,11 @@ LIST_MARK = re.compile(
 EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compile(":")
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)", re.DOTALL)
 REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
-INTERVAL = re.compile(r"[(\[\]][^()\[\]]*[,;].*[)\]\[]", re.DOTALL)
-COMMAND = re.compile(r"\\[A-Za-z]+")
-COMMANDS = frozenset(
-    rf"\{name}"
-    for name in [
-        "frac",
-        "sqrt",
-        "binom",
-        "pi",
-        "log",
-        "ln",
-        "exp",
-        "sin",
-        "cos",
-        "tan",
-        "cot",
-        "sec",
-        "csc",
-        "arcsin",
-        "arccos",
-        "arctan",
-        "sinh",
-        "cosh",
-        "tanh",
-        "circ",
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-        "xi",
-        "rho",
-        "sigma",
-        "tau",
-        "phi",
-        "varphi",
-        "chi",
-        "psi",
-        "omega",
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Phi",
-        "Psi",
-        "Omega",
-        "ell",
-        "lfloor",
-        "rfloor",
-        "lceil",
-        "rceil",
-    ]
+HALF_OPEN = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
+COMMANDS = re.compile(
+    r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|circ|[lr](?:floor|ceil)|alpha"
+    r"|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi|psi|omega|ell"
+    r"|Gamma|Delta|Theta|Lambda|Phi|Psi|Omega)(?![A-Za-z])"
 )
 LETTER = re.compile(
     r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)"
@@ -148,7 +94,7 @@ def split(text: str, mark: re.Pattern[str]) -> list[str]:
     return [*parts, text[start:]]
 
 
-def _inside(text: str, brackets: str) -> bool:
+def inside(text: str, brackets: str) -> bool:
     """Whether one pair of brackets encloses the complete text."""
     text = text.strip()
     if len(text) < 2 or text[0] != brackets[0] or text[-1] != brackets[1]:
@@ -180,9 +126,9 @@ def _read(text: str) -> Reading:
     if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
         hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
         return Reading("time", key=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
-    if REALS.search(text) or (INTERVAL.fullmatch(text) and not _inside(text, "()") and not _inside(text, "[]")):
-        return Reading("reals")
-    return _several(match[1] if (match := MEMBER.fullmatch(text)) else text)
+    if match := MEMBER.fullmatch(text):
+        text = match[1]
+    return Reading("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
 
 
 def _several(text: str, depth: int = 0) -> Reading:
@@ -191,7 +137,7 @@ def _several(text: str, depth: int = 0) -> Reading:
     if depth > 4:
         raise Unreadable
     sides = split(text, EQUALS)
-    if len(sides) == 2 and _inside(sides[0], "()") and "," in sides[0]:  # (x, y) = (1, 2)
+    if len(sides) == 2 and inside(sides[0], "()") and "," in sides[0]:  # (x, y) = (1, 2)
         names = [part.strip() for part in sides[0].strip()[1:-1].split(",")]
         reading = _several(sides[1], depth + 1)
         if reading.kind == "tuple" and len(names) == len(reading.items):
@@ -201,9 +147,9 @@ def _several(text: str, depth: int = 0) -> Reading:
     if text in ("«»", r"\emptyset"):
         return Reading("set")
     inner = text[1:-1]
-    if _inside(text, "«»") or (_inside(text, "{}") and len(split(inner, LIST_MARK)) > 1):
+    if inside(text, "«»") or (inside(text, "{}") and len(split(inner, LIST_MARK)) > 1):
         return replace(_list(inner, depth), kind="set", name=text[0])
-    if _inside(text, "()") or _inside(text, "[]"):
+    if inside(text, "()") or inside(text, "[]"):
         if re.search(r"\d,\d{3}(?!\d)", inner):
             raise Unreadable  # (1,000) may be one or two numbers
         parts = split(inner, COMMA)
@@ -238,7 +184,7 @@ def _item(text: str, depth: int) -> Reading:
         return _quantity_or_ratio(text)
     if not sides[0].strip():
         return _item(text.strip(" =≈"), depth)
-    if any(_inside(side, "()") and "," in side for side in sides[1:]):
+    if any(inside(side, "()") and "," in side for side in sides[1:]):
         return _several(sides[-1], depth + 1)
     readings = [_readable(side) for side in sides]
     closed = [one for one in readings if one and one.formula and one.is_closed]
@@ -299,7 +245,7 @@ def _quantity(text: str) -> Reading:
             break
     head, _, rest = unit.replace('"', " ").strip().partition(" ")
     text = text.rstrip(" .,;")
-    if not text or not COMMANDS.issuperset(COMMAND.findall(text)):
+    if not text or "\\" in COMMANDS.sub("", text):
         raise Unreadable
     formula = with_plain_numbers(text)
     if UNITS.get(head.lower(), ("",))[0] == "times":

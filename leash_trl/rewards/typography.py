@@ -99,6 +99,8 @@ def plain(text: str) -> str:
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
     text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}", text)
+    text = re.sub(r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}", text)
+    text = re.sub(r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}", text)
     return (
         re.sub(" +", " ", COLON.sub(":", text))
         .replace(" ^", "^")
