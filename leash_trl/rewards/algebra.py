@@ -53,11 +53,12 @@ def _gold_values(expression: str) -> tuple[object, ...]:
 def _formula(text: str) -> sympy.Expr | None:
     if CALL.search(text):
         return None
-    found = _values(f"\\boxed{{{NAME.sub(_symbol, ANGLE.sub(_in_radians, text))}}}")
+    text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
+    found = _values(f"\\boxed{{{text}}}")
     if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
         return None
     letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
-    return found[0].subs(letters)
+    return sympy.real_root(found[0].subs(letters))  # -2, not a complex number, for a cube root of -8
 
 
 def _symbol(match: re.Match[str]) -> str:
@@ -65,10 +66,6 @@ def _symbol(match: re.Match[str]) -> str:
     if not match[1] or match[0] in CONSTANTS:
         return match[0]
     return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
-
-
-def _in_radians(match: re.Match[str]) -> str:
-    return rf"(\frac{{\pi*{match[1]}}}{{180}})"
 
 
 def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:

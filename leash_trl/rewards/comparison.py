@@ -16,7 +16,7 @@ from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Reading, read
 from leash_trl.rewards.units import Same, quantities_equal, unit_of
 
 
-ROUNDED = re.compile(r"-?\d*\.\d{6,}")  # a gold with as many decimals may be rounded
+ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a gold with as many decimals may be rounded
 INDEX = re.compile(r"_(?:\w|\{[^{}]*\})$")
 # 3 h, 18 mph: these are units if the gold has no letters
 LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{1,3})\.?((?:\s*\^\s*\{?[23]\}?)?)")
@@ -57,8 +57,9 @@ def _comparison(answer: str, gold: str, same: Same) -> bool | None:
         decimal = read(DECIMAL_COMMA.sub(".", answer))
         if len(other.items) == 1 and decimal:
             return _equal(decimal, other, same)
-    if verdict is False and ROUNDED.fullmatch(gold.strip()) and "." not in answer and len(one.items) == 1:
-        return None  # math-verify rounds
+    if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
+        value = _bare_number(one.items[0])  # without one, math-verify rounds
+        return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
     return verdict
 
 

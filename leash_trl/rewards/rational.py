@@ -10,7 +10,6 @@ import ast
 import functools
 import operator
 import re
-from collections.abc import Callable
 from fractions import Fraction
 
 
@@ -27,15 +26,10 @@ WHOLE = re.compile(r"([+-]?) ?(\d{1,4000})\.?")
 IN_A_ROW = re.compile(
     r"\d *\)? +\(?\d|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
 )
+RATIONAL = re.compile(r"[-+*/^\d\s(){}\[\]]+")
+PRODUCT = re.compile(r"(?<=\))\s*(?=[(\d])|(?<=\d)\s*(?=\()")
+ROUND = str.maketrans("{}[]", "()()")
 FRACTION = re.compile(r"\\frac *\{([^{}]*)\} *\{([^{}]*)\}")
-OPERATIONS: dict[type[ast.AST], Callable[..., Fraction]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
 
 
 class Unreadable(ValueError):
@@ -100,33 +94,34 @@ def rational(formula: str) -> Fraction | None:
     text, count = formula, 1
     while count:
         text, count = FRACTION.subn(r"((\1)/(\2))", text)
-    if "\\" in text or re.search(r"[^\W\d]", text):
+    if not RATIONAL.fullmatch(text):
         return None
-    text = text.replace("^", "**").translate(str.maketrans("{}[]", "()()"))
+    text = PRODUCT.sub("*", text.strip().replace("^", "**").translate(ROUND))
     try:
-        return _value(ast.parse(re.sub(r"\)\s*(?=[(\d])|(?<=\d)\s*(?=\()", _times, text.strip()), mode="eval").body)
+        return _value(ast.parse(text, mode="eval").body)
     except (SyntaxError, ArithmeticError, ValueError, MemoryError, RecursionError):
         return None
 
 
-def _times(match: re.Match[str]) -> str:
-    return match[0].strip() + "*"
-
-
 def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
+    if isinstance(node, ast.Constant):
         return Fraction(node.value)
-    if isinstance(node, ast.UnaryOp) and type(node.op) in OPERATIONS:
-        return OPERATIONS[type(node.op)](_value(node.operand))
-    if not isinstance(node, ast.BinOp):
+    if isinstance(node, ast.UnaryOp):
+        return -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)
+    if not isinstance(node, ast.BinOp) or type(node.op) not in OPERATIONS:
         raise Unreadable
-    left, right = _value(node.left), _value(node.right)
-    if type(node.op) in OPERATIONS:
-        return OPERATIONS[type(node.op)](left, right)
-    size = max(left.numerator.bit_length(), left.denominator.bit_length())
-    if not isinstance(node.op, ast.Pow) or right.denominator != 1 or abs(right) * size > MAX_BITS:
+    return OPERATIONS[type(node.op)](_value(node.left), _value(node.right))
+
+
+def _power(base: Fraction, exponent: Fraction) -> Fraction:
+    size = max(base.numerator.bit_length(), base.denominator.bit_length())
+    if exponent.denominator != 1 or abs(exponent) * size > MAX_BITS:
         raise Unreadable
-    return left ** int(right)
+    return base ** int(exponent)
+
+
+OPERATIONS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+OPERATIONS[ast.Pow] = _power
 
 
 def rationals_equal(one: str, other: str) -> bool | None:

@@ -1,6 +1,7 @@
 """Parses an answer: a quantity with its unit, an equation, a list, tuple or set, or a set of reals."""
 
 import functools
+import itertools
 import re
 from dataclasses import dataclass, replace
 
@@ -96,15 +97,8 @@ def split(text: str, mark: re.Pattern[str]) -> list[str]:
 
 def inside(text: str, brackets: str) -> bool:
     """Whether one pair of brackets encloses the complete text."""
-    text = text.strip()
-    if len(text) < 2 or text[0] != brackets[0] or text[-1] != brackets[1]:
-        return False
-    depth = 0
-    for place, sign in enumerate(text):
-        depth += (sign in OPEN) - (sign in CLOSE)
-        if depth == 0:
-            return place == len(text) - 1
-    return False
+    depths = [*itertools.accumulate((sign in OPEN) - (sign in CLOSE) for sign in text.strip())]
+    return 0 in depths and depths.index(0) == len(depths) - 1 and text.strip()[0] + text.strip()[-1] == brackets
 
 
 @functools.lru_cache(maxsize=4096)
@@ -188,7 +182,7 @@ def _item(text: str, depth: int) -> Reading:
         return _several(sides[-1], depth + 1)
     readings = [_readable(side) for side in sides]
     closed = [one for one in readings if one and one.formula and one.is_closed]
-    if "≈" not in text and any(_contradict(closed[0], one) for one in closed[1:]):
+    if "≈" not in text and any(_differ(closed[0], one) for one in closed[1:]):
         return NOTHING
     if len(sides) > 2 or len(closed) == len(sides):
         value = closed[0] if closed else readings[-1]
@@ -210,8 +204,7 @@ def _item(text: str, depth: int) -> Reading:
     return Reading("value", name="=", equation=equation)
 
 
-def _contradict(one: Reading, other: Reading) -> bool:
-    """Whether two sides of an equation of numbers certainly differ."""
+def _differ(one: Reading, other: Reading) -> bool:
     return quantities_equal(one.formula, one.unit, other.formula, other.unit, rationals_equal) is False
 
 
@@ -248,6 +241,6 @@ def _quantity(text: str) -> Reading:
     if not text or "\\" in COMMANDS.sub("", text):
         raise Unreadable
     formula = with_plain_numbers(text)
-    if UNITS.get(head.lower(), ("",))[0] == "times":
-        return Reading("value", formula=times(formula, UNITS[head.lower()][1]), unit=read_unit(rest))
+    if (counted := UNITS.get(unit_of(head))) and counted[0] == "times":
+        return Reading("value", formula=times(formula, counted[1]), unit=read_unit(rest))
     return Reading("value", formula=formula, unit=read_unit(f"{head} {rest}"))

@@ -11,30 +11,23 @@ Unit = tuple[str, Fraction]  # its kind, and its size in the first unit of this 
 Same = Callable[[str, str], bool | None]  # whether two formulas, or two equations, are equal
 
 
+SIZES = {
+    "length": "mm millimeter millimetre 0.001 cm centimeter centimetre 0.01 m meter metre 1"
+    " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
+    "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
+    "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
+    "volume": "ml milliliter 0.001 l liter litre 1",
+    "money": "dollar usd $ 1 cent ¢ 0.01",
+    "angle": "degree deg ° 1",
+    "radian": "radian rad 1",
+    "prime": "' 1",
+    "percent": "% percent pct percentage 1",
+    "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
+}
 UNITS: dict[str, Unit] = {
-    name: (dimension, Fraction(factor))
-    for dimension, units in {
-        "length": {"mm millimeter millimetre": "0.001", "cm centimeter centimetre": "0.01", "m meter metre": "1"}
-        | {"km kilometer kilometre": "1000", "in inch inche": "0.0254", "ft foot feet": "0.3048", "yd yard": "0.9144"}
-        | {"mi mile": "1609.344"},
-        "mass": {
-            "mg milligram": "0.001",
-            "g gram": "1",
-            "kg kilogram": "1000",
-            "lb pound": "453.592",
-            "oz": "28.3495",
-        },
-        "time": {"s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800"},
-        "volume": {"ml milliliter": "0.001", "l liter litre": "1"},
-        "money": {"dollar usd $": "1", "cent ¢": "0.01"},
-        "angle": {"degree deg °": "1"},
-        "radian": {"radian rad": "1"},
-        "prime": {"'": "1"},
-        "percent": {"% percent pct percentage": "1"},
-        "times": {"dozen": "12", "hundred": "100", "thousand": "1000", "million": "1000000", "billion": "1000000000"}
-        | {"trillion": "1000000000000"},
-    }.items()
-    for names, factor in units.items()
+    name: (dimension, Fraction(size))
+    for dimension, sizes in SIZES.items()
+    for names, size in re.findall(r"(\D+) ([\d.e]+)", sizes)
     for name in names.split()
 }
 
