@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -13,9 +12,7 @@ import signal
 import sys
 from typing import IO
 
-import sympy
-from math_verify import parse, verify
-
+from leash_trl.rewards.algebra import are_equivalent, is_readable
 from leash_trl.rewards.grader_pool import OUT_OF_TIME, READY
 
 
@@ -38,46 +35,6 @@ TYPICAL = (
     r"\sin x",
     "1 - 12i",
 )
-
-
-@functools.lru_cache(maxsize=512)
-def _values(expression: str) -> tuple[object, ...]:
-    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
-    return tuple(parse(expression, parsing_timeout=None))
-
-
-def _gold_values(expression: str) -> tuple[object, ...]:
-    """In a box where nothing else is found: math-verify then takes words, such as "no solution", for an expression."""
-    return _values(expression) or _values(f"\\boxed{{{expression}}}")
-
-
-def _is_undefined(values: tuple[object, ...]) -> bool:
-    """Whether a value divides by zero: math-verify takes 12:00 for such a value, equal to 3:00."""
-    return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
-
-
-def is_readable(expression: str) -> bool:
-    """Whether math-verify finds anything in a gold answer."""
-    return bool(_gold_values(expression))
-
-
-def are_equivalent(answer: str, gold: str) -> bool | None:
-    r"""math-verify's verdict with its default settings.
-
-    Args:
-        answer (`str`), gold (`str`):
-            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
-
-    Returns:
-        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
-        equal nothing.
-    """
-    gold_values, answer_values = _gold_values(gold), _values(answer)
-    if not gold_values:
-        return None
-    if _is_undefined(gold_values) or _is_undefined(answer_values):
-        return False
-    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
 
 
 def _warm_up() -> None:

@@ -116,7 +116,7 @@ def grade(
         elif (is_equal := quick_verdict(answer, gold)) is not None:
             grades.append(Grade(answer.text, is_equal))
         else:
-            hard[index] = (_expression(answer), gold.expression)
+            hard[index] = (_expression(answer), _expression(gold))
             grades.append(Grade(answer.text, None))
     verdicts = _pool().verdicts([*hard.values()]) if hard else []
     for index, verdict in zip(hard, verdicts, strict=True):
@@ -127,7 +127,7 @@ def grade(
 def _expression(answer: Answer) -> str:
     """The input for math-verify: the formula among the words, if there is exactly one."""
     said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
-    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said.replace(chr(34), ' ')}}}"
+    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said}}}"
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
