@@ -7,8 +7,8 @@ completions. A simulation chose the rules: `tests/interval_simulation.py`, with 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ PRIOR_SPREAD = 0.05
 PRIOR_CHANGE = 0.25
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A number and its 95 % interval, in one unit.
 
     Args:
