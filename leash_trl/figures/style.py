@@ -70,7 +70,11 @@ def line_style(index: int) -> dict[str, Any]:
 def marked_style(index: int) -> dict[str, Any]:
     """Colour, marker and line of the curve with that number; the first eight differ by colour and by marker."""
     place = index % len(COLORS)
-    return {"color": COLORS[place], "marker": "os^vXP<D"[place], "linestyle": DASHES[index // len(COLORS) % len(DASHES)]}
+    return {
+        "color": COLORS[place],
+        "marker": "os^vXP<D"[place],
+        "linestyle": DASHES[index // len(COLORS) % len(DASHES)],
+    }
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:

@@ -6,26 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state
-from leash_trl.figures.style import (
-    HEADROOM,
-    LABEL_SIZE,
-    NARROW,
-    TITLE_SIZE,
-    draw_line,
-    label_steps,
-    leave_room,
-    legend_above,
-    line_style,
-    new_figure,
-    two_panels,
-    write_figure,
-)
+from leash_trl.figures import style
 
 
 PANELS = {
@@ -44,7 +30,6 @@ CSV_COLUMNS = {
 }
 EVAL_CSV_COLUMNS = {"result/avg_len": "eval_leash/mean_length", "result/avg_acc": "eval_leash/accuracy"}
 ARGUMENTS_TAG = "args/text_summary"  # transformers' TensorBoardCallback writes the training arguments there
-MOST_BUDGETS = 12  # more lines than this cannot be told apart
 BUDGETS = "leash/target_length/"  # each budget's curves end with its name
 SMOOTHING = 10  # batches in a running mean
 BATCHES = "_batches"  # label of the faint lines behind the mean; legends leave out labels with an underscore in front
@@ -73,7 +58,9 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
     # a finished run that was continued and stopped has its newest steps in a checkpoint
-    states = [(state, folder) for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
+    states = [
+        (state, folder) for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))
+    ]
     state, folder = max(states, key=lambda pair: pair[0]["global_step"], default=({}, path))
     events, arguments = read_events(path)
     if not state and not events:
@@ -104,16 +91,9 @@ def curves_from_log(
 
 
 def _curves_from_csv(path: Path) -> pd.DataFrame:
-    log = pd.read_csv(path)
+    log = pd.read_csv(path, index_col="_step").rename_axis("step")
     columns = EVAL_CSV_COLUMNS if {*log} & {*EVAL_CSV_COLUMNS} else CSV_COLUMNS
-    if missing := {"_step", *columns} - {*log}:
-        kind = "evaluation" if columns is EVAL_CSV_COLUMNS else "training"
-        raise ValueError(f"{path} lacks the columns {', '.join(sorted(missing))} of the LEASH authors' {kind} log")
-    try:
-        curves = log.set_index(log["_step"].astype(int))[[*columns]].astype(float)
-    except ValueError as error:
-        raise ValueError(f"{path} holds something that is not a number: {error}") from error
-    curves = curves.rename(columns=columns).rename_axis("step")
+    curves = log[[*columns]].astype(float).rename(columns=columns)
     curves.attrs = {"label": path.stem, "target_length": None}
     return curves
 
@@ -178,21 +158,19 @@ def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
     """
     parts = []
     for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
-        own = [column for column in curves if column.endswith(f"/{name}")]
-        part = curves[own].rename(columns=lambda column, name=name: column.removesuffix(f"/{name}"))
-        # a legend leaves out labels that are empty or begin with an underscore
-        label = name if name[:1] not in ("", "_") else f"\N{ZERO WIDTH SPACE}{name}"
-        part.attrs = {"label": label, "target_length": int(logged(part, "leash/target_length").iloc[-1])}
+        own = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
+        part = curves[[*own]].rename(columns=own)
+        part.attrs = {"label": name, "target_length": int(logged(part, "leash/target_length").iloc[-1])}
         parts.append(part)
-    return parts if 0 < len(parts) <= MOST_BUDGETS else [curves]
+    return parts or [curves]
 
 
 def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
-    """Draws the curves of a `trainer_state.json` for its model's card, if any were logged; the folder names the run."""
+    """Draws the curves of a `trainer_state.json` into a file whose folder names the run; nothing if none were logged."""
     target = trainer_state["stateful_callbacks"]["LengthControl"].get("target_length")
     curves = curves_from_log(trainer_state["log_history"], path.resolve().parent.name, target)
-    if len(curves):
-        write_figure(dynamics_figure([curves], columns=2), path)
+    if any(key in curves for key in PANELS):
+        style.write_figure(dynamics_figure([curves], columns=2), path)
 
 
 def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
@@ -213,27 +191,27 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
     panels = {**PANELS, ACCURACY: "Mean accuracy"} if any(len(logged(run, ACCURACY)) for run in drawn) else PANELS
     rows = math.ceil(len(panels) / columns) if columns < 4 else 1
-    size = (16, 3.6, 1, len(panels)) if rows == 1 else (NARROW, 2.6 * rows, rows, columns)
-    figure, axes = new_figure(*size)
+    size = (16, 3.6, 1, len(panels)) if rows == 1 else (style.NARROW, 2.6 * rows, rows, columns)
+    figure, axes = style.new_figure(*size)
     for axis in axes[len(panels) :]:
         axis.remove()
     for axis, (key, title) in zip(axes, panels.items(), strict=False):
         for index, run in enumerate(drawn):
             if len(values := logged(run, key)):
-                draw_line(axis, values, run.attrs["label"], **line_style(index))
+                style.draw_line(axis, values, run.attrs["label"], **style.line_style(index))
         _finish_panel(axis, title, "optimizer step")
         if key in ("leash/satisfaction_rate", ACCURACY):
-            axis.set_ylim(0, 1 + HEADROOM)
-    legend_above(figure, max(axes, key=lambda axis: len(axis.lines)), len(drawn))
+            axis.set_ylim(0, 1 + style.HEADROOM)
+    style.legend_above(figure, max(axes, key=lambda axis: len(axis.lines)), len(drawn))
     _draw_target(axes[3], runs, drawn)
     return figure
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
-    axis.set_title(title, fontsize=TITLE_SIZE)
-    label_steps(axis, x_label)
+    axis.set_title(title, fontsize=style.TITLE_SIZE)
+    style.label_steps(axis, x_label)
     if axis.lines:
-        leave_room(axis)
+        style.leave_room(axis)
     else:
         axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
@@ -243,14 +221,14 @@ def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.Da
     if len(drawn) > len(runs):
         for index, budget in enumerate(drawn):
             axis.axhline(
-                budget.attrs["target_length"], color=line_style(index)["color"], linestyle=":", linewidth=1.2
+                budget.attrs["target_length"], color=style.line_style(index)["color"], linestyle=":", linewidth=1.2
             )
-        leave_room(axis)
+        style.leave_room(axis)
     elif len(targets) == 1:
         (target,) = targets
         line = axis.axhline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target:g}")
-        axis.legend(handles=[line], frameon=False, fontsize=LABEL_SIZE)
-        leave_room(axis)
+        axis.legend(handles=[line], frameon=False, fontsize=style.LABEL_SIZE)
+        style.leave_room(axis)
 
 
 def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
@@ -271,33 +249,29 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
         `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
     """
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
-    prefixes = _sources(drawn)
-    figure, axes = two_panels(columns)
+    are_evaluated = all(len(logged(run, "eval_leash/mean_length")) for run in drawn)
+    prefixes = ["eval_" if len(logged(run, "eval_leash/mean_length")) else "" for run in drawn]
+    if all(len(logged(run, "leash/mean_length")) for run in drawn) and not are_evaluated:
+        prefixes = [""] * len(drawn)
+    figure, axes = style.two_panels(columns)
     for axis, key in zip(axes, ("leash/mean_length", ACCURACY), strict=True):
         for index, (run, prefix) in enumerate(zip(drawn, prefixes, strict=True)):
             label = run.attrs["label"] + (f" ({SOURCES[prefix]})" if len({*prefixes}) > 1 else "")
-            _draw_smoothed(axis, logged(run, prefix + key), label, line_style(index), is_noisy=not prefix)
+            _draw_smoothed(axis, logged(run, prefix + key), label, style.line_style(index), is_noisy=not prefix)
     is_smoothed = any(line.get_label() == BATCHES for axis in axes for line in axis.lines)
     notes = [SOURCES[prefixes[0]]] if len({*prefixes}) == 1 else []
     notes += [f"running mean over {SMOOTHING}"] if is_smoothed else []
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
     _finish_panel(axes[0], "Mean tokens per response", x_label)
     _finish_panel(axes[1], "Mean accuracy", x_label)
-    legend_above(figure, axes[0], len(drawn))
+    style.legend_above(figure, axes[0], len(drawn))
     _draw_target(axes[0], runs, drawn)
     return figure
 
 
-def _sources(runs: Sequence[pd.DataFrame]) -> list[str]:
-    """Prefix of the curves to draw, for each run."""
-    has = {prefix: [len(logged(run, f"{prefix}leash/mean_length")) > 0 for run in runs] for prefix in SOURCES}
-    alike = next((prefix for prefix in SOURCES if all(has[prefix])), None)
-    return [("eval_" if has_evaluation else "") if alike is None else alike for has_evaluation in has["eval_"]]
-
-
-def _draw_smoothed(axis: Axes, values: "pd.Series[float]", label: str, style: dict[str, Any], is_noisy: bool) -> None:
+def _draw_smoothed(axis: Axes, values: "pd.Series[float]", label: str, look: dict[str, Any], is_noisy: bool) -> None:
     if is_noisy and len(values) > SMOOTHING:
-        draw_line(axis, values, BATCHES, **{**style, "linewidth": 0.8, "alpha": 0.45})
+        style.draw_line(axis, values, BATCHES, **{**look, "linewidth": 0.8, "alpha": 0.45})
         values = values.rolling(SMOOTHING).mean().dropna()
     if len(values):
-        draw_line(axis, values, label, **style)
+        style.draw_line(axis, values, label, **look)
