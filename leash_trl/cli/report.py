@@ -15,8 +15,8 @@ class ReportArguments:
     paths: list[str] = field(
         metadata={
             "positional": True,
-            "help": "folders of training runs, of leash eval and of leash compare, folders that hold some of these, or "
-            "CSV files like the LEASH authors' logs",
+            "help": "folders of training runs, of leash eval and of leash compare, folders that hold some of these, "
+            "or CSV files like the LEASH authors' logs",
         }
     )
     baseline: str | None = field(

@@ -22,21 +22,17 @@ from leash_trl.figures.evaluation import draw_with_band
 KEYWORDS = {
     "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
     "rethink": (
-        "check again",
-        "double-check",
-        "re-evaluate",
-        "re-examine",
-        "reanalyze",
-        "reassess",
-        "recheck",
-        "reconsider",
-        "reevaluate",
-        "reevaluation",
-        "reexamine",
-        "rethink",
-        "think again",
-        "verify again",
-        "wait",
+        *(
+            "check again",
+            "double-check",
+            "re-evaluate",
+            "re-examine",
+            "reanalyze",
+            "reassess",
+            "recheck",
+            "reconsider",
+        ),
+        *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
     ),
     "plan": ("first", "First", "Second", "second", "step", "Step"),
 }
@@ -79,8 +75,8 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
             Whether only the spellings of the table count, each as a keyword of its own: "Wait" and "so" do not.
 
     Returns:
-        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of the
-        paper's table, in lower case unless case decides.
+        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of
+        the paper's table, in lower case unless case decides.
 
     Example:
         >>> counts = keyword_counts("So first I add. Wait, also step by step: first")

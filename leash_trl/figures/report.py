@@ -1,7 +1,7 @@
-"""Builds the report on any folders of training runs, evaluated runs and comparisons: one page, as HTML and Markdown."""
+"""Builds the report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -235,14 +235,14 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
     benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
     if not others:
-        accuracy, length = with_interval(base.estimate("accuracy"), percent), base.estimate("tokens")
+        accuracy, length = base.estimate("accuracy"), base.estimate("tokens")
         return [
-            f"{base.label}, on {problems}: accuracy {accuracy} %, {with_interval(length, tokens)} tokens per response. "
-            "There is no baseline, so this page says nothing of a change."
+            f"{base.label}, on {problems}: accuracy {with_interval(accuracy, percent)} %, "
+            f"{with_interval(length, tokens)} tokens per response. There is no baseline to compare it with."
         ]
     return [
-        f"{run.label} against {base.label}, on the same {problems}: tokens {_clear(found[run.label], 'tokens', ' %')}; "
-        f"accuracy {_clear(found[run.label], 'accuracy', ' points')}."
+        f"{run.label} against {base.label}, on the same {problems}: tokens "
+        f"{_clear(found[run.label], 'tokens', ' %')}; accuracy {_clear(found[run.label], 'accuracy', ' points')}."
         if run.label in found
         else f"{run.label} is not compared with {base.label}: their problems differ."
         for run in others
@@ -305,8 +305,8 @@ def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) ->
         rows.append(row)
     caption = (
         f"{name}: {runs[0].run['benchmarks'][name]['num_problems']} problems. Accuracies and rates in %, with 95 % "
-        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and of "
-        "wrong answers. pass@k and maj@k with k samples."
+        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
+        "of wrong answers. pass@k and maj@k with k samples."
     )
     return Table(caption, pd.DataFrame(rows))
 
@@ -343,8 +343,8 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
         for _, row in keywords.iterrows()
     ]
     caption = (
-        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; and "
-        "per 1,000 tokens (/ 1k), where the change of length is taken out."
+        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; "
+        "and per 1,000 tokens (/ 1k), where the change of length is taken out."
     )
     picture = Picture(
         name="behavior",
@@ -459,7 +459,7 @@ def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
     rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
     known = {
         "length_control": state.get("method"),
-        "target_length": curves.attrs["target_length"],
+        "target_length": state.get("target_length"),
         **read_recipe(path),
         "reward_funcs": ", ".join(rewards) or None,
     }

@@ -1,11 +1,9 @@
-"""The look of all figures: lines, axes and legends in one style, and the image files, of which the same figure gives the
-same bytes."""
+"""The look of all figures, and the image files, of which the same figure gives the same bytes."""
 
 import html
 import io
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,8 @@ WIDE = 10.0  # inches, of a figure on a wide page
 NARROW = 5.6  # inches, of a figure that can be read on a phone
 HEADROOM = 0.05  # share of an axis above its highest value
 LEGEND_WIDTH = 10  # characters of labels that fit above an inch of a figure
-# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a light
-# and of a dark page; black is left to what changes with the background.
+# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a
+# light and of a dark page; black is left to what changes with the background.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
 NEUTRAL = "#808080"  # for grids
 DASHES = ("-", "--", ":", "-.")
@@ -149,7 +147,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an `<svg>` element for a page, readable on light and on dark ones.
 
-    Black becomes the colour of the page's text, white the colour of the CSS variable `--card`; the background is clear.
+    Black becomes the colour of the page's text, white that of the CSS variable `--card`; the background is clear.
 
     Args:
         figure (`Figure`):

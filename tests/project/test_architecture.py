@@ -17,7 +17,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"trl", "transformers", "datasets", "accelerate", "peft", "vllm"}
 
 TRL = {"trl", "vllm"}
-COMMANDS = {f"leash_trl.{room}" for room in ("analysis", "benchmark", "cli", "evaluation", "figures", "planning")}
+COMMANDS = {f"leash_trl.{room}" for room in ("benchmark", "cli", "evaluation", "figures", "planning")}
 TRAINING = {f"leash_trl.{room}" for room in ("trainer", "microbatching")}
 
 # room, or module -> what it may not reach
