@@ -42,6 +42,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
         `Figure`: 10 by 6.5 inches, 5 inches high where it is narrower. Its label tells the numbers.
     """
     figure, (axis,) = style.new_figure(width, 6.5 if width >= style.WIDE else 5.5)
+    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
     base, rows = points[:1], points[1:]
     curves = [(label, own, style.marked_style(index)) for index, (label, own) in enumerate(_curves(rows))]
     curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
@@ -51,7 +52,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
         axis.hlines(own["accuracy"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
         look = look if len(own) > 1 else {**look, "linestyle": "None"}
         axis.plot(own["mean_tokens"], own["accuracy"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
-    told = [_told(label, row) for label, own, _ in [curves[-1], *curves[:-1]] for _, row in own.iterrows()]
+    told = [_told(row) for _, own, _ in [curves[-1], *curves[:-1]] for row in own.to_dict("records")]
     figure.set_label("; ".join(told))
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
@@ -92,7 +93,6 @@ def read_trade_offs(path: Path) -> pd.DataFrame:
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Label and points of each curve, in the order of targets or else of tokens."""
-    rows = rows.assign(label=[in_words(row) for row in rows.to_dict("records")])
     for name, own in rows.groupby("name", sort=False):
         has_repeats = own["target_length"].dropna().duplicated().any()
         for _, part in own.groupby("label" if has_repeats else "name", sort=False):
@@ -100,7 +100,7 @@ def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             yield str(label), part.sort_values(["target_length", "mean_tokens"])
 
 
-def _told(label: str, row: "pd.Series[Any]") -> str:
+def _told(row: Mapping[str, Any]) -> str:
     """A row's numbers in words; an interval that is not known is left out."""
 
     def told(key: str, digits: int) -> str:
@@ -108,7 +108,7 @@ def _told(label: str, row: "pd.Series[Any]") -> str:
         return value if low == "nan" else f"{value} [{low}, {high}]"
 
     target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
-    return f"{label}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
+    return f"{row['label']}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
 
 
 def _set_frame(axis: Axes, points: pd.DataFrame, targets: list[float]) -> None:

@@ -47,7 +47,9 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
         inside = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
         runs = [(kind, run) for run in inside for kind in kinds_of(run) if kind in kinds]
         if not runs:
-            raise ValueError(f"{path} holds no {' and no '.join(kinds)}; name a run's folder, or one that holds some")
+            raise ValueError(
+                f"{path} holds no {' and no '.join(kinds)} run; name a run's folder, or one that holds some"
+            )
         for kind, run in runs:
             if run not in found[kind]:
                 found[kind].append(run)
