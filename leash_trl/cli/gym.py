@@ -48,11 +48,12 @@ def _build(arguments: argparse.Namespace) -> None:
 
 
 def _record(arguments: argparse.Namespace) -> None:
+    import pandas as pd
+
     from leash_trl.cli.errors import user_errors
     from leash_trl.figures import check_format, styles_figure, write_figure
     from leash_trl.gym import RECORD, base_record
     from leash_trl.gym.record import write_record
-    from leash_trl.gym.styles import ForcedStyle
 
     if arguments.figure:
         with user_errors():
@@ -60,7 +61,7 @@ def _record(arguments: argparse.Namespace) -> None:
     summary = write_record()
     print(f"accuracy {summary.accuracy:.3f}, mean tokens {summary.mean_tokens:.1f}; wrote {RECORD}")
     if arguments.figure:
-        write_figure(styles_figure([ForcedStyle(**style) for style in base_record()["styles"]]), arguments.figure)
+        write_figure(styles_figure(pd.DataFrame(base_record()["styles"])), arguments.figure)
         print(f"wrote {arguments.figure}")
 
 

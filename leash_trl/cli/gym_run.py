@@ -202,20 +202,17 @@ def _prompt_suffix(training_args, model_dir: Path) -> str:
 
 def _training_record(run_dir: Path) -> dict[str, Any]:
     """Numbers of the training log for the result; `None` for those that the log does not hold."""
-    import numpy as np
-
-    from leash_trl.analysis.curves import load_curves
+    from leash_trl.figures.training import load_curves, logged
 
     curves = load_curves(run_dir)
-    lambdas = curves.logged("lambda")
-    generated_tokens = curves.logged("generated_tokens")
-    has_length = ~np.isnan(curves.values["mean_length"])
+    lambdas, generated_tokens = logged(curves, "leash/lambda"), logged(curves, "leash/generated_tokens")
+    mean_length = logged(curves, "leash/mean_length")
     return {
         "lambda_peak": float(lambdas.max()) if len(lambdas) else None,
-        "lambda_end": float(lambdas[-1]) if len(lambdas) else None,
-        "generated_tokens": int(generated_tokens[-1]) if len(generated_tokens) else None,
-        "steps": curves.steps[has_length].tolist(),
-        "mean_length": curves.logged("mean_length").tolist(),
+        "lambda_end": float(lambdas.iloc[-1]) if len(lambdas) else None,
+        "generated_tokens": int(generated_tokens.iloc[-1]) if len(generated_tokens) else None,
+        "steps": mean_length.index.tolist(),
+        "mean_length": mean_length.tolist(),
     }
 
 
