@@ -1,6 +1,7 @@
 """Figures of evaluated runs and of comparisons: accuracy over tokens, accuracy within token budgets."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
+from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
+from leash_trl.evaluation.intervals import mean_over_seeds
 from leash_trl.figures.style import LABEL_SIZE, WIDE, leave_room, legend_above, line_style, marked_style, new_figure
+from leash_trl.gym import base_record
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
@@ -62,6 +66,55 @@ def pareto_figure(points: pd.DataFrame, width: float = WIDE) -> Figure:
     axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
     legend_above(figure, axis, len(curves))
     return figure
+
+
+def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str | None = None) -> pd.DataFrame:
+    """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
+    points = []
+    for run in runs:
+        point = {"name": run.label, "settings": "", "num_seeds": 1, "target_length": np.nan}
+        for key, metric in (("accuracy", "accuracy"), ("mean_tokens", "tokens")):
+            value, low, high = run.estimate(metric, benchmark or OVERALL)
+            point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
+        points.append(point)
+    return pd.DataFrame(points)
+
+
+def read_trade_offs(path: Path) -> pd.DataFrame:
+    """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`, or from its folder.
+
+    The seeds of a method at one target become their mean with its interval over seeds. The base of a file without one
+    is the gym's.
+
+    Raises:
+        `ValueError`: If the file is none of these.
+    """
+    table = pd.read_csv(path / "table.csv" if path.is_dir() else path, dtype=str).fillna("")
+    if "accuracy_interval_low" not in table or table.empty:
+        raise ValueError(f"{path} is no table.csv or seeds.csv of leash compare")
+    numbers = table.filter(regex="^(accuracy|mean_tokens|target_length)").apply(pd.to_numeric)
+    settings = [
+        ", ".join(f"{field.rpartition('.')[2]} {value}" for field, value in row.items() if value)
+        for _, row in table.loc[:, "generated_tokens":].iloc[:, 1:].iterrows()  # the fields of a grid come last
+    ]
+    rows = table[["name"]].assign(settings=settings, num_seeds=table["seeds"].str.split().str.len()).join(numbers)
+    points = []
+    for _, own in rows.groupby(["name", "settings", "target_length"], sort=False, dropna=False):
+        point = own.iloc[0].to_dict()
+        if len(own) > 1:
+            point["num_seeds"] = len(own)
+            for key, highest in (("accuracy", 1.0), ("mean_tokens", np.inf)):
+                value, low, high = mean_over_seeds(own[key].to_numpy(), highest=highest)
+                point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
+        points.append(point)
+    return pd.DataFrame(points if points[0]["num_seeds"] == 0 else [_gym_base(), *points])
+
+
+def _gym_base() -> dict[str, Any]:
+    record = base_record()
+    low, high = record["accuracy_interval"]
+    accuracy = {"accuracy": record["accuracy"], "accuracy_interval_low": low, "accuracy_interval_high": high}
+    return {"name": "base", "settings": "", "num_seeds": 0, **accuracy, "mean_tokens": record["mean_tokens"]}
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -136,6 +189,26 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     leave_room(axis)
     legend_above(figure, axis, points["run"].nunique())
     return figure
+
+
+def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str | None = None) -> pd.DataFrame:
+    """Points of [`budget_figure`] of each run on one benchmark, or their means over all."""
+    results = pd.concat([run.results.assign(run=run.label) for run in runs])
+    is_shown = (results["metric"] == "accuracy_within") & (results["benchmark"] == (benchmark or OVERALL))
+    return results[is_shown]
+
+
+def check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> None:
+    """Sees to it that runs can be drawn side by side.
+
+    Raises:
+        `ValueError`: If a run has no such benchmark; or none is chosen, and the runs have different ones.
+    """
+    have = "; ".join(f"{run.label!r} has {', '.join(run.benchmarks)}" for run in runs)
+    if benchmark is None and len({frozenset(run.benchmarks) for run in runs}) > 1:
+        raise ValueError(f"benchmark is None, but the runs have different ones: {have}; choose one that all have")
+    if benchmark is not None and not all(benchmark in run.benchmarks for run in runs):
+        raise ValueError(f"benchmark is {benchmark!r}, but {have}; choose one that all have")
 
 
 def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, style: Mapping[str, Any]) -> None:
