@@ -160,7 +160,6 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
     from leash_trl.data.efforts import effort_suffix
     from leash_trl.engines.checkpoint_path import checkpoint_path
     from leash_trl.evaluation.evaluate import joined_samples, summarize
-    from leash_trl.gym.record import measure
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     training_args = arguments[1]
@@ -190,6 +189,30 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
         "is_correct": samples.is_correct.astype(int).tolist(),
         "lengths": samples.lengths.tolist(),
     }
+
+
+def measure(path=None, seed=0, prompt_suffix="", num_samples=4):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from leash_trl.evaluation.evaluate import evaluate
+    from leash_trl.gym import CHECKPOINT
+    from leash_trl.gym.dataset import SIZES, gym_problems
+    from leash_trl.length_control.targets import with_suffix
+
+    path = path or str(CHECKPOINT)
+    problems = gym_problems("test", SIZES["test"])
+    if prompt_suffix:
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], prompt_suffix)})
+    return evaluate(
+        AutoModelForCausalLM.from_pretrained(path),
+        AutoTokenizer.from_pretrained(path),
+        problems,
+        num_samples=num_samples,
+        max_new_tokens=256,
+        seed=seed,
+        batch_size=512,
+        description="held-out problems",
+    )
 
 
 def _prompt_suffix(training_args, model_dir: Path) -> str:
