@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from leash_trl.data.sources import fingerprint
+from leash_trl.data.problems import fingerprint
 from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.evaluation.sampling_run import SamplingPlan
 
