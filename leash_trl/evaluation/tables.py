@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from leash_trl.data.references import SOURCES
+from leash_trl.data.sources import SOURCES
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import (
     SIGNIFICANCE,
@@ -37,6 +37,7 @@ GAIN_WEIGHT = 3.0
 LOSS_WEIGHT = 5.0
 WINDOW = 10  # training batches in a running mean; single ones are noise
 MARGIN = 0.05  # a point may be longer by this share and still beat another
+LAST_COLUMN = "generated_tokens"  # of a comparison's files; then come the fields of its grid
 SETTLING = ("settling_error", "near_target_share", "overshoot", "steps_to_target")
 
 COMPARISON_LEGEND = (
@@ -164,8 +165,8 @@ def escaped(name: str) -> str:
     """A name that neither breaks a table nor turns into a tag.
 
     Example:
-        >>> escaped("a|b <c>")
-        'a\\|b &lt;c>'
+        >>> escaped("a <b>")
+        'a &lt;b>'
     """
     return " ".join(name.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
@@ -467,8 +468,8 @@ def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_len
     return int(steps[is_reached.argmax()]) if is_reached.any() else None
 
 
-def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float | None) -> dict[str, Any]:
-    """How the training batches came to the target and stayed there; `None` for what cannot be said.
+def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float | None) -> dict[str, float]:
+    """How the training batches came to the target and stayed there; NaN for what cannot be said.
 
     Args:
         steps (`np.ndarray` of shape `(S,)`), mean_lengths (`np.ndarray` of shape `(S,)`):
@@ -486,7 +487,7 @@ def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float |
         >>> settling(np.arange(1, 17), np.array([128.0] * 6 + [48.0] * 10), 64)
         {'settling_error': 0.25, 'near_target_share': 0.0, 'overshoot': 0.25, 'steps_to_target': 7}
     """
-    found = dict.fromkeys(SETTLING)
+    found = dict.fromkeys(SETTLING, math.nan)
     if target_length is None or len(steps) == 0:
         return found
     last_quarter = mean_lengths[-max(1, len(mean_lengths) // 4) :]
@@ -545,15 +546,17 @@ def seed_row(
         **_against(base, accuracy.value, length.value),
         "mean_tokens_interval_low": length.low,
         "mean_tokens_interval_high": length.high,
-        "target_length": target_length,
-        "satisfaction_rate": None if target_length is None else float((samples["num_tokens"] <= target_length).mean()),
+        "target_length": math.nan if target_length is None else target_length,
+        "satisfaction_rate": math.nan
+        if target_length is None
+        else float((samples["num_tokens"] <= target_length).mean()),
         "settling_error": found["settling_error"],
         "worst_settling_error": found["settling_error"],
         "near_target_share": found["near_target_share"],
         "overshoot": found["overshoot"],
         "steps_to_target": found["steps_to_target"],
-        "num_reached": int(found["steps_to_target"] is not None),
-        "generated_tokens": generated_tokens,
+        "num_reached": int(not math.isnan(found["steps_to_target"])),
+        LAST_COLUMN: math.nan if generated_tokens is None else generated_tokens,
         **{field: str(value) for field, value in settings.items()},
     }
 
@@ -570,32 +573,34 @@ def _against(base: Mapping[str, Any], accuracy: float, length: float) -> dict[st
 def read_comparison(path: str | Path) -> pd.DataFrame:
     """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, the rest as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    numbers = rows.loc[:, "accuracy":"generated_tokens"].apply(pd.to_numeric).astype(float)  # type: ignore[misc]
+    numbers = rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float)  # type: ignore[misc]
     return rows.assign(**{column: numbers[column] for column in numbers})
 
 
 def grid_fields(rows: pd.DataFrame) -> list[str]:
     """Fields of a comparison's grid other than the target: the columns after those of all comparisons."""
-    return [*rows.columns[rows.columns.get_loc("generated_tokens") + 1 :]]
+    return [*rows.columns[rows.columns.get_loc(LAST_COLUMN) + 1 :]]
 
 
-def point_name(name: str, settings: Mapping[str, Any], target_length: float | None = None) -> str:
-    """A point of a comparison in words; without its target, a curve of it.
+def in_words(row: Mapping[str, Any]) -> str:
+    """Method and settings of a comparison's row, without its target.
 
     Example:
-        >>> point_name("DOT", {"length_control_kwargs.alpha": "0.5", "lambda_lr": ""}, 24.0)
-        'DOT, alpha 0.5 at 24'
+        >>> in_words({"name": "DOT", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
+        'DOT, alpha 0.5'
     """
-    words = [f"{field.rpartition('.')[2]} {value}" for field, value in settings.items() if value != ""]
-    target = "" if target_length is None or math.isnan(target_length) else f" at {target_length:g}"
-    return ", ".join([name, *words]) + target
+    fields = itertools.dropwhile(lambda field: field != LAST_COLUMN, row.keys())
+    values = {field: row[field] for field in itertools.islice(fields, 1, None)}
+    words = [f"{field.rpartition('.')[2]} {value}" for field, value in values.items() if not pd.isna(value) and value]
+    return ", ".join([row["name"], *words])
 
 
 def _points(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The seeds of each point of a comparison, by the point's name."""
-    fields, found = grid_fields(seeds), {}
-    for (name, target, *_), own in seeds.groupby(["name", "target_length", *fields], dropna=False, sort=False):
-        found[point_name(name, own.iloc[0][fields], target)] = own
+    found = {}
+    by = ["name", "target_length", *grid_fields(seeds)]
+    for (_, target, *_), own in seeds.groupby(by, dropna=False, sort=False):
+        found[in_words(own.iloc[0]) + ("" if math.isnan(target) else f" at {target:g}")] = own
     return found
 
 
@@ -681,7 +686,7 @@ def comparison_markdown(
 def _comparison_table(rows: pd.DataFrame) -> str:
     """The table to read: after the method, what differs in the grid: the target, and each field."""
     targets = rows["target_length"].map("{:g}".format, na_action="ignore").fillna("")
-    grid = rows[grid_fields(rows)].assign(target=targets)[["target", *grid_fields(rows)]]
+    grid = rows[grid_fields(rows)].fillna("").assign(target=targets)[["target", *grid_fields(rows)]]
     short = [field.rpartition(".")[2] for field in grid]
     grid.columns = [name if short.count(name) == 1 else field for field, name in zip(grid, short, strict=True)]
     grid = grid.loc[:, [len({*grid[field]} - {""}) > 1 for field in grid]]
@@ -796,8 +801,7 @@ def _equal_length_table(points: Sequence[pd.DataFrame]) -> list[str]:
     curves: dict[str, list[pd.DataFrame]] = {}
     for own in points:
         name = own["name"].iloc[0]
-        curve = point_name(name, own.iloc[0][grid_fields(own)]) if name in shared else name
-        curves.setdefault(curve, []).append(own)
+        curves.setdefault(in_words(own.iloc[0]) if name in shared else name, []).append(own)
     (reference, first), *others = [(name, own) for name, own in curves.items() if len(own) > 1] or [("", [])]
     heading, rows = f"accuracy minus that of {reference} [95 % of the mean]", []
     for name, own in others:
