@@ -107,11 +107,10 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
 
     The evaluation must be of this model, since its numbers go on this model's card.
     """
-    from leash_trl.evaluation.export import summary_markdown
-    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
-    from leash_trl.evaluation.results import load_results
+    from leash_trl.evaluation.frame import load_evaluated_run
+    from leash_trl.evaluation.tables import hub_benchmarks, hub_eval_results, model_card_results, summary_markdown
 
-    results = load_results(arguments.evaluation)
+    results = load_evaluated_run(arguments.evaluation)
     model = results.run["model"]
     evaluated, pushed = Path(model), folder.resolve()
     is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
@@ -120,7 +119,7 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
             f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
             f"leash eval --model_name_or_path {folder}"
         )
-    baseline = None if arguments.baseline is None else load_results(arguments.baseline)
+    baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
     table = summary_markdown(results, baseline)
     if not hub_benchmarks(results):
         return table, [], None

@@ -15,7 +15,6 @@ import pandas as pd
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from leash_trl.data.sources import SOURCES
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import (
     SIGNIFICANCE,
@@ -359,6 +358,8 @@ def hub_benchmarks(run: EvaluatedRun) -> dict[str, tuple[str, str]]:
 
     Only named sources exist there, and only a complete benchmark is published, not a part of it.
     """
+    from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
+
     sources = {name: SOURCES[name] for name in run.benchmarks if name in SOURCES}
     return {
         name: (source.hub_id, source.task_id)
@@ -411,6 +412,8 @@ def _percent(run: EvaluatedRun, name: str) -> float:
 
 
 def _notes(run: EvaluatedRun, name: str, hub_id: str) -> str:
+    from leash_trl.data.sources import SOURCES
+
     sampling, reference = run.run["sampling"], run.run["benchmarks"][name]["reference"]
     row = run.results[run.results["benchmark"] == name].iloc[0]
     accuracy = run.estimate("accuracy", name)
