@@ -77,7 +77,7 @@ def percent(share: float | None) -> str:
         >>> percent(0.1234), percent(None)
         ('12.3', '')
     """
-    return "" if pd.isna(share) else f"{100 * share:.1f}"
+    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
 
 
 def tokens(count: float | None) -> str:
@@ -87,7 +87,7 @@ def tokens(count: float | None) -> str:
         >>> tokens(16912.4), tokens(46.04)
         ('16,912', '46.0')
     """
-    return "" if pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
+    return "" if count is None or math.isnan(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
 
 
 def plain(number: float | None) -> str:
@@ -97,7 +97,7 @@ def plain(number: float | None) -> str:
         >>> plain(0.58061), plain(63.5), plain(0.0)
         ('0.581', '63.5', '0')
     """
-    return "" if pd.isna(number) else f"{number:.3g}"
+    return "" if number is None or math.isnan(number) else f"{number:.3g}"
 
 
 def points(share: float) -> str:
@@ -576,7 +576,7 @@ def _against(base: Mapping[str, Any], accuracy: float, length: float) -> dict[st
 def read_comparison(path: str | Path) -> pd.DataFrame:
     """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, the rest as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    numbers = rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float)  # type: ignore[misc]
+    numbers = rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float)
     return rows.assign(**{column: numbers[column] for column in numbers})
 
 
