@@ -7,7 +7,6 @@ differences of their sides are proportional.
 
 import functools
 import re
-from collections.abc import Callable
 
 import sympy
 from math_verify import parse, verify
@@ -28,12 +27,10 @@ ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
 
 ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
-OPERATIONS: dict[str, Callable[..., sympy.Set]] = {
-    r"\s*,?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*": sympy.Union,
-    r"\s*,?\s*(?<![A-Za-z\\])and(?![A-Za-z])\s*": sympy.Intersection,
-    r"\s*\\cup\s*": sympy.Union,
-    r"\s*\\cap\s*": sympy.Intersection,
-    r"\s*\\(?:setminus|backslash)\s*": sympy.Complement,
+SET_OPERATIONS = {
+    re.compile(rf"\s*,?\s*(?<![A-Za-z\\]){mark}(?![A-Za-z])\s*"): combine
+    for mark, combine in {"or": sympy.Union, "and": sympy.Intersection, r"\\cup": sympy.Union}.items()
+    | {r"\\cap": sympy.Intersection, r"\\(?:setminus|backslash)": sympy.Complement}.items()
 }
 SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
 RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
@@ -114,8 +111,8 @@ def _real_set(text: str) -> sympy.Set:
     text = text.strip()
     if match := MEMBER.fullmatch(text):
         return _real_set(match[1] or match[2])
-    for mark, combine in OPERATIONS.items():
-        parts = split(text, re.compile(mark))
+    for mark, combine in SET_OPERATIONS.items():
+        parts = split(text, mark)
         if len(parts) > 1:
             return combine(*map(_real_set, parts))
     if text in SETS:
