@@ -5,6 +5,7 @@ compared at several points, positive and negative ones. So 0.3333333 is not 1/3.
 differences of their sides are proportional.
 """
 
+import contextlib
 import functools
 import re
 
@@ -19,7 +20,7 @@ from leash_trl.rewards.typography import plain
 
 
 DIGITS, DIFFERENT = 50, 1e-30
-SCALES = ("13/10", "2/5", "6", "37", "-13/10", "-6", "-37/3")  # of the letters, so that most functions are defined
+SCALES = ("13/10", "2/5", "37", "-6", "-2/7")  # of the letters, so that most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
 CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
@@ -86,17 +87,13 @@ def same(one: str, other: str) -> bool | None:
         return None
     a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
-    verdicts, ratio = [], None
-    for point in range(len(SCALES) if letters else 1):
-        values = [_at(formula, letters, point) for formula in (a, b)]
-        if None in values:
-            continue
-        x, y = values
-        if is_equation:
-            ratio = ratio or x / y
-            y *= ratio
-        verdicts.append(bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))))
-    return verdicts[0] if len(set(verdicts)) == 1 and len(verdicts) > is_equation else None
+    points = range(len(SCALES) if letters else 1)
+    pairs = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if is_equation:  # compare the differences of the sides up to a factor
+        pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
+    verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
+    return False not in verdicts if len(verdicts) == 1 or (verdicts and is_equation) else None
 
 
 def _number(text: str) -> sympy.Expr:
@@ -136,13 +133,9 @@ def _solutions(parts: list[str]) -> sympy.Set:
     return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
 
 
-def _same_reals(one: str, other: str) -> bool | None:
-    """Whether two sets of reals are equal; `None` if one cannot be read."""
-    try:
-        a, b = _real_set(plain(one)), _real_set(plain(other))
-        return a == b or bool(a.symmetric_difference(b).is_empty)
-    except (Unreadable, NotImplementedError, TypeError):  # sympy cannot always order two numbers
-        return None
+def _same_reals(one: str, other: str) -> bool:
+    a, b = _real_set(plain(one)), _real_set(plain(other))
+    return a == b or bool(a.symmetric_difference(b).is_empty)
 
 
 def is_readable(expression: str) -> bool:
@@ -167,8 +160,8 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
-    if one and other:
-        for compare in (functools.partial(comparison, same=same), _same_reals):
+    for compare in (functools.partial(comparison, same=same), _same_reals) if one and other else ():
+        with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             if (verdict := compare(one.text, other.text)) is not None:
                 return verdict
     gold_values, answer_values = (

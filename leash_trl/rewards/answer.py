@@ -156,10 +156,11 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if lines := ANSWER_LINE.findall(text):
         last = ANSWER_MARK.split(lines[-1])[-1].replace(TAG_START, "").replace(TAG_END, "")
         return stated_answer(last.strip("* \t\r"))
-    if not lenient or not text.strip():
+    if not lenient:
         return None
     tagged = _tagged(text)
-    return Answer(_bare(text), is_found=False) if tagged is None else stated_answer(tagged)
+    bare = _bare(text if tagged is None else tagged)
+    return Answer(bare, is_found=tagged is not None) if bare else None
 
 
 def gold_answer(solution: str) -> Answer | None:
