@@ -87,6 +87,8 @@ def same(one: str, other: str) -> bool | None:
         return None
     a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
+    if not letters and not is_equation and (difference := (a - b).doit()).is_Rational:
+        return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
     points = range(len(SCALES) if letters else 1)
     pairs = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
     pairs = [(x, y) for x, y in pairs if x is not None and y is not None]
