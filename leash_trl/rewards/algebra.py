@@ -5,9 +5,9 @@ compared at several points, positive and negative ones. So 0.3333333 is not 1/3.
 differences of their sides are proportional.
 """
 
+import contextlib
 import functools
 import re
-from collections.abc import Callable
 
 import sympy
 from math_verify import parse, verify
@@ -20,7 +20,7 @@ from leash_trl.rewards.typography import plain
 
 
 DIGITS, DIFFERENT = 50, 1e-30
-SCALES = ("13/10", "2/5", "6", "37", "-13/10", "-6", "-37/3")  # of the letters, so that most functions are defined
+SCALES = ("13/10", "2/5", "37", "-6", "-2/7")  # of the letters, so that most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
 CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
@@ -28,12 +28,10 @@ ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
 
 ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
-OPERATIONS: dict[str, Callable[..., sympy.Set]] = {
-    r"\s*,?\s*(?<![A-Za-z\\])or(?![A-Za-z])\s*": sympy.Union,
-    r"\s*,?\s*(?<![A-Za-z\\])and(?![A-Za-z])\s*": sympy.Intersection,
-    r"\s*\\cup\s*": sympy.Union,
-    r"\s*\\cap\s*": sympy.Intersection,
-    r"\s*\\(?:setminus|backslash)\s*": sympy.Complement,
+SET_OPERATIONS = {
+    re.compile(rf"\s*,?\s*(?<![A-Za-z\\]){mark}(?![A-Za-z])\s*"): combine
+    for mark, combine in {"or": sympy.Union, "and": sympy.Intersection, r"\\cup": sympy.Union}.items()
+    | {r"\\cap": sympy.Intersection, r"\\(?:setminus|backslash)": sympy.Complement}.items()
 }
 SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
 RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
@@ -89,17 +87,15 @@ def same(one: str, other: str) -> bool | None:
         return None
     a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
-    verdicts, ratio = [], None
-    for point in range(len(SCALES) if letters else 1):
-        values = [_at(formula, letters, point) for formula in (a, b)]
-        if None in values:
-            continue
-        x, y = values
-        if is_equation:
-            ratio = ratio or x / y
-            y *= ratio
-        verdicts.append(bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))))
-    return verdicts[0] if len(set(verdicts)) == 1 and len(verdicts) > is_equation else None
+    if not letters and not is_equation and (difference := (a - b).doit()).is_Rational:
+        return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
+    points = range(len(SCALES) if letters else 1)
+    pairs = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if is_equation:  # compare the differences of the sides up to a factor
+        pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
+    verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
+    return False not in verdicts if len(verdicts) == 1 or (verdicts and is_equation) else None
 
 
 def _number(text: str) -> sympy.Expr:
@@ -114,8 +110,8 @@ def _real_set(text: str) -> sympy.Set:
     text = text.strip()
     if match := MEMBER.fullmatch(text):
         return _real_set(match[1] or match[2])
-    for mark, combine in OPERATIONS.items():
-        parts = split(text, re.compile(mark))
+    for mark, combine in SET_OPERATIONS.items():
+        parts = split(text, mark)
         if len(parts) > 1:
             return combine(*map(_real_set, parts))
     if text in SETS:
@@ -139,13 +135,9 @@ def _solutions(parts: list[str]) -> sympy.Set:
     return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
 
 
-def _same_reals(one: str, other: str) -> bool | None:
-    """Whether two sets of reals are equal; `None` if one cannot be read."""
-    try:
-        a, b = _real_set(plain(one)), _real_set(plain(other))
-        return a == b or bool(a.symmetric_difference(b).is_empty)
-    except (Unreadable, NotImplementedError, TypeError):  # sympy cannot always order two numbers
-        return None
+def _same_reals(one: str, other: str) -> bool:
+    a, b = _real_set(plain(one)), _real_set(plain(other))
+    return a == b or bool(a.symmetric_difference(b).is_empty)
 
 
 def is_readable(expression: str) -> bool:
@@ -170,8 +162,8 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
-    if one and other:
-        for compare in (functools.partial(comparison, same=same), _same_reals):
+    for compare in (functools.partial(comparison, same=same), _same_reals) if one and other else ():
+        with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             if (verdict := compare(one.text, other.text)) is not None:
                 return verdict
     gold_values, answer_values = (

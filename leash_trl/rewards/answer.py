@@ -37,16 +37,23 @@ class Answer:
         text (`str`):
             The answer.
         is_found (`bool`, *optional*, defaults to `True`):
-            Whether the answer has a known place; else math-verify looks for one in the text.
+            Whether the answer has a known place; else math-verify looks for one in the source.
+        source (`str`, *optional*):
+            The text as it was written, where the answer has no known place.
     """
 
     text: str
     is_found: bool = True
+    source: str = ""
 
     @property
     def expression(self) -> str:
         r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
-        return f"\\boxed{{{self.text}}}" if self.is_found and not DELIMITER.search(self.text) else self.text
+        return (
+            f"\\boxed{{{self.text}}}"
+            if self.is_found and not DELIMITER.search(self.text)
+            else self.source or self.text
+        )
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -156,10 +163,12 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if lines := ANSWER_LINE.findall(text):
         last = ANSWER_MARK.split(lines[-1])[-1].replace(TAG_START, "").replace(TAG_END, "")
         return stated_answer(last.strip("* \t\r"))
-    if not lenient or not text.strip():
+    if not lenient:
         return None
     tagged = _tagged(text)
-    return Answer(_bare(text), is_found=False) if tagged is None else stated_answer(tagged)
+    if tagged is not None:
+        return stated_answer(tagged)
+    return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
 
 
 def gold_answer(solution: str) -> Answer | None:

@@ -58,7 +58,7 @@ def _comparison(answer: str, gold: str, same: Same) -> bool | None:
         if len(other.items) == 1 and decimal:
             return _equal(decimal, other, same)
     if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
-        value = _bare_number(one.items[0])  # without one, math-verify rounds
+        value = rational(one.items[0].formula)  # without one, math-verify rounds
         return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
     return verdict
 

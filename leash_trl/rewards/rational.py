@@ -24,7 +24,7 @@ NUMBER = re.compile(
 )
 WHOLE = re.compile(r"([+-]?) ?(\d{1,4000})\.?")
 IN_A_ROW = re.compile(
-    r"\d *\)? +\(?\d|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
+    r"\d *\)? +\(?(?:\d|\\frac\{\d)|[\d)] *\\frac\{\d|[A-Za-z)}]\d|/ *(?:\d+|[A-Za-z]|\([^()]*\)) *[A-Za-z(\\](?!cdot)"
 )
 RATIONAL = re.compile(r"[-+*/^\d\s(){}\[\]]+")
 PRODUCT = re.compile(r"(?<=\))\s*(?=[(\d])|(?<=\d)\s*(?=\()")

@@ -11,8 +11,8 @@ from leash_trl.rewards.units import UNITS, Unit, quantities_equal, read_unit, ti
 
 
 NUMERAL = re.compile(r"[({]?\s*([0-9A-Fa-f]+)\s*[)}]?\s*_\s*\{?\s*\"?\s*\(?\s*(\w+)\s*\)?\s*\"?\s*\}?")
-BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-BASES |= {"twelve": 12, "sixteen": 16}
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+BASES = {name: base for base, name in enumerate(DIGITS)} | {"sixteen": 16}
 TIME = re.compile(r"(\d{1,2}):([0-5]\d)\s*\"?\s*([ap])?\.?\s*(?:m\.?)?\s*\"?", re.IGNORECASE)
 WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
@@ -33,14 +33,10 @@ EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compi
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)", re.DOTALL)
 REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
 HALF_OPEN = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
-COMMANDS = re.compile(
-    r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)|(?:sin|cos|tan)h|cot|sec|csc|circ|[lr](?:floor|ceil)|alpha"
-    r"|beta|gamma|delta|epsilon|zeta|eta|theta|kappa|lambda|mu|nu|xi|rho|sigma|tau|(?:var)?phi|chi|psi|omega|ell"
-    r"|Gamma|Delta|Theta|Lambda|Phi|Psi|Omega)(?![A-Za-z])"
-)
-LETTER = re.compile(
-    r"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|\\(?:alpha|beta|gamma|delta|theta|lambda|mu|phi|omega)"
-)
+GREEK = r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|(?:var)?phi|psi|omega|ell|[A-Z][a-z]+)"
+COMMANDS = r"\\(?:frac|sqrt|binom|pi|log|ln|exp|(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|circ|[lr](?:floor|ceil))"
+KNOWN = re.compile(rf"(?:{COMMANDS}|{GREEK})(?![A-Za-z])")
+LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 
 
 @dataclass(frozen=True)
@@ -238,7 +234,7 @@ def _quantity(text: str) -> Reading:
             break
     head, _, rest = unit.replace('"', " ").strip().partition(" ")
     text = text.rstrip(" .,;")
-    if not text or "\\" in COMMANDS.sub("", text):
+    if not text or "\\" in KNOWN.sub("", text):
         raise Unreadable
     formula = with_plain_numbers(text)
     if (counted := UNITS.get(unit_of(head))) and counted[0] == "times":

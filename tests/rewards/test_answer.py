@@ -14,9 +14,6 @@ def final_answer(completion: str, lenient: bool = False) -> str | None:
     return answer and answer.text
 
 
-BOX = r"\boxed{"  # what math-verify is given where all of an answer is the formula
-
-
 @pytest.mark.parametrize(
     ("completion", "expected"),
     [
@@ -101,21 +98,11 @@ def test_boxes_joined_by_little_are_one_answer(text, expected):
     assert boxed_answer(text).text == expected
 
 
-def test_joined_boxes_stay_boxes_in_the_expression():
-    assert boxed_answer(r"\boxed{1} or \boxed{2}").expression == r"\boxed{1} and \boxed{2}"
-
-
-def test_a_formula_is_boxed_and_a_sentence_is_not():
-    assert stated_answer(r"2\sqrt{3}").expression.startswith(BOX)
-    assert stated_answer("max(3, sin x)").expression.startswith(BOX)
-    assert not stated_answer("the largest prime is 34").expression.startswith(BOX)
-    assert not stated_answer("the largest $n$ is 34").expression.startswith(BOX)
-    assert stated_answer("34 dollars").expression.startswith(BOX)  # one word alone is a unit
-    assert stated_answer(r"\$34").expression.startswith(BOX)  # an escaped dollar is money
-
-
-def test_a_bare_answer_is_not_taken_for_a_formula():
-    assert not find_answer("1000,99", lenient=True).expression.startswith(BOX)
+def test_math_verify_is_given_a_box_but_where_it_must_look_itself():
+    assert stated_answer(r"2\sqrt{3}").expression == r"\boxed{2\sqrt{3}}"
+    assert stated_answer(r"\$34").expression == r"\boxed{\$34}"  # an escaped dollar is money
+    assert stated_answer("the largest $n$ is 34").expression == "the largest $n$ is 34"
+    assert find_answer("1000,99", lenient=True).expression == "1000,99"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +125,6 @@ def test_signs_are_brought_to_what_math_verify_reads(signs, expected):
 def test_golds_are_boxed_or_stated():
     assert gold_answer(r"so it is $\boxed{3}$").text == "3"
     assert gold_answer("$3$").expression == r"\boxed{3}"
-    assert gold_answer(" $$ ") is None or gold_answer(" $$ ").text
     assert gold_answer(" ") is None
 
 

@@ -17,118 +17,48 @@ from leash_trl.rewards.grading import fault_list, grade, quick_verdict, unreadab
 @pytest.mark.parametrize(
     ("answer", "gold", "expected"),
     [
-        ("x + 1", "x + 1", True),
         ("073", "73", True),
-        ("+5", "5", True),
         ("-5", "5", False),
         ("9" * 5_000, "9" * 4_999, None),  # Python reads no such integer
         ("(C)", "C", True),
-        ("D", "C", False),
-        ("A, B", "A", False),
-        ("A: 3, B: 5", "A: 3, B: 7", False),
-        ("0.5", r"\frac12", True),
         ("2", "1, 2", False),
         ("1,000", "1000", True),
-        ("x", "y", False),
-        ("C", "x", False),
-        (r"\ln x^2", r"2\ln x", None),
-        ("B", "x is a prime", False),
-    ],
-)
-def test_quick_verdicts(answer, gold, expected):
-    assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
-
-
-@pytest.mark.parametrize(
-    ("answer", "gold", "expected"),
-    [
-        # a word beside a number may change it
-        *((text, "5", False) for text in ("negative 5", "minus 5", "half of 5", "twice 5", "the square root of 5")),
-        *((text, "5", False) for text in ("below 5", "all except 5", "multiples of 5", "x=5 is wrong", "5 squared")),
-        *((text, "60", False) for text in ("16 out of 60", "1 of 60")),
-        ("The negative root is -5", "-5", True),
-        (r"120 \text{ square meters}", "120", True),
-        (r"5 \text{ cm squared}", "5", True),
-        # a relation with one side, an equation that is not solved, a list that goes on
+        (r"\sqrt{12}", r"2\sqrt{3}", None),
+        # a relation with one side, an equation that is not solved
         ("> 42", "42", False),
-        (r"\neq 42", "42", False),
         (r"\geq 4", "4", False),
         ("2x=10", "10", False),
-        ("3x+1=10", "10", False),
         (r"\cos x = 10", "10", True),
-        ("x+y=10", "10", True),
-        ("5, ...", "5", False),
+        ("2+3=12", "12", False),
         (r"5\to 6", "5", False),
         (r"\{3,-4\}", "(3,-4)", False),
-        *((r"\emptyset", gold, False) for gold in (r"\ln 2", "x+1", "3.5 hours", "x=1, y=2")),
-        # letters
-        ("3A+2B", "3a+2b", False),
-        ("X", "x", False),
-        ("x'", "x", False),
-        ("5 xy", "5", False),
-        ("b", "B", True),
-        ("(b)", "B", True),
-        (r"(\text{D})", "D", True),
-        (r"3+4\text{i}", "7", False),
-        (r"3+4\text{i}", "3+4i", True),
+        ("(x, y) = (1, 2)", "x = 1, y = 2", True),
+        *((r"\emptyset", gold, False) for gold in ("3.5 hours", "x=1, y=2")),
         # units
         ("120 m^2", "120", True),
-        (r"120\ \mathrm{m}^2", "120", True),
         (r"5\,\mathrm{N}", "5", True),
+        ("5 xy", "5", None),
+        ("7%", "0.07", True),
+        ("18 mph", "18", True),
+        ("300 cm", "3 meters", True),
+        ("300 cm", "3 kg", False),
         (r"{52}_8", "52_8", True),
-        (r"\sin 45^\circ", r"\frac{\sqrt{2}}{2}", True),
-        (r"2\sin 10^\circ", r"2\sin 10", False),
-        (r"\sin 45", r"\sin 45^\circ", False),
         ("2:05 AM", "14:05", False),
-        ("2:05 PM", "14:05", True),
         ("12:30", "12:30 AM", True),
-        # signs of letters, and powers in a row
-        ("|x|+|y|=1", "x+y=1", None),
-        ("|x|:1", "x:1", None),
-        ("2^3^2", "512", True),
-        ("3!!", "720", None),
         # a mixed number is a whole number and a fraction, wherever it stands
         (r"\frac12\frac34", r"\frac38", True),
-        (r"2\frac13", "7/3", True),
         (r"2\frac32", "3", True),
-        ("3 4 1/2", "13.5", None),
-        (r"\sqrt2\frac12", r"\frac{\sqrt2}{2}", None),
+        ("3,5", "3.5", True),
+        ("1/3", "0.3333333", True),  # a rounded gold
     ],
 )
-def test_what_stands_beside_a_value_counts(answer, gold, expected):
+def test_verdicts_that_need_no_algebra(answer, gold, expected):
     assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
-
-
-@pytest.mark.parametrize("tail", ["!", "^1", "^x"])
-def test_a_long_tail_of_signs_raises_nothing(tail):
-    for answer in ("1" + tail * 900, "x" + tail * 900):
-        for gold in ("42", "y=2x+1", "1:2"):
-            assert not quick_verdict(stated_answer(answer), stated_answer(gold))
-
-
-HUGE = (
-    "1e4000",
-    "1e-4000",
-    "10^{9000}",
-    "10^{-9000}",
-    "e^{10^9}",
-    r"10^{9000}\pi",
-    r"|10^{9000}+i|",
-    "9^9^9^9",
-    r"\cosh 1000",
-)
-
-
-@pytest.mark.parametrize("huge", HUGE)
-def test_a_huge_number_raises_nothing(huge):
-    for gold in (r"\ln 2", r"x\ln 2", r"\ln 2:3", "0.3333333", r"\{1,\ln 2\}", r"[\ln 2,\infty)", "y=x+1"):
-        for answer in (huge, f"[{huge},\\infty)", f"{huge}:2", f"\\{{1,{huge}\\}}", f"y=x{huge}", f"{huge}=y"):
-            assert not quick_verdict(stated_answer(answer), stated_answer(gold))
 
 
 def test_a_bare_list_is_not_read_as_a_formula():
     # math-verify takes a number out of a text, here the last
-    assert quick_verdict(Answer("2, 3.5", "2, 3.5", is_found=False), stated_answer("3.50")) is None
+    assert quick_verdict(Answer("2, 3.5", is_found=False), stated_answer("3.50")) is None
 
 
 # (completion, gold, whether it is right by mathematics)

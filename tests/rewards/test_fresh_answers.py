@@ -21,7 +21,7 @@ import pytest
 from leash_trl.rewards.grading import grade
 
 
-FILE = Path(__file__).parent / "references" / "grader_fresh_cases.jsonl"
+FILE = Path(__file__).parents[1] / "references" / "grader_fresh_cases.jsonl"
 
 
 def cases(half: int) -> list[tuple[str, str, bool]]:
