@@ -38,8 +38,9 @@ class DualStepCallback(TrainerCallback):
     LEASH ignores updates without new completions, so lambda moves once per generation batch, even if several updates
     share the batch (`steps_per_generation`, `num_iterations`). If mixed precision skips an update because gradients
     overflowed, the dual step waits for the next. A batch in which no completion of any process has a reward moves
-    nothing, and ten in a row end the run, with a checkpoint. The state lies in `state.stateful_callbacks["LengthControl"]`, which
-    transformers saves in `trainer_state.json`, and comes back from there when a run is resumed.
+    nothing, and ten in a row end the run, with a checkpoint. The state lies in
+    `state.stateful_callbacks["LengthControl"]`, which transformers saves in `trainer_state.json`, and comes back from
+    there when a run is resumed.
 
     Args:
         method (`LengthControl`):
