@@ -19,8 +19,8 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, user_errors
-from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
     LeashScriptArguments,
