@@ -70,7 +70,6 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
     whole.train()
     assert sorted(int(path.name.split("-")[1]) for path in (tmp_path / "whole").glob("checkpoint-*")) == saved
-    assert lines_with(caplog, "save_steps", save_steps) == (saved[0] != save_steps)
     resumed = make_trainer(output_dir=str(tmp_path / "resumed"), **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / f"checkpoint-{saved[0]}"))
     assert_same(resumed, whole, saved[0] + 1)
