@@ -43,9 +43,7 @@ class PlanArguments:
     )
     prompt_length: int | None = field(
         default=None,
-        metadata={
-            "help": "tokens of the longest prompt (default: what vllm_max_model_length leaves of a completion, or 1024)"
-        },
+        metadata={"help": "tokens of the longest prompt (default: what vllm_max_model_length leaves, or 1024)"},
     )
 
 
