@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_question
@@ -87,20 +88,14 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
     return question, read_text(row, "solution")
 
 
-def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "question"), read_text(row, "final_answer")
-
-
-def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "problem"), read_text(row, "answer")
+def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
+    return read_text(row, question), read_text(row, gold)
 
 
 def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
     """The gold in column `answer`; GSM8K has a worked solution there, with the gold after its mark."""
-    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
-    if not gold:
-        raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
-    return read_text(row, "question"), gold
+    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2]
+    return read_text(row, "question"), read_text({"answer": gold}, "answer")
 
 
 def cleaned_choice(text: str) -> str:
@@ -153,8 +148,12 @@ SCHEMAS = (
         _read_gpqa,
     ),
     Schema("mmlu_pro", ("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    Schema("deepmath", ("question", "final_answer"), _read_deepmath),
-    Schema("problem_answer", ("problem", "answer"), _read_problem_answer),
+    Schema(
+        "deepmath",
+        ("question", "final_answer"),
+        partial(_read_texts, "question", "final_answer"),
+    ),
+    Schema("problem_answer", ("problem", "answer"), partial(_read_texts, "problem", "answer")),
     Schema("question_answer", ("question", "answer"), _read_question_answer),
 )
 
@@ -182,10 +181,7 @@ def detect_schema(columns: Iterable[str]) -> Schema:
     found = list(columns)
     if schema := find_schema(found):
         return schema
-    raise ValueError(
-        f"no known schema has the columns {', '.join(found)}; rename them to prompt and solution, or to question and "
-        "answer"
-    )
+    raise ValueError(f"no known schema has the columns {', '.join(found)}; rename them to prompt and solution")
 
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
