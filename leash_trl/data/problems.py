@@ -1,5 +1,6 @@
 """Reads published data, files, folders and the Hub: problems to evaluate on or to filter, and rows to train on."""
 
+import csv
 import hashlib
 import json
 import logging
@@ -194,8 +195,9 @@ def _local_splits(reference: Reference, streaming: bool) -> Splits:
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
     if path.suffix == ".csv":
-        # pandas would make numbers of `033` and nothing of `None`, which are answers
-        options |= {"dtype": "str", "keep_default_na": False}
+        # all columns as text: pandas would make numbers of `033` and nothing of `None`, which are answers
+        with open(path, newline="", encoding="utf-8") as file:
+            return {"train": Dataset.from_list(list(csv.DictReader(file)))}
     return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
 
 
