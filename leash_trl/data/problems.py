@@ -7,13 +7,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
-from huggingface_hub.errors import HfHubHTTPError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
@@ -173,11 +173,11 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     """
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
-            splits = _local_splits(reference, streaming)
+            splits = _local_splits(reference.path, reference.config, streaming)
         elif reference.source is not None and reference.source.embedded is not None:
             splits = load_gym(reference.source.embedded)
         else:
-            splits = _hub_splits(reference, streaming)
+            splits = load_dataset(reference.hub_id, reference.config, **({"streaming": True} if streaming else {}))
     if streaming:
         return {
             name: rows.to_iterable_dataset() if isinstance(rows, Dataset) else rows for name, rows in splits.items()
@@ -185,12 +185,12 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     return splits
 
 
-def _local_splits(reference: Reference, streaming: bool) -> Splits:
+def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
-    path, options = reference.path, {"streaming": True} if streaming else {}
+    options = {"streaming": True} if streaming else {}
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), reference.config, **options)
+        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, **options)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
@@ -201,16 +201,8 @@ def _local_splits(reference: Reference, streaming: bool) -> Splits:
     return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
 
 
-def _hub_splits(reference: Reference, streaming: bool) -> Splits:
-    try:
-        return load_dataset(reference.hub_id, reference.config, **({"streaming": True} if streaming else {}))
-    except (OSError, HfHubHTTPError) as error:
-        remedy = "check the id, the connection and the terms on its page, or name a local copy"
-        raise ValueError(f"cannot load {reference.hub_id} from the Hub ({error}); {remedy}") from error
-
-
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
-    if split not in splits:
+    if split is None or split not in splits:
         remedy = "name one of them, or a folder with a file for each, such as train.jsonl and test.jsonl"
         raise ValueError(f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; {remedy}")
     if isinstance(rows := splits[split], Dataset) and len(rows) == 0:
@@ -276,12 +268,8 @@ def _problem(
     is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
     asked = as_conversation({"prompt": question}, suffix, has_chat_template or is_message)
     # much shorter than the question, and only compared within this process
-    return {
-        "id": row_id(row) or f"{name}-{index}",
-        **asked,
-        "solution": gold,
-        QUESTION_HASH: hash(str(asked["prompt"])),
-    }
+    asked[QUESTION_HASH] = hash(str(asked["prompt"]))
+    return {"id": row_id(row) or f"{name}-{index}", **asked, "solution": gold}
 
 
 def _training_row(
@@ -294,7 +282,8 @@ def _training_row(
 ) -> dict[str, Any]:
     """Prompt and gold of a row to train on. A prompt needs no gold: its reward function may look at other columns."""
     # images take long to read; the trainer looks for them where a prompt has no text
-    asked, gold = {**row, **dict.fromkeys(images, True)}, {}
+    asked: dict[str, Any] = {**row, **dict.fromkeys(images, True)}
+    gold: dict[str, Any] = {}
     if "prompt" not in row and schema is not None:
         asked["prompt"], gold["solution"] = schema.read(row)
     elif schema is not None:
