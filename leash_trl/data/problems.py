@@ -1,18 +1,19 @@
 """Reads published data, files, folders and the Hub: problems to evaluate on or to filter, and rows to train on."""
 
+import csv
 import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
-from huggingface_hub.errors import HfHubHTTPError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 Rows: TypeAlias = Dataset | IterableDataset
 Splits: TypeAlias = Mapping[str, Rows]
+
 ReadRow: TypeAlias = Callable[[Mapping[str, Any], int], dict[str, Any]]
 
 QUESTION_HASH = "__question_hash__"
@@ -121,10 +123,8 @@ def load_training_rows(
     named = parse_reference(data, config) if isinstance(data, str) else Reference("the mixture")
     splits = load_splits(named, streaming) if isinstance(data, str) else data
     if named.source is not None and named.is_benchmark and (len(splits) == 1 or train_split == named.source.split):
-        raise ValueError(
-            f"dataset_train_split is {train_split!r}, but {named.name} is a benchmark, and these may be the rows to "
-            "evaluate on; name its train split, or train on other data"
-        )
+        remedy = f"but {named.name} is a benchmark, to evaluate on; name its train split, or train on other data"
+        raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
     if named.source is not None and streaming:
         logger.warning("%s is streamed, so rows that repeat or contradict others stay", named.name)
 
@@ -159,10 +159,10 @@ def named_files(name: object) -> Iterator[None]:
     """Raises `ValueError` with the name of a broken or empty file, which the errors of `datasets` leave out."""
     try:
         yield
-    except (DatasetGenerationError, ArrowInvalid) as error:
-        raise ValueError(f"{name} cannot be read: {error.__cause__ or error}") from error
-    except StopIteration as error:
-        raise ValueError(f"{name} holds an empty file; fill it or take it away") from error
+    except (DatasetGenerationError, ArrowInvalid, StopIteration) as error:
+        raise ValueError(
+            f"{name} is broken, or empty, or holds an empty file: {error.__cause__ or error!r}"
+        ) from error
 
 
 def load_splits(reference: Reference, streaming: bool = False) -> Splits:
@@ -173,11 +173,11 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     """
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
-            splits = _local_splits(reference, streaming)
+            splits = _local_splits(reference.path, reference.config, streaming)
         elif reference.source is not None and reference.source.embedded is not None:
             splits = load_gym(reference.source.embedded)
         else:
-            splits = _hub_splits(reference, streaming)
+            splits = load_dataset(reference.hub_id, reference.config, **({"streaming": True} if streaming else {}))
     if streaming:
         return {
             name: rows.to_iterable_dataset() if isinstance(rows, Dataset) else rows for name, rows in splits.items()
@@ -185,42 +185,26 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     return splits
 
 
-def _local_splits(reference: Reference, streaming: bool) -> Splits:
+def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
-    path, options = reference.path, {"streaming": True} if streaming else {}
+    options = {"streaming": True} if streaming else {}
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), reference.config, **options)
+        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, **options)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty; fill it or name another file")
     if path.suffix == ".csv":
-        # pandas would make numbers of `033` and nothing of `None`, which are answers
-        options |= {"dtype": "str", "keep_default_na": False}
+        # all columns as text: pandas would make numbers of `033` and nothing of `None`, which are answers
+        with open(path, newline="", encoding="utf-8") as file:
+            return {"train": Dataset.from_list(list(csv.DictReader(file)))}
     return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
 
 
-def _hub_splits(reference: Reference, streaming: bool) -> Splits:
-    try:
-        return load_dataset(reference.hub_id, reference.config, **({"streaming": True} if streaming else {}))
-    except (OSError, HfHubHTTPError) as error:
-        is_gated = "gated" in str(error) or (reference.source is not None and reference.source.is_gated)
-        gate = f"; it is gated: accept its terms on the Hub's page of {reference.hub_id}, then run `hf auth login`"
-        remedy = f"Check the id and the connection{gate if is_gated else ''}"
-        raise ValueError(
-            f"cannot load {reference.hub_id} from the Hub ({error}). {remedy}, or name a local copy"
-            + (f" as {reference.name}=PATH" if reference.source else "")
-        ) from error
-
-
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
-    if split not in splits:
-        raise ValueError(
-            f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; name one of them, or a folder with "
-            "a file for each split, such as train.jsonl and test.jsonl"
-        )
+    if split is None or split not in splits:
+        remedy = "name one of them, or a folder with a file for each, such as train.jsonl and test.jsonl"
+        raise ValueError(f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; {remedy}")
     if isinstance(rows := splits[split], Dataset) and len(rows) == 0:
         raise ValueError(f"{name} has no rows")
     return rows
@@ -230,12 +214,8 @@ def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has
     """Problems of one split, without repeats and contradictions unless it is a benchmark; a line says how many."""
     schema = detect_schema(raw.column_names)
     is_text = "prompt" not in schema.columns or isinstance(raw.features["prompt"], Value)
-    types = {
-        "id": TEXT,
-        "prompt": TEXT if is_text and not has_chat_template else MESSAGES,
-        "solution": TEXT,
-        QUESTION_HASH: Value("int64"),
-    }
+    prompt = TEXT if is_text and not has_chat_template else MESSAGES
+    types = {"id": TEXT, "prompt": prompt, "solution": TEXT, QUESTION_HASH: Value("int64")}
     read = partial(_problem, name=name, schema=schema, suffix=suffix, has_chat_template=has_chat_template)
     problems = _with_columns(raw, name, columns_to_read(schema, raw.column_names), read, types)
     compared = [column for column in (QUESTION_HASH, "solution", "target_length") if column in problems.column_names]
@@ -246,13 +226,10 @@ def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has
     rows = range(len(raw)) if is_benchmark else np.flatnonzero(~(repeats | contradicts))
     if len(rows) < len(raw):
         problems = problems.select(rows)
-    found = {
-        "repeats of prompt and answer": repeats.sum(),
-        "prompts with different answers": frame[QUESTION_HASH][contradicts].nunique(),
-    }
-    counts = "".join(f"; {count:,} {what}" for what, count in found.items() if count)
-    level = logging.WARNING if counts else logging.INFO
-    logger.log(level, "%s: %s problems of %s rows%s", name, f"{len(problems):,}", f"{len(raw):,}", counts)
+    if repeats.any() or contradicts.any():
+        repeated, contradicted = repeats.sum(), frame[QUESTION_HASH][contradicts].nunique()
+        found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
+        logger.warning(f"{name}: {len(problems):,} problems of {len(raw):,} rows; {found}")
     if pd.Series(problems["id"][:]).is_unique:
         return problems
     logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
@@ -261,29 +238,27 @@ def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has
 
 def _read_training_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool) -> Rows:
     """All rows and columns of one split, with prompts by the rule of `as_conversation`."""
-    columns = raw.column_names or list(next(iter(raw)))  # some streams do not say
-    schema: Schema | None = None
-    if "prompt" not in columns:
-        schema = detect_schema(columns)
-    elif (found := find_schema(columns)) is not None and {"prompt", "solution"} & {*found.columns} == {"prompt"}:
-        schema = found  # a gold of another name
-    types: dict[str, Any] = {"prompt": MESSAGES if has_chat_template else TEXT}
-    if raw.features is not None and "prompt" in columns and not isinstance(raw.features["prompt"], Value):
-        types["prompt"] = raw.features["prompt"]
-    if schema is not None:
+    # some streams do not say what they hold
+    features = raw.features or Dataset.from_list([next(iter(raw))]).features
+    schema = find_schema(features)
+    if "prompt" not in features:
+        schema = detect_schema(features)
+    elif schema is not None and ("prompt" not in schema.columns or "solution" in schema.columns):
+        schema = None  # there is no gold of another name
+    types = {"prompt": MESSAGES if has_chat_template else TEXT}
+    if not isinstance(features.get("prompt", TEXT), Value):
+        types["prompt"] = features["prompt"]
+    if schema is not None or _is_number(features.get("solution")):
         types["solution"] = TEXT
-    elif raw.features is not None and "solution" in columns:
-        gold = raw.features["solution"]
-        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
-        types["solution"] = TEXT if is_number else gold
-    read = partial(
-        _training_row,
-        schema=schema,
-        suffix=suffix,
-        has_chat_template=has_chat_template,
-        images=[column for column in ("image", "images") if column in columns],
-    )
-    return _with_columns(raw, name, columns_to_read(schema, columns), read, types)
+    elif "solution" in features:
+        types["solution"] = features["solution"]
+    images = [column for column in ("image", "images") if column in features]
+    read = partial(_training_row, schema=schema, suffix=suffix, has_chat_template=has_chat_template, images=images)
+    return _with_columns(raw, name, columns_to_read(schema, features), read, types)
+
+
+def _is_number(feature: Any) -> bool:
+    return isinstance(feature, Value) and feature.dtype.startswith(("int", "float"))
 
 
 def _problem(
@@ -293,12 +268,8 @@ def _problem(
     is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
     asked = as_conversation({"prompt": question}, suffix, has_chat_template or is_message)
     # much shorter than the question, and only compared within this process
-    return {
-        "id": row_id(row) or f"{name}-{index}",
-        **asked,
-        "solution": gold,
-        QUESTION_HASH: hash(str(asked["prompt"])),
-    }
+    asked[QUESTION_HASH] = hash(str(asked["prompt"]))
+    return {"id": row_id(row) or f"{name}-{index}", **asked, "solution": gold}
 
 
 def _training_row(
@@ -311,7 +282,8 @@ def _training_row(
 ) -> dict[str, Any]:
     """Prompt and gold of a row to train on. A prompt needs no gold: its reward function may look at other columns."""
     # images take long to read; the trainer looks for them where a prompt has no text
-    asked, gold = {**row, **dict.fromkeys(images, True)}, {}
+    asked: dict[str, Any] = {**row, **dict.fromkeys(images, True)}
+    gold: dict[str, Any] = {}
     if "prompt" not in row and schema is not None:
         asked["prompt"], gold["solution"] = schema.read(row)
     elif schema is not None:

@@ -127,9 +127,6 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
 
     Differs: only the first half of the release's sentence is known; this request has the same meaning.
 
-    Raises:
-        `ValueError`: If there are fewer than 2 choices or more than letters.
-
     Example:
         >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))
         Which is prime?
@@ -139,7 +136,5 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
         <BLANKLINE>
         Answer with the LETTER of the right choice within \boxed{}.
     """
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(f"a multiple choice question has {len(choices)} choices, must be 2 to {len(LETTERS)}")
-    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS[: len(choices)], choices, strict=True)]
     return "\n".join([question, "", *lines, "", LETTER_INSTRUCTION])

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_question
@@ -18,6 +19,7 @@ Messages = list[dict[str, Any]]
 SHUFFLE_SEED = 42
 PLACEHOLDER_CHOICE = "N/A"
 GSM8K_MARK = "####"
+GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
 
 # In this order: if a row has several, the first that is not empty counts.
@@ -87,20 +89,14 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
     return question, read_text(row, "solution")
 
 
-def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "question"), read_text(row, "final_answer")
-
-
-def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "problem"), read_text(row, "answer")
+def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
+    return read_text(row, question), read_text(row, gold)
 
 
 def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
     """The gold in column `answer`; GSM8K has a worked solution there, with the gold after its mark."""
-    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
-    if not gold:
-        raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
-    return read_text(row, "question"), gold
+    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2]
+    return read_text(row, "question"), read_text({"answer": gold}, "answer")
 
 
 def cleaned_choice(text: str) -> str:
@@ -123,7 +119,7 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
     for each row, which puts the correct choice at C every time.
     """
     question = read_text(row, "Question")
-    columns = ["Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer"]
+    columns = [*GPQA_CHOICES]
     random.Random(f"{SHUFFLE_SEED} {question}").shuffle(columns)
     choices = [cleaned_choice(read_text(row, column)) for column in columns]
     return multiple_choice_question(question, choices), LETTERS[columns.index("Correct Answer")]
@@ -147,30 +143,21 @@ SCHEMAS = (
     Schema("trl", ("prompt", "solution"), _read_trl),
     Schema("verl", ("prompt", "reward_model"), _read_verl),
     Schema("slime", ("prompt", "label"), _read_slime),
-    Schema(
-        "gpqa",
-        ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
-        _read_gpqa,
-    ),
+    Schema("gpqa", ("Question", *GPQA_CHOICES), _read_gpqa),
     Schema("mmlu_pro", ("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    Schema("deepmath", ("question", "final_answer"), _read_deepmath),
-    Schema("problem_answer", ("problem", "answer"), _read_problem_answer),
+    Schema("deepmath", ("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
+    Schema("problem_answer", ("problem", "answer"), partial(_read_texts, "problem", "answer")),
     Schema("question_answer", ("question", "answer"), _read_question_answer),
 )
 
 
 def find_schema(columns: Iterable[str]) -> Schema | None:
     """The first of `SCHEMAS` whose columns are all there, or `None`."""
-    found = set(columns)
-    return next((schema for schema in SCHEMAS if set(schema.columns) <= found), None)
+    return next((schema for schema in SCHEMAS if {*schema.columns} <= {*columns}), None)
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
     """The first of `SCHEMAS` whose columns are all there.
-
-    Args:
-        columns (`Iterable[str]`):
-            Columns of the data set.
 
     Raises:
         `ValueError`: If there is none.
@@ -179,13 +166,9 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         >>> detect_schema(["id", "question", "answer", "url"]).name
         'question_answer'
     """
-    found = list(columns)
-    if schema := find_schema(found):
+    if schema := find_schema(columns):
         return schema
-    raise ValueError(
-        f"no known schema has the columns {', '.join(found)}; rename them to prompt and solution, or to question and "
-        "answer"
-    )
+    raise ValueError(f"no known schema has the columns {', '.join(columns)}; rename them to prompt and solution")
 
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:

@@ -21,16 +21,14 @@ class Source:
             Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
         hub_id (`str`, *optional*):
             Id on the Hub; `None` for embedded data.
-        embedded (`str`, *optional*):
-            Name of the embedded data whose split it is.
         config (`str`, *optional*):
             Configuration on the Hub.
+        embedded (`str`, *optional*):
+            Name of the embedded data whose split it is.
         split (`str`, *optional*, defaults to `"train"`):
             Split to evaluate on or to filter, unless another one is named.
         num_rows (`int`, *optional*):
             Known number of rows of the split.
-        is_gated (`bool`, *optional*, defaults to `False`):
-            Whether its terms must be accepted on the Hub first.
         task_id (`str`, *optional*, defaults to `"default"`):
             Task that the Hub's evaluation results of the data set name.
     """
@@ -38,11 +36,10 @@ class Source:
     name: str
     kind: Kind
     hub_id: str | None = None
-    embedded: str | None = None
     config: str | None = None
+    embedded: str | None = None
     split: str = "train"
     num_rows: int | None = None
-    is_gated: bool = False
     task_id: str = "default"
 
 
@@ -62,15 +59,7 @@ SOURCES = {
         # AMC 12 of 2022 and 2023, which the LEASH release calls AMC
         Source("amc", "benchmark", "AI-MO/aimo-validation-amc", num_rows=83),
         Source("math500", "benchmark", "HuggingFaceH4/MATH-500", split="test", num_rows=500),
-        Source(
-            "gpqa_diamond",
-            "benchmark",
-            "Idavidrein/gpqa",
-            config="gpqa_diamond",
-            num_rows=198,
-            is_gated=True,
-            task_id="diamond",
-        ),
+        Source("gpqa_diamond", "benchmark", "Idavidrein/gpqa", "gpqa_diamond", num_rows=198, task_id="diamond"),
         Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
         Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
         # running sums, bare and as stories
@@ -145,7 +134,5 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
             return Reference(known.name, known, hub_id=hub_id, config=known.config)
     if hub_id.count("/") == 1 and all(hub_id.split("/")) and Path(hub_id).suffix not in FILE_BUILDERS:
         return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
-    raise ValueError(
-        f"{text!r} is no data set: it is neither a file or folder that exists, nor a Hub id such as owner/name or "
-        f"owner/name:config, nor one of {', '.join(SOURCES)}, alone or as NAME=PATH"
-    )
+    names = f"one of {', '.join(SOURCES)}, alone or as NAME=PATH"
+    raise ValueError(f"{text!r} is no file or folder, no Hub id (owner/name or owner/name:config) and not {names}")

@@ -55,7 +55,6 @@ def test_as_many_choices_as_letters_are_fine():
     assert "\nZ. x\n" in multiple_choice_question("Which?", ["x"] * 26)
 
 
-@pytest.mark.parametrize("choices", [[], ["only one"], ["x"] * 27])
-def test_a_question_needs_two_choices_and_a_letter_for_each(choices):
-    with pytest.raises(ValueError, match=f"has {len(choices)} choices, must be 2 to 26"):
-        multiple_choice_question("Which?", choices)
+def test_a_choice_without_a_letter_is_an_error():
+    with pytest.raises(ValueError, match="zip"):
+        multiple_choice_question("Which?", ["x"] * 27)

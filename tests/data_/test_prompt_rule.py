@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset, IterableDataset
-from test_schemas import DAPO_PROCESSED, dapo_row
+from published_rows import DAPO_PROCESSED, dapo_row, user
 
 from leash_trl import gym
 from leash_trl.cli.main import main
@@ -22,10 +22,6 @@ QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
 ON_GYM = ["--model_name_or_path", "gym", "--use_cpu", "true", "--bf16", "false", "--report_to", "none"]
 ON_GYM += ["--target_length", "9", "--max_completion_length", "64", "--gradient_checkpointing", "false"]
 SYSTEM = {"role": "system", "content": "Be brief."}
-
-
-def user(text: str) -> list[dict]:
-    return [{"role": "user", "content": text}]
 
 
 ROWS = {
@@ -73,7 +69,7 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
     given = [] if suffix is None else ["--prompt_suffix", suffix]
     for where in (["--dataset_name", str(file)], ["--dataset_name", str(folder)], ["--config", str(mixture)]):
         script_args, training_args, model_args, dataset_args = training_arguments(*where, *given)
-        assert load_training_data(script_args, dataset_args)["train"]["prompt"][:] == evaluated
+        assert load_training_data(script_args, dataset_args)[0]["prompt"][:] == evaluated
         if str(file) in where:
             training_args.output_dir = str(tmp_path / "run")
             trainer = build_trainer(script_args, training_args, model_args, dataset_args)
@@ -132,17 +128,6 @@ def test_pictures_and_tool_calls_ask_too(row):
         check_not_blank(Dataset.from_list([emptied]))
 
 
-def test_training_keeps_all_columns_and_rows_of_prompts_with_solutions(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    rows = [{"prompt": "1 + 1 = ?", "solution": "2", "hint": {"level": 1}, "weight": 0.5}] * 2
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(path))
-    loaded = load_training_data(script_args, dataset_args)["train"]
-    assert loaded.remove_columns("prompt").to_list() == [
-        {k: v for k, v in row.items() if k != "prompt"} for row in rows
-    ]
-
-
 @pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"problem": "?", "answer": "7"}, {"label": True}])
 def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path):
     """Though the other columns would make problems of another kind, whose prompts, columns and repeats would go."""
@@ -150,7 +135,7 @@ def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path
     rows = [{"prompt": [SYSTEM, *user("1 + 1 = ?")], "style": "kind", **gold}] * 3
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(path))
-    loaded = load_training_data(script_args, dataset_args)["train"]
+    loaded = load_training_data(script_args, dataset_args)[0]
     assert [{name: row[name] for name in rows[0]} for row in loaded] == rows
 
 
@@ -162,7 +147,7 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
     (tmp_path / "folder" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     where = ["--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", str(streams).lower()]
     script_args, _, _, dataset_args = training_arguments(*where)
-    loaded = list(load_training_data(script_args, dataset_args)["train"])
+    loaded = list(load_training_data(script_args, dataset_args)[0])
     expected = {**rows[0], "prompt": user(f"1 + 1 = ?{BOXED_SUFFIX}"), "solution": "2"}
     assert loaded == [expected] * 3
 
@@ -170,33 +155,24 @@ def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, 
 def test_a_label_of_a_reward_s_own_is_there_to_reward_with(tmp_path):
     (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Say hi.", "label": None}) + "\n")
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.jsonl"))
-    (row,) = load_training_data(script_args, dataset_args)["train"]
+    (row,) = load_training_data(script_args, dataset_args)[0]
     assert row == {"prompt": user(f"Say hi.{BOXED_SUFFIX}"), "label": None, "solution": None}
 
 
-def test_only_the_splits_that_a_run_reads_are_read(tmp_path):
+def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
     good, blank = {"prompt": "1 + 1 = ?", "solution": "2"}, {"prompt": " ", "solution": "2"}
-    for split, row in (("train", good), ("test", blank)):
-        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+    for split, rows in (("train", [good]), ("test", [good, blank])):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path))
-    loaded = load_training_data(script_args, dataset_args)
-    assert set(loaded) == {"train", "test"}
-    assert loaded["train"]["prompt"][:] == [user(f"1 + 1 = ?{BOXED_SUFFIX}")]
-    with pytest.raises(ValueError, match=r"row 0 .*prompt is"):
+    assert load_training_data(script_args, dataset_args)[1] is None
+    with pytest.raises(ValueError, match="row 1 "):
         load_training_data(script_args, dataset_args, evaluates=True)
-
-
-def test_prompts_of_other_rewards_need_no_solution(tmp_path):
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Say hi.", "style": "kind"}) + "\n")
-    script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.jsonl"))
-    (row,) = load_training_data(script_args, dataset_args)["train"]
-    assert row == {"prompt": user(f"Say hi.{BOXED_SUFFIX}"), "style": "kind"}
 
 
 def test_a_csv_file_trains_on_the_golds_and_targets_it_holds(tmp_path):
     (tmp_path / "rows.csv").write_text("prompt,solution,target_length\nWhat?,033,7\nWhy?,None,\n")
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "rows.csv"))
-    rows = load_training_data(script_args, dataset_args)["train"]
+    rows = load_training_data(script_args, dataset_args)[0]
     assert (rows["solution"][:], rows["target_length"][:]) == (["033", "None"], [7, None])
 
 
@@ -206,7 +182,7 @@ def test_a_stream_gets_the_same_prompts(tmp_path):
     (tmp_path / "folder" / "train.jsonl").write_text(lines)
     where = ["--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", "true"]
     script_args, _, _, dataset_args = training_arguments(*where)
-    loaded = load_training_data(script_args, dataset_args)["train"]
+    loaded = load_training_data(script_args, dataset_args)[0]
     assert isinstance(loaded, IterableDataset)
     assert loaded.column_names == ["prompt", "solution"]
     assert [row["prompt"] for row in loaded] == [user(text + BOXED_SUFFIX) for text in QUESTIONS]
@@ -217,9 +193,9 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
 
     gym = load_gym("gym")["train"]
     script_args, _, _, dataset_args = training_arguments("--dataset_name", "gym", "--prompt_suffix", " Be brief.")
-    assert load_training_data(script_args, dataset_args)["train"]["prompt"][:9] == gym["prompt"][:9]
+    assert load_training_data(script_args, dataset_args)[0]["prompt"][:9] == gym["prompt"][:9]
     small = ["--model", "gym", "--limit", "6", "--num_samples", "1", "--temperature", "1", "--max_new_tokens", "4"]
     wide = ["--min_passes", "0", "--max_passes", "1"]
     assert main(["filter", "--dataset", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))
-    assert load_training_data(script_args, dataset_args)["train"]["prompt"][:] == gym["prompt"][:6]
+    assert load_training_data(script_args, dataset_args)[0]["prompt"][:] == gym["prompt"][:6]
