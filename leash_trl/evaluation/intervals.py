@@ -7,20 +7,20 @@ completions. A simulation chose the rules: `tests/interval_simulation.py`, with 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
 
 FEW_PROBLEMS = 10
+SIGNIFICANCE = 0.05
 # sums of squares added to the observed ones, so that no share is ever quite certain
 PRIOR_SPREAD = 0.05
 PRIOR_CHANGE = 0.25
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A number and its 95 % interval, in one unit.
 
     Args:
@@ -244,3 +244,48 @@ def few_problems(sizes: Mapping[str, int]) -> str:
         return ""
     which = ", ".join(few)
     return f"Warning: few problems ({which}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
+
+
+def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    r"""Difference of two means over seeds, and its two-sided p value by Welch's t test: spreads need not be equal.
+
+    $$ t = \frac{m_1 - m_2}{\sqrt{v_1 + v_2}}, \qquad v_i = s_i^2 / n_i, \qquad
+    \nu = \frac{(v_1 + v_2)^2}{v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)} $$
+
+    Where no sample has any spread, p is 1 for equal means, else 0.
+
+    Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
+
+    Args:
+        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`):
+            One value per seed, of two seeds or more.
+
+    Example:
+        >>> difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))  # t = -3 / sqrt(2), nu = 2
+        >>> difference, round(p_value, 3)
+        (-3.0, 0.168)
+    """
+    parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]
+    squares = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
+    mean, variance = float(first.mean() - second.mean()), sum(parts)
+    if variance == 0:
+        return mean, float(mean == 0)
+    return mean, t_p_value(mean / math.sqrt(variance), variance**2 / squares)
+
+
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    r"""Which of m null hypotheses are rejected so that any false rejection has a probability of 5 % at most, `(m,)`.
+
+    In rising order, the p values are compared with $0.05 / m, 0.05 / (m - 1), \dots$ up to the first that is greater.
+
+    Source: [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
+
+    Example:
+        >>> holm([0.04, 0.01, 0.03]).tolist()  # 0.01 <= 0.05 / 3, but 0.03 > 0.05 / 2
+        [False, True, False]
+    """
+    values = np.asarray(p_values)
+    order = np.argsort(values, kind="stable")
+    is_rejected = np.zeros(len(values), dtype=bool)
+    is_rejected[order] = np.logical_and.accumulate(values[order] <= SIGNIFICANCE / np.arange(len(values), 0, -1))
+    return is_rejected
