@@ -20,8 +20,8 @@ from leash_trl.data.contamination import (
     without_overlaps,
     words,
 )
+from leash_trl.data.problems import load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
-from leash_trl.data.sources import load_problems
 
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=12).map(tuple)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.data.references import SOURCES, Reference, parse_reference
+from leash_trl.data.sources import SOURCES, Reference, parse_reference
 
 
 def test_names_of_the_table_are_their_keys_and_benchmarks_say_how_many_rows_they_have():

@@ -10,9 +10,9 @@ from datasets.exceptions import DatasetNotFoundError
 from test_schemas import AIME24, AIMO_AMC, DEEPMATH, GPQA, HMMT, MATH500, MMLU_PRO, TRL, dapo_row
 
 from leash_trl.data import splits
+from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX
-from leash_trl.data.references import SOURCES
-from leash_trl.data.sources import fingerprint, load_problems
+from leash_trl.data.sources import SOURCES
 
 
 @pytest.fixture(autouse=True)

@@ -1,12 +1,10 @@
 """The parser of every command: TRL's names of options and short names for three of them; mistakes are one line."""
 
 import argparse
-import difflib
 import sys
-from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from leash_trl.cli.errors import UserError
+from leash_trl.cli.errors import UserError, did_you_mean
 
 
 TRL_NAMES = {"model": "model_name_or_path", "dataset": "dataset_name", "output": "output_dir"}
@@ -63,13 +61,3 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Refuses a command line in one line, without the usage in front."""
         raise UserError(message)
-
-
-def did_you_mean(word: object, known: Iterable[str], otherwise: str = "", likeness: float = 0.6) -> str:
-    """The end of a message on a word that is not known: the known one that is most like it, or what else to say.
-
-    `likeness`, from 0 to 1, is the least that counts; see `difflib.get_close_matches`.
-    """
-    similar = difflib.get_close_matches(str(word), list(known), n=1, cutoff=likeness)
-    text = f"did you mean {similar[0]}?" if similar else otherwise
-    return f", {text}" if text else ""

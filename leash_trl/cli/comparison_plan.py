@@ -10,7 +10,7 @@ from typing import Any
 
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.gym_run import gym_arguments, run_claim
-from leash_trl.cli.recipe import checked_recipe, read_recipe, with_trl_names
+from leash_trl.cli.recipe import read_recipe, with_trl_names
 
 
 DEFAULT_SEEDS = 3
@@ -193,10 +193,10 @@ def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
         `UserError`: If an option is none of `leash train` or stands in a grid, or an arm has a mistake or is not for
             the gym.
     """
-    from leash_trl.cli.training_arguments import TrainingParser, given_fields
+    from leash_trl.cli.training_arguments import given_fields, training_parser
 
     with user_errors():
-        given, parser = given_fields(options), TrainingParser()
+        given, parser = given_fields(options), training_parser()
     checked = []
     for arm in arms:
         where = f"{config}: arm {arm.name!r}"
@@ -204,7 +204,7 @@ def checked_arms(arms: list[Arm], options: list[str], config: str) -> list[Arm]:
             if (option := field.partition(".")[0]) in given:
                 raise UserError(f"--{option}: {where} takes {field} from a grid; change the grid, or drop the option")
         with user_errors():
-            recipe = {**checked_recipe(parser, arm.recipe, where, has_env=True), **given}
+            recipe = {**parser.checked(arm.recipe, where), **given}
         gym_arguments(recipe, where)
         with user_errors():
             run_claim(recipe, seed=0)

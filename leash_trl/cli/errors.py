@@ -1,9 +1,10 @@
 """Turns a user's mistakes into one line; bugs keep their traceback."""
 
+import difflib
 import os
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def _said(error: BaseException) -> str:
         return f"{error.strerror}{place}" if error.strerror else lines[0]
     text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
     return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", prefix: str = "", likeness: float = 0.6) -> str:
+    """The end of a message on a word that is not known: the known one that is most like it, or what else to say.
+
+    `prefix` stands before the word, and in the message before the known one, and makes no two words alike. `likeness`,
+    from 0 to 1, is the least that counts; see `difflib.get_close_matches`.
+    """
+    similar = difflib.get_close_matches(word.removeprefix(prefix), list(known), n=1, cutoff=likeness)
+    text = f"did you mean {prefix}{similar[0]}?" if similar else otherwise
+    return f", {text}" if text else ""
 
 
 def check_writable(folder: str | Path) -> None:

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> None:
     with user_errors():
         arguments = parse_with_recipe(parser, argv)
 
-    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import parse_reference
     from leash_trl.evaluation.export import summary_markdown, write_results
     from leash_trl.evaluation.results import load_results
     from leash_trl.evaluation.run_description import check_same_problems

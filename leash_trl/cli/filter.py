@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
         arguments = parse_with_recipe(parser, argv)
     folder = Path(arguments.output_dir)
 
-    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import parse_reference
     from leash_trl.evaluation.pass_rate_filter import check_bounds, filtered_rows
     from leash_trl.evaluation.samples import read_samples, samples_path
     from leash_trl.files import write_whole

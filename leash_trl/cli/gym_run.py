@@ -80,7 +80,7 @@ def run_claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     Raises:
         `ValueError`: If the recipe names no method or no data set that there is.
     """
-    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import parse_reference
     from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
 

@@ -5,8 +5,7 @@ import importlib
 import sys
 
 from leash_trl import __version__
-from leash_trl.cli.command_parser import did_you_mean
-from leash_trl.cli.errors import UserError
+from leash_trl.cli.errors import UserError, did_you_mean
 
 
 COMMANDS = {

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 import leash_trl
-from leash_trl.cli.command_parser import TRL_NAMES, CommandParser, did_you_mean
+from leash_trl.cli.command_parser import TRL_NAMES, CommandParser
+from leash_trl.cli.errors import did_you_mean
 
 
 MERGE_TAG = "tag:yaml.org,2002:merge"

@@ -18,7 +18,7 @@ from leash_trl.trainer.checkpoints import LOCK_FILE
 if TYPE_CHECKING:
     from datasets import Dataset
 
-    from leash_trl.data.references import Kind
+    from leash_trl.data.sources import Kind
     from leash_trl.engines.engine import Engine
     from leash_trl.evaluation.sampling_run import SamplingPlan
 
@@ -155,7 +155,7 @@ def load_checked(reference: str, arguments: argparse.Namespace, kind: "Kind", dr
     from leash_trl.data import BOXED_SUFFIX
     from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
     from leash_trl.data.golds import with_readable_golds
-    from leash_trl.data.sources import load_problems
+    from leash_trl.data.problems import load_problems
     from leash_trl.length_control.targets import with_suffix
 
     suffix = BOXED_SUFFIX if arguments.prompt_suffix is None else arguments.prompt_suffix

@@ -6,7 +6,6 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from datasets import Dataset
@@ -19,8 +18,8 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
+from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, user_errors
-from leash_trl.cli.recipe import DEFAULT_RECIPE
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
     LeashScriptArguments,
@@ -97,41 +96,27 @@ def load_training_data(
     evaluates: bool = False,
     has_template: bool = True,
 ):
-    """Splits of a recipe's data: a mixture, the gym, another source of `leash_trl.data`, a file, a folder, a Hub id.
+    """Rows to train on, and those to evaluate on, or `None`: of a mixture, a named source, a file, a folder, a Hub id.
 
-    Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
-    [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not. Other splits are as they come.
+    Prompts are read by the rule of [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not.
     """
-    from leash_trl.data.references import parse_reference
-    from leash_trl.data.sources import load_problems
-    from leash_trl.data.splits import load_splits, named_files
-    from leash_trl.data.training_rows import training_rows
+    from leash_trl.data.problems import load_training_rows, named_files
 
-    suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
-    name, train_split = script_args.dataset_name, script_args.dataset_train_split
-    read = {train_split, script_args.dataset_test_split} if evaluates else {train_split}
-
-    def as_read(splits, source):
-        return {
-            split: training_rows(rows, source, suffix, has_template) if split in read else rows
-            for split, rows in splits.items()
-        }
-
-    if dataset_args.datasets:
-        with named_files("a part of the mixture"):
-            return as_read(get_dataset(dataset_args), "datasets")
-    if name is None:
+    if not dataset_args.datasets and script_args.dataset_name is None:
         raise ValueError(
             "a recipe needs dataset_name (a Hub id, a file, a folder, gym or gym_stories) or datasets (a mixture)"
         )
-    reference = parse_reference(name)
-    if reference.source is not None and name != reference.embedded:
-        return {train_split: load_problems(name, suffix=suffix, has_chat_template=has_template)}
-    options = {"streaming": True} if script_args.dataset_streaming else {}
-    splits = load_splits(replace(reference, config=script_args.dataset_config or reference.config), **options)
-    if reference.path is not None and reference.path.is_file():
-        splits = {train_split: splits["train"]}
-    return as_read(splits, reference.name)
+    with named_files("a part of the mixture"):
+        mixture = get_dataset(dataset_args) if dataset_args.datasets else None
+    return load_training_rows(
+        script_args.dataset_name if mixture is None else mixture,
+        script_args.dataset_train_split,
+        script_args.dataset_test_split if evaluates else None,
+        config=script_args.dataset_config,
+        streaming=script_args.dataset_streaming,
+        suffix=BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix,
+        has_chat_template=has_template,
+    )
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
@@ -161,9 +146,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
-        dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
-    train_dataset = _split(dataset, "dataset_train_split", script_args)
-    eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+        train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if script_args.efforts is None and script_args.effort_suffix != EFFORT_SUFFIX:
         raise ValueError(f"effort_suffix is {script_args.effort_suffix!r}, which needs efforts; set them, or drop it")
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
@@ -198,13 +181,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
-
-
-def _split(dataset, field_name: str, script_args: LeashScriptArguments):
-    split = getattr(script_args, field_name)
-    if split not in dataset:
-        raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
-    return dataset[split]
 
 
 def run_training(

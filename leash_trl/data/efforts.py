@@ -7,7 +7,7 @@ from leash_trl.length_control.targets import TARGET_COLUMN, with_suffix
 
 
 if TYPE_CHECKING:
-    from leash_trl.data.splits import Rows
+    from leash_trl.data.problems import Rows
 
 
 EFFORT_COLUMN = "effort"

@@ -1,6 +1,6 @@
 """Reads the rows of published data sets by their columns: one row in, its question and gold answer out.
 
-All functions are pure. `leash_trl.data.sources` loads the rows and treats repeated ones.
+All functions are pure. `leash_trl.data.problems` loads the rows and treats repeated ones.
 """
 
 import random
@@ -23,18 +23,6 @@ INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
 # In this order: if a row has several, the first that is not empty counts.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
-# Small columns to keep, by their name here. MMLU-Pro, DeepMath and GPQA have other names for the subject.
-KEPT_COLUMNS = {
-    "target_length": "target_length",
-    "level": "level",
-    "difficulty": "difficulty",
-    "data_source": "data_source",
-    "subject": "subject",
-    "category": "subject",
-    "topic": "subject",
-    "Subdomain": "subject",
-}
-
 
 @dataclass(frozen=True)
 class Schema:
@@ -47,14 +35,11 @@ class Schema:
             Columns that a data set must have to be read this way; it may have more.
         read (`Callable`):
             Row to question (bare text, or messages that must stay as they are) and gold answer.
-        repeat_columns (`tuple[str, ...]`, *optional*):
-            Columns that are equal in two rows only if one is a copy of the other; empty if there are none.
     """
 
     name: str
     columns: tuple[str, ...]
     read: Callable[[Row], tuple[str | Messages, str]]
-    repeat_columns: tuple[str, ...] = ()
 
 
 def read_text(row: Row, column: str) -> str:
@@ -156,12 +141,12 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
 
 
-# In this order: the first whose columns are all there.
+# In this order: the first whose columns are all there. Where there are prompt and solution, they are what is meant:
+# files that `leash filter` wrote keep the columns of their source beside them.
 SCHEMAS = (
-    Schema("dapo_processed", ("prompt", "solution", "source_prompt"), _read_trl, ("extra_info", "prompt")),
-    Schema("verl", ("prompt", "reward_model"), _read_verl, ("extra_info", "prompt")),
-    Schema("slime", ("prompt", "label"), _read_slime),
     Schema("trl", ("prompt", "solution"), _read_trl),
+    Schema("verl", ("prompt", "reward_model"), _read_verl),
+    Schema("slime", ("prompt", "label"), _read_slime),
     Schema(
         "gpqa",
         ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
@@ -203,13 +188,14 @@ def detect_schema(columns: Iterable[str]) -> Schema:
     )
 
 
-def columns_to_read(schema: Schema, columns: Iterable[str]) -> list[str]:
-    """The columns of a data set to read, so that worked solutions of many pages are never decoded."""
-    known = {*schema.columns, *KEPT_COLUMNS, *ID_COLUMNS, "extra_info"}
+def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
+    """The columns that reading needs, so that worked solutions of many pages are never decoded."""
+    known = {"prompt", "solution", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info", "target_length"}
     return [column for column in columns if column in known]
 
 
-def _row_id(row: Row) -> str | None:
+def row_id(row: Row) -> str | None:
+    """The id that a row has from its source."""
     extra_info = row.get("extra_info") or {}
     values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
     return next((str(value) for value in values if value is not None and str(value)), None)
@@ -231,30 +217,3 @@ def read_target(value: Any) -> Any:
         return int(value) if value.strip() else None
     except ValueError as error:
         raise ValueError(f"column 'target_length' is {value!r}, must be a whole number of tokens") from error
-
-
-def read_row(schema: Schema, row: Row) -> dict[str, Any]:
-    """One problem in TRL's columns.
-
-    Args:
-        schema (`Schema`):
-            How to read the row.
-        row (`Mapping`):
-            The row as the source has it.
-
-    Returns:
-        `dict`: `id` (`str`, or `None` if the source has none), `prompt` (bare text, or messages that must stay as they
-        are), `solution` (`str`), and those of `KEPT_COLUMNS` that the source has.
-
-    Raises:
-        `ValueError`: If question or answer is missing or has a wrong type.
-
-    Example:
-        >>> read_row(detect_schema(["problem", "answer"]), {"problem": "What is 2 + 2?", "answer": 4})
-        {'id': None, 'prompt': 'What is 2 + 2?', 'solution': '4'}
-    """
-    prompt, solution = schema.read(row)
-    kept = {name: row[column] for column, name in KEPT_COLUMNS.items() if column in row}
-    if "target_length" in kept:
-        kept["target_length"] = read_target(kept["target_length"])
-    return {"id": _row_id(row), "prompt": prompt, "solution": solution, **kept}

@@ -3,7 +3,7 @@
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from leash_trl.data.references import SOURCES
+from leash_trl.data.sources import SOURCES
 from leash_trl.evaluation.intervals import few_problems
 from leash_trl.evaluation.results import BenchmarkResult, RunResults
 

@@ -13,7 +13,7 @@ from typing import Any
 from datasets import Dataset
 from transformers.utils import cached_file
 
-from leash_trl.data.sources import fingerprint
+from leash_trl.data.problems import fingerprint
 from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_path
 from leash_trl.evaluation.sampling import SamplingPlan, graded

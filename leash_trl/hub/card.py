@@ -15,7 +15,7 @@ from huggingface_hub import EvalResult, HfUri, ModelCard
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
-from leash_trl.data.references import SOURCES
+from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.recipe import recipe_yaml
 from leash_trl.hub.repository import CARD_FILE, CURVES_FILE

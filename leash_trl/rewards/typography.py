@@ -4,15 +4,15 @@ import re
 import unicodedata
 
 
+COMMANDS = (
+    r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
+    r"∅ \emptyset ℝ \mathbb{R} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
+)
 SIGNS: dict[int, str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
-    **dict.fromkeys(map(ord, "−–—‒―﹣⁃"), "-"),
+    **{ord(sign): f"{command} " for sign, command in re.findall(r"(\S) (\S+)", COMMANDS)},
+    **str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//"),
     **dict.fromkeys(map(ord, "\u00a0\u2009\u202f\u2007\u2002\u2003"), " "),
-    **{ord("π"): r"\pi ", ord("∞"): r"\infty ", ord("°"): r"^\circ ", ord("±"): r"\pm ", ord("∓"): r"\mp "},
-    **{ord("×"): r"\times ", ord("÷"): "/", ord("∈"): r"\in ", ord("∪"): r"\cup ", ord("∩"): r"\cap "},
-    **{ord("≤"): r"\le ", ord("≥"): r"\ge ", ord("≠"): r"\ne ", ord("≈"): r"\approx ", ord("⋅"): r"\cdot "},
-    **{ord("·"): r"\cdot ", ord("∅"): r"\emptyset ", ord("ℝ"): r"\mathbb{R}", ord("→"): r"\to ", ord("θ"): r"\theta "},
-    **{ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("∖"): r"\setminus ", ord("’"): "'", ord("⁄"): "/"},
 }
 UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ"
@@ -99,6 +99,7 @@ def plain(text: str) -> str:
     text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
     text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
     text = re.sub(r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}", text)
+    text = re.sub(r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}", text)
     return (
         re.sub(" +", " ", COLON.sub(":", text))
         .replace(" ^", "^")

@@ -47,12 +47,18 @@ BOUNDS = frozenset(
         "between from least most more less fewer over under than up maybe or to zwischen entre между tra",
     )
 )
-GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
-# Words beside a number that change its meaning; before it they count from the last verb on
+GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
+# Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
 CHANGED = re.compile(
     r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
-    r"|\d\s*(?:squared|cubed|factorial)\b|\b(?:wrong|incorrect)\b",
+    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred|thousand)ths?)\b"
+    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b",
     re.IGNORECASE | re.DOTALL,
+)
+JUDGED = re.compile(
+    r"\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
+    r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b",
+    re.IGNORECASE,
 )
 PRONOUNS = re.compile(
     r"\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
@@ -116,7 +122,12 @@ def commitment(text: str) -> str | None:
     sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
     said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
     said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
-    said = REASON.split(REMARK.sub("", said), maxsplit=1)[0] or said
+    said = REMARK.sub(
+        lambda remark: "" if NUMBER.search(remark[0]) or not JUDGED.search(remark[0]) else remark[0], said
+    )
+    said = REASON.split(said, maxsplit=1)[0] or said
+    if JUDGED.search(said) and NUMBER.search(said):
+        return None
     if (denied := NEGATION.search(said)) and NUMBER.search(said):
         said = said[: denied.start()]
         if not NUMBER.search(said):

@@ -17,7 +17,7 @@ from datasets import Dataset
 from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
-from leash_trl.data.blank_prompts import check_not_blank
+from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.context import context_length
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.acting import cannot_act

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import pickle
 import signal
 import threading
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
+from leash_trl.rewards import get_math_reward, heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
 
 
@@ -54,10 +55,6 @@ def test_what_a_tool_said_is_not_the_models_answer():
     assert math_reward([conversation], ["42"]) == [1.0]
 
 
-def test_no_completions_have_no_rewards():
-    assert math_reward([], [], log_metric=lambda *_: pytest.fail("nothing to log")) == []
-
-
 def test_lenient_takes_bare_answers_and_tags():
     completions = ["So there are 12 of them.", "<answer>12</answer>", "<think>12", r"\boxed{13} or is it 12"]
     golds = ["12"] * 4
@@ -66,19 +63,17 @@ def test_lenient_takes_bare_answers_and_tags():
     assert lenient_math_reward.__name__ != math_reward.__name__  # TRL logs rewards under these
 
 
-def test_a_failed_comparison_is_wrong_or_unscorable_and_both_shares_are_logged(monkeypatch):
-    verdicts = {
-        "a": Verdict(False, "ran out of time"),
-        "b": Verdict(False),
-        "c": Verdict(True),
-        "d": Verdict(None, "lost its worker process twice"),
-    }
-    monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [verdicts[answer[7]] for answer, _ in cases])
+def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
+    monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [Verdict(None, "ran out of time")] * len(cases))
     logged = {}
-    completions = [*(rf"\boxed{{{name} \bmod 2}}" for name in "abcd"), "none"]
-    rewards = math_reward(completions, [r"x \bmod 2"] * 5, log_metric=logged.__setitem__)
-    assert rewards == [-1.0, -1.0, 1.0, None, -1.0]
-    assert logged == {"grader/failed_share": 0.2, "grader/unscorable_share": 0.2}
+    assert math_reward([r"\boxed{x+x}", "none"], ["2x"] * 2, log_metric=logged.__setitem__) == [None, -1.0]
+    assert logged == {"grader/unscorable_share": 0.5}
+
+
+def test_a_reward_with_other_settings_can_be_pickled_and_keeps_its_name():
+    reward = pickle.loads(pickle.dumps(get_math_reward(lenient=True)))
+    assert reward(["So 12."], ["12"]) == [1.0]
+    assert reward.__name__ == "math_reward"
 
 
 def test_works_off_the_main_thread():
@@ -114,5 +109,5 @@ def test_numbers_are_golds():
 
 @pytest.mark.parametrize("gold", [["7"], {"answer": "7"}, True])
 def test_a_gold_of_another_type_is_named_with_its_place(gold):
-    with pytest.raises(ValueError, match=r"solution of completion 1 is .* must be text or a number"):
+    with pytest.raises(ValueError, match="solution of completion 1 is"):
         math_reward([r"\boxed{7}"] * 2, ["7", gold])
