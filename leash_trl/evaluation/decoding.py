@@ -1,4 +1,4 @@
-"""Decoding strategies: plain sampling, s1's budget forcing and DEER's early exit, each a series of requests to an engine.
+"""Decoding strategies: plain sampling, s1's budget forcing, DEER's early exit; each a series of requests to an engine.
 
 A strategy gives one script per completion. A script asks the engine step by step, and returns the completion.
 """

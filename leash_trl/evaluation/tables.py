@@ -15,7 +15,7 @@ import pandas as pd
 import yaml
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from leash_trl.data.references import SOURCES
+from leash_trl.data.sources import SOURCES
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import (
     SIGNIFICANCE,
