@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from leash_trl.analysis.comparisons import read_trade_offs
 from leash_trl.cli.comparison_plan import Arm, Run
 from leash_trl.evaluation.by_level import LEVEL_LEGEND, level_csv, level_rows, level_table
 from leash_trl.evaluation.comparison import ComparisonRow, SeedResult, base_row, comparison_row
@@ -14,6 +13,7 @@ from leash_trl.evaluation.comparison_table import LEGEND, csv_table, in_words, m
 from leash_trl.evaluation.separation import Point
 from leash_trl.evaluation.separation_report import separation_paragraphs
 from leash_trl.figures import pareto_figure, write_figure
+from leash_trl.figures.evaluation import read_trade_offs
 from leash_trl.gym import base_record
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.trainer.leash_grpo_config import mapping_field
@@ -47,8 +47,7 @@ def write_report(command: str, runs: list[Run], results: dict[Run, dict[str, Any
     (output_dir / "table.csv").write_text(csv_table([base, *rows]), encoding="utf-8")
     (output_dir / "seeds.csv").write_text(csv_table(seed_rows), encoding="utf-8")
     (output_dir / "levels.csv").write_text(level_csv(by_level), encoding="utf-8")
-    first, *others = read_trade_offs(output_dir / "table.csv")
-    write_figure(pareto_figure(others, first), output_dir / "pareto.png")
+    write_figure(pareto_figure(read_trade_offs(output_dir / "table.csv")), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
 
 

@@ -87,8 +87,7 @@ def _effort_rows(result: dict) -> list[str]:
 
 
 def _write_figure(output_dir: Path, seeds: list[int]) -> None:
-    from leash_trl.analysis.curves import load_curves
-    from leash_trl.figures import dynamics_figure, write_figure
+    from leash_trl.figures import dynamics_figure, load_curves, write_figure
 
     curves = [load_curves(output_dir / f"seed-{seed}") for seed in seeds]
     write_figure(dynamics_figure(curves), output_dir / "dynamics.png")

@@ -160,7 +160,6 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
     from leash_trl.data.efforts import effort_suffix
     from leash_trl.engines.checkpoint_path import checkpoint_path
     from leash_trl.evaluation.evaluate import joined_samples, summarize
-    from leash_trl.gym.record import measure
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     training_args = arguments[1]
@@ -192,6 +191,30 @@ def _train_and_evaluate(recipe: dict[str, Any], arguments: "TrainingArguments", 
     }
 
 
+def measure(path=None, seed=0, prompt_suffix="", num_samples=4):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from leash_trl.evaluation.evaluate import evaluate
+    from leash_trl.gym import CHECKPOINT
+    from leash_trl.gym.dataset import SIZES, gym_problems
+    from leash_trl.length_control.targets import with_suffix
+
+    path = path or str(CHECKPOINT)
+    problems = gym_problems("test", SIZES["test"])
+    if prompt_suffix:
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], prompt_suffix)})
+    return evaluate(
+        AutoModelForCausalLM.from_pretrained(path),
+        AutoTokenizer.from_pretrained(path),
+        problems,
+        num_samples=num_samples,
+        max_new_tokens=256,
+        seed=seed,
+        batch_size=512,
+        description="held-out problems",
+    )
+
+
 def _prompt_suffix(training_args, model_dir: Path) -> str:
     """The method's prompt suffix at the end of training, so that evaluation prompts equal training prompts."""
     method = training_args.make_length_control()
@@ -202,20 +225,17 @@ def _prompt_suffix(training_args, model_dir: Path) -> str:
 
 def _training_record(run_dir: Path) -> dict[str, Any]:
     """Numbers of the training log for the result; `None` for those that the log does not hold."""
-    import numpy as np
-
-    from leash_trl.analysis.curves import load_curves
+    from leash_trl.figures.training import load_curves, logged
 
     curves = load_curves(run_dir)
-    lambdas = curves.logged("lambda")
-    generated_tokens = curves.logged("generated_tokens")
-    has_length = ~np.isnan(curves.values["mean_length"])
+    lambdas, generated_tokens = logged(curves, "leash/lambda"), logged(curves, "leash/generated_tokens")
+    mean_length = logged(curves, "leash/mean_length")
     return {
         "lambda_peak": float(lambdas.max()) if len(lambdas) else None,
-        "lambda_end": float(lambdas[-1]) if len(lambdas) else None,
-        "generated_tokens": int(generated_tokens[-1]) if len(generated_tokens) else None,
-        "steps": curves.steps[has_length].tolist(),
-        "mean_length": curves.logged("mean_length").tolist(),
+        "lambda_end": float(lambdas.iloc[-1]) if len(lambdas) else None,
+        "generated_tokens": int(generated_tokens.iloc[-1]) if len(generated_tokens) else None,
+        "steps": mean_length.index.tolist(),
+        "mean_length": mean_length.tolist(),
     }
 
 

@@ -17,7 +17,6 @@ COMMANDS = {
     "filter": "keep the training problems that a model sometimes solves, with pass rates and correct lengths",
     "contamination": "find training problems that overlap with benchmarks, and drop them",
     "eval": "accuracy and tokens of a model on benchmarks, with intervals",
-    "behavior": "count the paper's summary, rethink and plan words in evaluated completions",
     "plot": "draw figures of one or several runs",
     "report": "write one page with the tables and figures of runs",
     "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",

@@ -49,12 +49,14 @@ def main(argv: list[str]) -> None:
         ADAPTER_FILE,
         checkpoint_path,
         length_control_state,
+        read_recipe,
         read_trainer_state,
         whole_checkpoints,
     )
-    from leash_trl.hub.card import write_curves, write_model_card
-    from leash_trl.hub.recipe import read_recipe
+    from leash_trl.figures.training import write_curves
+    from leash_trl.hub.card import write_model_card
     from leash_trl.hub.repository import (
+        CURVES_FILE,
         EVAL_RESULTS_FILE,
         LAST_CHECKPOINT,
         HubRepository,
@@ -73,7 +75,7 @@ def main(argv: list[str]) -> None:
         if arguments.checkpoints != "none" and not checkpoints:
             raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
         table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
-        write_curves(folder, trainer_state)
+        write_curves(trainer_state, folder / CURVES_FILE)
         is_adapter = (folder / ADAPTER_FILE).is_file()
         write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, table, entries)
         base = json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"] if is_adapter else None

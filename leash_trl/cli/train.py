@@ -32,6 +32,7 @@ from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_eff
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
+from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checkpoints import CannotStartError
@@ -198,6 +199,7 @@ def run_training(
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
         trainer.publisher.recipe = recipe
+    trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
     try:
         trainer.train(resume_from_checkpoint=checkpoint)

@@ -1,23 +1,15 @@
-"""Draws the paper's figures from curves and evaluated runs, and a comparison's figure from its rows."""
+"""Draws figures of training runs, evaluated runs and comparisons, and builds the page with all of them."""
 
-from leash_trl.figures.drawing import NARROW, WIDE
-from leash_trl.figures.evaluation import behavior_figure, budget_figure
-from leash_trl.figures.files import check_format, inline_svg, write_figure
-from leash_trl.figures.pareto import TradeOff, pareto_figure
-from leash_trl.figures.styles import styles_figure
-from leash_trl.figures.training import PANELS, dynamics_figure, training_figure
+from leash_trl.figures.evaluation import budget_figure, pareto_figure, styles_figure
+from leash_trl.figures.style import check_format, write_figure
+from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
 
 
 __all__ = [
-    "NARROW",
-    "PANELS",
-    "WIDE",
-    "TradeOff",
-    "behavior_figure",
     "budget_figure",
     "check_format",
     "dynamics_figure",
-    "inline_svg",
+    "load_curves",
     "pareto_figure",
     "styles_figure",
     "training_figure",

@@ -1,143 +1,215 @@
-"""Draws the figures of evaluated runs: accuracy within token budgets, and behaviour over training."""
+"""Figures of evaluated runs and of comparisons: accuracy over tokens, accuracy within token budgets."""
 
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
-from leash_trl.figures.drawing import (
-    LABEL_SIZE,
-    TITLE_SIZE,
-    Estimate,
-    label_steps,
-    leave_room,
-    legend_above,
-    line_style,
-    new_figure,
-    two_panels,
-)
+from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
+from leash_trl.evaluation.tables import comparison_rows, in_words, read_comparison
+from leash_trl.figures import style
+from leash_trl.gym import base_record
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
 BAND_ALPHA = 0.2
-LENGTH_LOOK = {"color": "black", "linestyle": "-", "marker": "o"}  # unlike any keyword group, which the legend names
-LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
-APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
-LONGEST_TICK = 24  # characters of a line
-SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
+ROOM = 0.06  # share of an axis on each side of the outermost points
+REACHING_OUT = 0.25  # share of intervals
+WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
+STYLE_TICKS = (5, 10, 20, 50, 100)
 
 
-def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], width: float = 7.0) -> Figure:
+def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
+    """Accuracy over mean tokens with both intervals: a curve for each name, a black diamond for the base.
+
+    If there are many intervals, the longest end at the frame.
+
+    Args:
+        points (`DataFrame`):
+            A method, run or target a row, the base first, in the columns of a comparison's `table.csv`: `name`,
+            `accuracy`, `mean_tokens`, both with `_interval_low` and `_interval_high`, `target_length` and `seeds`.
+            Several seeds have intervals over seeds, others over problems. More columns hold settings, which tell apart
+            rows of one name and target.
+        width (`float`, *optional*, defaults to `10.0`):
+            Width in inches.
+
+    Returns:
+        `Figure`: 10 by 6.5 inches, 5 inches high where it is narrower. Its label tells the numbers.
+    """
+    figure, (axis,) = style.new_figure(width, 6.5 if width >= style.WIDE else 5.5)
+    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
+    base, rows = points[:1], points[1:]
+    curves = [(label, own, style.marked_style(index)) for index, (label, own) in enumerate(_curves(rows))]
+    curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
+    for label, own, look in curves:
+        bars = {"color": look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
+        axis.vlines(own["mean_tokens"], own["accuracy_interval_low"], own["accuracy_interval_high"], **bars)
+        axis.hlines(own["accuracy"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
+        look = look if len(own) > 1 else {**look, "linestyle": "None"}
+        axis.plot(own["mean_tokens"], own["accuracy"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
+    told = [_told(row) for _, own, _ in [curves[-1], *curves[:-1]] for row in own.to_dict("records")]
+    figure.set_label("; ".join(told))
+    targets = sorted(rows["target_length"].dropna().unique())
+    for length in targets:
+        axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
+        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
+        axis.text(length, 0.01, words, fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
+    _set_frame(axis, points, targets)
+    kinds = {"seeds" if " " in seeds else "problems" for seeds in rows["seeds"]}
+    sample = " or ".join(sorted(kinds, reverse=True))
+    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
+    axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
+    style.legend_above(figure, axis, len(curves))
+    return figure
+
+
+def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
+    """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
+    points = []
+    for run in runs:
+        point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
+        for key, metric in (("accuracy", "accuracy"), ("mean_tokens", "tokens")):
+            value, low, high = run.estimate(metric, benchmark)
+            point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
+        points.append(point)
+    return pd.DataFrame(points)
+
+
+def read_trade_offs(path: Path) -> pd.DataFrame:
+    """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
+
+    The seeds of a method at one target become their mean with its interval over seeds. The base of a file without one
+    is the gym's.
+    """
+    rows = read_comparison(path).fillna({"seeds": ""})
+    return rows if rows["seeds"].iloc[0] == "" else comparison_rows(rows, base_record())
+
+
+def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Label and points of each curve, in the order of targets or else of tokens."""
+    for name, own in rows.groupby("name", sort=False):
+        has_repeats = own["target_length"].dropna().duplicated().any()
+        for _, part in own.groupby("label" if has_repeats else "name", sort=False):
+            label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
+            yield str(label), part.sort_values(["target_length", "mean_tokens"])
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """A row's numbers in words; an interval that is not known is left out."""
+
+    def told(key: str, digits: int) -> str:
+        value, low, high = (f"{row[key + end]:.{digits}f}" for end in ("", "_interval_low", "_interval_high"))
+        return value if low == "nan" else f"{value} [{low}, {high}]"
+
+    target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
+    return f"{row['label']}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
+
+
+def _set_frame(axis: Axes, points: pd.DataFrame, targets: list[float]) -> None:
+    """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
+    axis.set_xscale("log")
+    low, high = np.log(_ends(points, "mean_tokens", targets))
+    axis.set_xlim(*np.exp([low - ROOM * (high - low), high + ROOM * (high - low)]))
+    low, high = _ends(points, "accuracy")
+    axis.set_ylim(low - ROOM * (high - low), high + ROOM * (high - low))
+    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
+    axis.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
+    )
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+
+
+def _ends(points: pd.DataFrame, key: str, others: list[float] = []) -> tuple[float, float]:  # noqa: B006
+    """Between these lie all values; of five or more intervals, the longest quarter may extend beyond."""
+    values = [*points[key], *others]
+    lows = points[f"{key}_interval_low"].where(lambda low: low > 0).dropna()
+    highs = points[f"{key}_interval_high"].dropna()
+    low = min([*values, *lows.quantile([REACHING_OUT], interpolation="lower").dropna()])
+    high = max([*values, *highs.quantile([1 - REACHING_OUT], interpolation="higher").dropna()])
+    return (low, high) if high > low else (0.9 * low, 1.1 * high)
+
+
+def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     """Share of completions that are correct and fit a token budget, with 95 % intervals, one line per run.
 
     Args:
-        curves (`Mapping[str, Mapping[int, Estimate]]`):
-            By the runs' labels: accuracy in [0, 1] by budget in tokens.
+        points (`DataFrame`):
+            Columns `run`; `at`, the budget in tokens; `value`, accuracy within it in [0, 1]; `low` and `high`.
         width (`float`, *optional*, defaults to `7.0`):
             Width in inches.
 
     Returns:
         `Figure`: 4.5 inches high.
     """
-    figure, (axis,) = new_figure(width, 4.5)
-    for index, (label, curve) in enumerate(curves.items()):
-        _draw_with_band(axis, list(curve), list(curve.values()), label, _look(index))
-    budgets = _apart({budget for curve in curves.values() for budget in curve})
+    figure, (axis,) = style.new_figure(width, 4.5)
+    for index, (label, own) in enumerate(points.groupby("run", sort=False)):
+        draw_with_band(axis, own["at"], own["value"], own["low"], own["high"], str(label), style.marked_style(index))
+    powers = {budget for budget in points["at"] if int(budget).bit_count() == 1}
+    far = {b for b in points["at"] if all(max(b, power) / min(b, power) > NEXT_TICK for power in powers)}
+    budgets = sorted(int(budget) for budget in powers | far)
     axis.set_xscale("log", base=2)
-    axis.set_xticks(budgets, [_short(budget) for budget in budgets])
+    axis.set_xticks(budgets, [f"{b // 1024}k" if b % 1024 == 0 else str(b) for b in budgets])
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
-    leave_room(axis)
-    legend_above(figure, axis, len(curves))
+    style.leave_room(axis)
+    style.legend_above(figure, axis, points["run"].nunique())
     return figure
 
 
-def _apart(budgets: set[int]) -> list[int]:
-    """Budgets whose ticks do not touch: powers of two, and limits far enough from all of these."""
-    powers = {budget for budget in budgets if budget.bit_count() == 1}
-    return sorted(powers | {b for b in budgets if all(max(b, p) / min(b, p) > NEXT_TICK for p in powers)})
+def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
+    """Points of [`budget_figure`] of each run on one benchmark, or their means over all."""
+    results = pd.concat([run.results.assign(run=run.label) for run in runs])
+    return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]
 
 
-def _short(tokens: int) -> str:
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
-
-
-def _look(index: int) -> dict[str, Any]:
-    """Colour, dashes and marker of the run or group with that number."""
-    return {**line_style(index), "marker": "os^Dvx"[index % 6]}
-
-
-def _draw_with_band(
-    axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
-) -> None:
+def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, look: Mapping[str, Any]) -> None:
     """A line with its intervals: a band with edges, or one bar for a single point."""
-    axis.plot(x, [point.value for point in estimates], markersize=5, label=label, **look)
-    low, high = [point.low for point in estimates], [point.high for point in estimates]
+    axis.plot(x, value, markersize=5, label=label, **look)
     if len(x) > 1:
         axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)
     else:
         axis.vlines(x, low, high, color=look["color"])
 
 
-def _draw_apart(
-    axis: Axes, x: Sequence[float], estimates: Sequence[Estimate], label: str, look: Mapping[str, Any]
-) -> None:
-    """Markers with intervals, without a line between them."""
-    axis.plot(x, [point.value for point in estimates], markersize=6, label=label, **{**look, "linestyle": "None"})
-    axis.vlines(x, [point.low for point in estimates], [point.high for point in estimates], color=look["color"])
+def styles_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
+    """Accuracy over tokens of a model whose traces are forced into styles: what each token left out costs.
 
-
-def behavior_figure(
-    labels: Sequence[str],
-    steps: Sequence[int] | None,
-    tokens: Sequence[Estimate],
-    groups: Mapping[str, Sequence[Estimate]],
-    columns: int = 2,
-) -> Figure:
-    """The paper's behaviour figure: mean response length, and keywords per response by group, over C checkpoints.
-
-    Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
+    One line per level, and black markers for the mean of all levels in each style.
 
     Args:
-        labels (`Sequence[str]` of length C):
-            Names of the checkpoints, in order.
-        steps (`Sequence[int]` of length C, *optional*):
-            Their training steps, as the axis of lines; without steps, named markers stand side by side without lines.
-        tokens (`Sequence[Estimate]` of length C):
-            Mean lengths of a response in tokens.
-        groups (`Mapping[str, Sequence[Estimate]]`):
-            By group of keywords, occurrences per response, C estimates each.
-        columns (`int`, *optional*, defaults to `2`):
-            Panels beside each other, 2 as in the paper or 1 for a narrow page.
+        points (`DataFrame`):
+            Columns `style`, `level` (terms to add), `tokens` and `accuracy`: every style at every level.
+        width (`float`, *optional*, defaults to `7.0`):
+            Width in inches.
 
     Returns:
-        `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
+        `Figure`: 4.5 inches high.
     """
-    places = list(range(len(labels))) if steps is None else steps
-    draw = _draw_apart if steps is None else _draw_with_band
-    figure, (left, right) = two_panels(columns)
-    draw(left, places, tokens, "tokens", LENGTH_LOOK)
-    left.set_title("Mean response length (tokens)", fontsize=TITLE_SIZE)
-    for index, (group, estimates) in enumerate(groups.items()):
-        shift = 0.0 if steps is not None else APART * (index - (len(groups) - 1) / 2)
-        draw(right, [place + shift for place in places], estimates, group.capitalize(), _look(index))
-    right.set_title("Keywords per response", fontsize=TITLE_SIZE)
-    for axis in (left, right):
-        leave_room(axis)
-        if steps is not None:
-            label_steps(axis, "training step", steps)
-        else:
-            _label_ticks(axis, places, labels)
-    right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
-    right.legend(loc="upper right", ncols=len(groups), frameon=False, fontsize=LABEL_SIZE, columnspacing=1.2)
+    figure, (axis,) = style.new_figure(width, 4.5)
+    for index, (level, own) in enumerate(points.sort_values("tokens").groupby("level")):
+        label = f"{level} term{'s' if level > 1 else ''} to add"
+        look = {**style.line_style(index), "marker": "os^Dv"[index % 5], "markersize": 4, "linewidth": 1}
+        axis.plot(own["tokens"], own["accuracy"], label=label, **look)
+    means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
+    axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
+    for name, place in means.iterrows():
+        axis.annotate(
+            str(name), tuple(place), (6, -10), textcoords="offset points", fontsize=style.LABEL_SIZE, fontweight="bold"
+        )
+    axis.set_xscale("log")
+    axis.set_xticks(STYLE_TICKS)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_ylim(0, 1.02)
+    axis.set_xlabel("tokens of a completion")
+    axis.set_ylabel("accuracy")
+    style.legend_above(figure, axis, points["level"].nunique() + 1)
     return figure
-
-
-def _label_ticks(axis: Axes, x: Sequence[float], labels: Sequence[str]) -> None:
-    is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
-    slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
-    axis.set_xticks(x, [textwrap.fill(label, LONGEST_TICK) for label in labels], fontsize=LABEL_SIZE, **slant)
-    axis.set_xlim(x[0] - 0.5, x[-1] + 0.5)

@@ -1,99 +1,217 @@
-"""Draws the paper's two figures of training: dynamics of the penalty, and tokens and accuracy over steps."""
+"""Curves of training runs as DataFrames, and the paper's two figures of them."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from leash_trl.figures.curves import Curves, by_budget
-from leash_trl.figures.drawing import (
-    HEADROOM,
-    LABEL_SIZE,
-    NARROW,
-    TITLE_SIZE,
-    common_target,
-    draw_line,
-    label_steps,
-    leave_room,
-    legend_above,
-    line_style,
-    new_figure,
-    say_not_logged,
-    two_panels,
-)
+from leash_trl.engines.checkpoint_path import read_trainer_state
+from leash_trl.figures import style
 
 
 PANELS = {
-    "satisfaction_rate": "Satisfaction rate",
-    "lambda": "Penalty coefficient λ",
-    "mean_penalty": "Mean penalty (reward units)",
-    "mean_length": "Mean length (tokens)",
+    "leash/satisfaction_rate": "Satisfaction rate",
+    "leash/lambda": "Penalty coefficient λ",
+    "leash/mean_penalty": "Mean penalty (reward units)",
+    "leash/mean_length": "Mean length (tokens)",
 }
+ACCURACY = "leash/accuracy"
+# The authors' published logs name the same curves otherwise: one of training, one of evaluation.
+CSV_COLUMNS = {
+    "constraint/satisfaction_rate": "leash/satisfaction_rate",
+    "constraint/lambda": "leash/lambda",
+    "constraint/avg_penalty": "leash/mean_penalty",
+    "constraint/avg_length": "leash/mean_length",
+}
+EVAL_CSV_COLUMNS = {"result/avg_len": "eval_leash/mean_length", "result/avg_acc": "eval_leash/accuracy"}
+BUDGETS = "leash/target_length/"  # each budget's curves end with its name
 SMOOTHING = 10  # batches in a running mean
 BATCHES = "_batches"  # label of the faint lines behind the mean; legends leave out labels with an underscore in front
 SOURCES = {"eval_": "evaluation", "": "training batches"}
 
 
-def dynamics_figure(runs: Sequence[Curves], columns: int = 4) -> Figure:
-    """The four panels of the paper's training-dynamics figure, one line per run.
+def load_curves(path: str | Path) -> pd.DataFrame:
+    """Curves of a training run, or of a CSV file in the form of the LEASH authors' published logs.
+
+    The newest trainer state of a run says what happened up to its step. What TensorBoard's event files hold beyond it,
+    as after a kill, follows; where there is no trainer state, they say all.
+
+    Args:
+        path (`str` or `Path`):
+            Output folder of a run, checkpoint folder, folder with event files, event file, or CSV file.
+
+    Returns:
+        `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, NaN where nothing was;
+        the index `step` counts optimizer steps. Its `attrs` are `label`, the name of the run's folder, and
+        `target_length` in tokens, `None` if it was not logged or moved.
+
+    Raises:
+        `ValueError`: If there is nothing of that kind at the path, or it holds no LEASH curves.
+    """
+    path = Path(path)
+    if path.suffix == ".csv" and path.is_file():
+        return _curves_from_csv(path)
+    # a finished run that was continued and stopped has its newest steps in a checkpoint
+    states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
+    state = max(states, key=lambda state: state["global_step"], default={"global_step": -1, "log_history": []})
+    later = [{"step": step, **row} for step, row in read_events(path).items() if step > state["global_step"]]
+    curves = curves_from_log([*state["log_history"], *later], path.resolve().name)
+    if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
+        raise ValueError(
+            f"{path} holds no LEASH curves: name the folder of a run of leash train, an event file of TensorBoard, or "
+            "a CSV file like the authors' logs"
+        )
+    return curves
+
+
+def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.DataFrame:
+    """Curves as of [`load_curves`] from a trainer's `trainer.state.log_history`."""
+    rows: dict[int, dict[str, Any]] = {}
+    for entry in log_history:  # batches and evaluations of one step log separately
+        rows.setdefault(entry["step"], {}).update(entry)
+    curves = pd.DataFrame.from_dict(rows, orient="index").apply(pd.to_numeric, errors="coerce")
+    return _labelled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
+
+
+def _labelled(curves: pd.DataFrame, label: str) -> pd.DataFrame:
+    targets = logged(curves, "leash/target_length").unique()
+    curves.attrs = {"label": label, "target_length": float(targets[0]) if len(targets) == 1 else None}
+    return curves
+
+
+def _curves_from_csv(path: Path) -> pd.DataFrame:
+    log = pd.read_csv(path, index_col="_step").rename_axis("step")
+    columns = EVAL_CSV_COLUMNS if {*log} & {*EVAL_CSV_COLUMNS} else CSV_COLUMNS
+    return _labelled(log[[*columns]].astype(float).rename(columns=columns), path.stem)
+
+
+def event_files(path: Path) -> list[Path]:
+    """The event file itself, or those of one run: in the folder, or where transformers puts them in its `runs`.
+
+    Example:
+        >>> event_files(Path("nowhere"))
+        []
+    """
+    if path.is_file() and "tfevents" in path.name:
+        return [path]
+    # not those of any folder below: it may hold several runs
+    return sorted([*path.glob("*tfevents*"), *path.glob("runs/**/*tfevents*")])
+
+
+def read_events(path: Path) -> dict[int, dict[str, float]]:
+    """Logged values by step and name from a run's event files.
+
+    A resumed run begins a new file and repeats the steps after its checkpoint. So values of earlier files from the
+    first step of a later file on are dropped. A last event that a kill cut short is left out.
+    """
+    rows: dict[int, dict[str, float]] = {}
+    for _, own in sorted(map(_read_event_file, event_files(path)), key=lambda file: file[0]):
+        rows = {step: row for step, row in rows.items() if step < min(own, default=math.inf)} | own
+    return rows
+
+
+def _read_event_file(file: Path) -> tuple[float, dict[int, dict[str, float]]]:
+    """Time of its first value, and values by step and name."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.util import tensor_util
+
+    start, rows = math.inf, {}
+    for event in EventFileLoader(str(file)).Load():
+        for value in event.summary.value:
+            start = min(start, event.wall_time)
+            if value.metadata.plugin_data.plugin_name == "scalars":
+                number = float(tensor_util.make_ndarray(value.tensor).item())
+                rows.setdefault(event.step, {})[value.tag.removeprefix("train/")] = number
+    return start, rows
+
+
+def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":
+    """The logged values of one curve by step, with its key as in the log; empty if the run has no such curve."""
+    return curves.get(key, pd.Series(dtype=float)).dropna()
+
+
+def by_budget(curves: pd.DataFrame) -> list[pd.DataFrame]:
+    """One run as several, one for each budget it logged, such as `leash/mean_length/low`; itself if it had one.
+
+    Example:
+        >>> values = {"leash/lambda": [1.0], "leash/lambda/low": [0.0], "leash/target_length/low": [64.0]}
+        >>> [(part.attrs["label"], part["leash/lambda"].item()) for part in by_budget(pd.DataFrame(values))]
+        [('low', 0.0)]
+    """
+    parts = []
+    for name in (column.removeprefix(BUDGETS) for column in curves if column.startswith(BUDGETS)):
+        own = {column: column.removesuffix(f"/{name}") for column in curves if column.endswith(f"/{name}")}
+        parts.append(_labelled(curves[[*own]].rename(columns=own), name))
+    return parts or [curves]
+
+
+def write_curves(trainer_state: Mapping[str, Any], path: Path) -> None:
+    """Draws the curves of a `trainer_state.json` into a file whose folder names the run; nothing if none is logged."""
+    curves = curves_from_log(trainer_state["log_history"], path.resolve().parent.name)
+    if any(key in curves for key in PANELS):
+        style.write_figure(dynamics_figure([curves], columns=2), path)
+
+
+def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
+    """The four panels of the paper's training-dynamics figure and, where it was logged, accuracy; one line per run.
 
     Source: figure "Training dynamics" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        runs (`Sequence[Curves]`):
-            Runs to draw; the target is a dotted line where all runs that tell theirs agree. A run alone has a line
-            for each of its budgets, and a dotted one in the same colour for the target of each.
+        runs (`Sequence[DataFrame]`):
+            Curves of [`load_curves`]; the target is a dotted line where all runs that tell theirs agree. A run alone
+            has a line for each of its budgets, and a dotted one in the same colour for the target of each.
         columns (`int`, *optional*, defaults to `4`):
-            Panels beside each other, 4 as in the paper or 2 for a narrow page.
+            Panels beside each other, 4 as in the paper (5 with accuracy) or 2 for a narrow page.
 
     Returns:
-        `Figure`: 16 by 3.6 inches, or 5.6 by 5.2 in two columns.
+        `Figure`: 16 by 3.6 inches; in two columns 5.6 wide and 2.6 a row.
     """
-    drawn = _each_budget(runs)
-    rows = len(PANELS) // columns
-    figure, axes = new_figure(16, 3.6, rows, columns) if rows == 1 else new_figure(NARROW, 5.2, rows, columns)
-    for axis, (key, title) in zip(axes, PANELS.items(), strict=True):
+    drawn = by_budget(runs[0]) if len(runs) == 1 else runs
+    panels = {**PANELS, ACCURACY: "Mean accuracy"} if any(len(logged(run, ACCURACY)) for run in drawn) else PANELS
+    rows = math.ceil(len(panels) / columns) if columns < 4 else 1
+    size = (16, 3.6, 1, len(panels)) if rows == 1 else (style.NARROW, 2.6 * rows, rows, columns)
+    figure, axes = style.new_figure(*size)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    for axis, (key, title) in zip(axes, panels.items(), strict=False):
         for index, run in enumerate(drawn):
-            steps, values = run.curve(key)
-            if len(steps):
-                draw_line(axis, steps, values, run.label, **line_style(index))
+            if len(values := logged(run, key)):
+                style.draw_line(axis, values, run.attrs["label"], **style.line_style(index))
         _finish_panel(axis, title, "optimizer step")
-    axes[0].set_ylim(0, 1 + HEADROOM)
-    _draw_target(axes[-1], runs, drawn)
-    legend_above(figure, max(axes[:-1], key=lambda axis: len(axis.lines)), len(drawn))
+        if key in ("leash/satisfaction_rate", ACCURACY):
+            axis.set_ylim(0, 1 + style.HEADROOM)
+    style.legend_above(figure, max(axes, key=lambda axis: len(axis.lines)), len(drawn))
+    _draw_target(axes[3], runs, drawn)
     return figure
 
 
 def _finish_panel(axis: Axes, title: str, x_label: str) -> None:
-    axis.set_title(title, fontsize=TITLE_SIZE)
-    label_steps(axis, x_label)
+    axis.set_title(title, fontsize=style.TITLE_SIZE)
+    style.label_steps(axis, x_label)
     if axis.lines:
-        leave_room(axis)
+        style.leave_room(axis)
     else:
-        say_not_logged(axis)
+        axis.text(0.5, 0.5, "not logged", transform=axis.transAxes, ha="center", va="center")
 
 
-def _each_budget(runs: Sequence[Curves]) -> Sequence[Curves]:
-    """The budgets of a run that is drawn alone, or the runs."""
-    return by_budget(runs[0]) if len(runs) == 1 else runs
+def _draw_target(axis: Axes, runs: Sequence[pd.DataFrame], drawn: Sequence[pd.DataFrame]) -> None:
+    lines = {budget.attrs["target_length"]: style.line_style(index)["color"] for index, budget in enumerate(drawn)}
+    lines.pop(None, None)
+    if len(drawn) == len(runs):
+        lines = dict.fromkeys(lines, "black") if len(lines) == 1 else {}
+    for target, color in lines.items():
+        axis.axhline(target, color=color, linestyle=":", linewidth=1.2, label=f"target {target:g}")
+    if len(lines) == 1:
+        axis.legend(handles=axis.lines[-1:], frameon=False, fontsize=style.LABEL_SIZE)
+    style.leave_room(axis)
 
 
-def _draw_target(axis: Axes, runs: Sequence[Curves], drawn: Sequence[Curves]) -> None:
-    if len(drawn) > len(runs):
-        for index, budget in enumerate(drawn):
-            if budget.target_length is not None:
-                axis.axhline(budget.target_length, color=line_style(index)["color"], linestyle=":", linewidth=1.2)
-        leave_room(axis)
-        return
-    target = common_target([run.target_length for run in runs])
-    if target is not None:
-        line = axis.axhline(target, color="black", linestyle=":", linewidth=1.2, label=f"target {target:g}")
-        axis.legend(handles=[line], frameon=False, fontsize=LABEL_SIZE)
-        leave_room(axis)
-
-
-def training_figure(runs: Sequence[Curves], columns: int = 2) -> Figure:
+def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
     """The paper's main training figure: mean tokens per response and accuracy over steps, one line per run.
 
     The lines are evaluations if all runs logged them, else training batches: each batch faint, with the running mean
@@ -102,45 +220,37 @@ def training_figure(runs: Sequence[Curves], columns: int = 2) -> Figure:
     Source: figure "main-train" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        runs (`Sequence[Curves]`):
-            Runs to draw; the target is a dotted line where all runs that tell theirs agree. A run alone has a line
-            for each of its budgets, and a dotted one in the same colour for the target of each.
+        runs (`Sequence[DataFrame]`):
+            As for [`dynamics_figure`], with its targets and budgets.
         columns (`int`, *optional*, defaults to `2`):
             Panels beside each other, 2 as in the paper or 1 for a narrow page.
 
     Returns:
         `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
     """
-    drawn = _each_budget(runs)
-    prefixes = _sources(drawn)
-    figure, axes = two_panels(columns)
-    for axis, key in zip(axes, ("mean_length", "accuracy"), strict=True):
+    drawn = by_budget(runs[0]) if len(runs) == 1 else runs
+    prefixes = ["eval_" if len(logged(run, "eval_leash/mean_length")) else "" for run in drawn]
+    if all(len(logged(run, "leash/mean_length")) for run in drawn) and "" in prefixes:
+        prefixes = [""] * len(drawn)
+    figure, axes = style.two_panels(columns)
+    for axis, key in zip(axes, ("leash/mean_length", ACCURACY), strict=True):
         for index, (run, prefix) in enumerate(zip(drawn, prefixes, strict=True)):
-            label = run.label if len(set(prefixes)) == 1 else f"{run.label} ({SOURCES[prefix]})"
-            _draw_smoothed(axis, *run.curve(prefix + key), label, index, is_noisy=not prefix)
+            label = run.attrs["label"] + (f" ({SOURCES[prefix]})" if len({*prefixes}) > 1 else "")
+            _draw_smoothed(axis, logged(run, prefix + key), label, style.line_style(index), is_noisy=not prefix)
     is_smoothed = any(line.get_label() == BATCHES for axis in axes for line in axis.lines)
-    notes = [SOURCES[prefixes[0]]] if len(set(prefixes)) == 1 else []
+    notes = [SOURCES[prefixes[0]]] if len({*prefixes}) == 1 else []
     notes += [f"running mean over {SMOOTHING}"] if is_smoothed else []
     x_label = f"optimizer step ({', '.join(notes)})" if notes else "optimizer step"
     _finish_panel(axes[0], "Mean tokens per response", x_label)
     _finish_panel(axes[1], "Mean accuracy", x_label)
+    style.legend_above(figure, axes[0], len(drawn))
     _draw_target(axes[0], runs, drawn)
-    legend_above(figure, axes[0], len(drawn))
     return figure
 
 
-def _sources(runs: Sequence[Curves]) -> list[str]:
-    """Prefix of the curves to draw, for each run."""
-    for prefix in SOURCES:
-        if all(len(run.logged(f"{prefix}mean_length")) for run in runs):
-            return [prefix] * len(runs)
-    return ["eval_" if len(run.logged("eval_mean_length")) else "" for run in runs]
-
-
-def _draw_smoothed(axis: Axes, steps: np.ndarray, values: np.ndarray, label: str, index: int, is_noisy: bool) -> None:
-    if is_noisy and len(steps) > SMOOTHING:
-        draw_line(axis, steps, values, BATCHES, **{**line_style(index), "linewidth": 0.8, "alpha": 0.45})
-        values = np.convolve(values, np.full(SMOOTHING, 1 / SMOOTHING), mode="valid")
-        steps = steps[SMOOTHING - 1 :]
-    if len(steps):
-        draw_line(axis, steps, values, label, **line_style(index))
+def _draw_smoothed(axis: Axes, values: "pd.Series[float]", label: str, look: dict[str, Any], is_noisy: bool) -> None:
+    if is_noisy and len(values) > SMOOTHING:
+        style.draw_line(axis, values, BATCHES, **{**look, "linewidth": 0.8, "alpha": 0.45})
+        values = values.rolling(SMOOTHING).mean().dropna()
+    if len(values):
+        style.draw_line(axis, values, label, **look)

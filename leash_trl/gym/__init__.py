@@ -17,12 +17,16 @@ def base_digest() -> str:
 
 
 def base_record() -> dict[str, Any]:
-    """The base model's accuracy and lengths on held-out problems, free and in each style, from `leash gym record`.
+    """The base model's accuracy and lengths on held-out problems, free and in each style.
+
+    `recipes/gym/build_base.py record` wrote it.
 
     Raises:
         `ValueError`: If the record is of other weights than the base model's.
     """
     record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     if record.get("weights") != base_digest():
-        raise ValueError(f"{RECORD} was measured on other weights than those beside it; run leash gym record")
+        raise ValueError(
+            f"{RECORD} was measured on other weights than those beside it; run recipes/gym/build_base.py record"
+        )
     return record

@@ -10,7 +10,6 @@ The four ways of a step are those of the gym:
     skip:  nothing, so the next total takes two changes at once
 """
 
-import itertools
 import random
 import zlib
 from collections.abc import Iterator
@@ -34,8 +33,6 @@ RECHECKS = (" Wait, let me check that. Start with {}.", " Let me check it once m
 CONFIRMATION = " Yes, that makes {}."
 REPAIR = " No, I made a mistake before. That makes {}."
 ENDING = " The answer is \\boxed{{{}}}."
-
-OVER_THINKING = TraceStyle(recheck_weights=(0.45, 0.4, 0.15), slip_rate=0.04)
 
 
 class Story:
@@ -111,30 +108,3 @@ def stories(seed: int, split: Split) -> Iterator[Story]:
             `"train"` or `"test"`; a sum is always in the same one.
     """
     return map(Story, problems(seed, STORY_LEVELS, split))
-
-
-def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]]]:
-    """Training stories with traces that over-think, for supervised training.
-
-    Args:
-        count (`int`):
-            Number of stories; one may come twice, with another trace.
-        seed (`int`):
-            Seed of stories and traces.
-
-    Returns:
-        `list[dict]`: Rows of TRL's conversational prompt-completion type.
-
-    Raises:
-        `ValueError`: If `count` is not positive.
-    """
-    if count < 1:
-        raise ValueError(f"count is {count}, but must be at least 1")
-    rng = random.Random(seed)
-    return [
-        {
-            "prompt": [{"role": "user", "content": story.question}],
-            "completion": [{"role": "assistant", "content": story.trace(OVER_THINKING, rng)}],
-        }
-        for story in itertools.islice(stories(seed, "train"), count)
-    ]

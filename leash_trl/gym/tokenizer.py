@@ -7,12 +7,11 @@ the task does not use are unknown tokens; the base model has seen prompts that e
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from leash_trl.data.efforts import effort_suffix
 from leash_trl.gym import task
 
 
 PAD, EOS, UNK, USER, ASSISTANT = "<|pad|>", "<|end|>", "<|unk|>", "<|user|>", "<|assistant|>"
-EFFORTS = ("low", "medium", "high")
+EFFORTS = (" Effort: low.", " Effort: medium.", " Effort: high.")  # as leash_trl.data appends them
 PIECE = r" Effort: [a-z]+\.| \([a-i]\) ?|[+\-]\d+|\d+| = ?|</?think>|\\boxed\{|\}|\?|\.| ?[A-Za-z]+,?(?: (?!\())?"
 
 # The generation prompt opens the thinking block, as DeepSeek-R1's template does.
@@ -38,7 +37,7 @@ def _pieces() -> list[str]:
     ]
     words = [piece for text in fixed for piece, _ in splitter.pre_tokenize_str(text)]
     numbers = [str(number) for number in range(task.MAX_NUMBER + 1)]
-    return list(dict.fromkeys([*numbers, *signed, *labels, *map(effort_suffix, EFFORTS), *words]))
+    return list(dict.fromkeys([*numbers, *signed, *labels, *EFFORTS, *words]))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -18,7 +18,7 @@ from leash_trl.data.prompts import BOXED_SUFFIX
 from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.recipe import recipe_yaml
-from leash_trl.hub.repository import CARD_FILE, CURVES_FILE
+from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.methods import find_method
 
 
@@ -112,21 +112,3 @@ def _hub_id(name: Any) -> str | None:
 def _mapping(value: Any) -> dict[str, Any]:
     """A field that a recipe may give as text."""
     return (yaml.safe_load(value) if isinstance(value, str) else value) or {}
-
-
-def write_curves(folder: Path, trainer_state: Mapping[str, Any]) -> None:
-    """Draws the training curves into a folder as `training_curves.png`, if any were logged.
-
-    Args:
-        folder (`Path`):
-            The model's folder, whose name the legend shows.
-        trainer_state (`Mapping[str, Any]`):
-            As for [`write_model_card`].
-    """
-    from leash_trl.figures import dynamics_figure, write_figure
-    from leash_trl.figures.curves import curves_from_log
-
-    target = trainer_state["stateful_callbacks"]["LengthControl"].get("target_length")
-    curves = curves_from_log(trainer_state["log_history"], folder.resolve().name, target)
-    if len(curves.steps) > 0:
-        write_figure(dynamics_figure([curves], columns=2), folder / CURVES_FILE)

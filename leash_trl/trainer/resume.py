@@ -12,8 +12,8 @@ from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.engines.checkpoint_path import length_control_state, whole_checkpoints
-from leash_trl.hub.recipe import portable, read_recipe
+from leash_trl.engines.checkpoint_path import length_control_state, read_recipe, whole_checkpoints
+from leash_trl.hub.recipe import portable
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 

@@ -1,0 +1,210 @@
+"""Counts how often completions summarise, rethink and plan, by the paper's keywords, and draws it over checkpoints."""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from leash_trl.evaluation.frame import EvaluatedRun
+from leash_trl.evaluation.intervals import mean_amount, mean_over_benchmarks
+from leash_trl.figures import style
+from leash_trl.figures.evaluation import draw_with_band
+
+
+# As printed in the appendix table "Keyword groups used for behavior analysis", in its order.
+KEYWORDS = {
+    "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
+    "rethink": (
+        *(
+            "check again",
+            "double-check",
+            "re-evaluate",
+            "re-examine",
+            "reanalyze",
+            "reassess",
+            "recheck",
+            "reconsider",
+        ),
+        *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
+    ),
+    "plan": ("first", "First", "Second", "second", "step", "Step"),
+}
+LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
+APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
+LONGEST_TICK = 24  # characters of a line
+SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
+
+
+def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
+    """Occurrences of the paper's keywords in a text, thinking included.
+
+    Whole words count: "So" is not in "also", "step" not in "steps". Hyphens separate words ("step-by-step" has two
+    steps) and belong to "re-evaluate", "re-examine" and "double-check", whichever of three Unicode hyphens is used;
+    the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts, so
+    that no word counts twice: "double-check again" is one "double-check".
+
+    Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), which says "matched case-insensitively" over
+    a table that lists first and First, second and Second, step and Step. Read case-insensitively these are one keyword
+    each. Its figure begins with 63.5 / 9.38 / 30.5 occurrences of summary / rethink / plan per response of 16.9k
+    tokens: 6.8 of summary for one of rethink, 2.1 for one of plan. Public traces, counted by this function, have per
+    1,000 characters:
+
+    | traces | case | summary | rethink | plan | summary per rethink | per plan |
+    |---|---|---:|---:|---:|---:|---:|
+    | R1 on mathematics, 1 trace of 6,674 characters | ignored | 7.19 | 1.65 | 0.90 | 4.4 | 8.0 |
+    | | decides | 5.99 | 0.90 | 0.90 | 6.7 | 6.7 |
+    | Qwen3 on other tasks, 15 traces of 145,590 characters | ignored | 4.53 | 1.04 | 1.04 | 4.3 | 4.3 |
+    | | decides | 3.75 | 0.20 | 1.04 | 18.8 | 3.6 |
+
+    Substrings instead of words change little but for summary where case is ignored (7.49 and 5.56). Rethink depends
+    most on case: the traces say "Wait" 128 times and "wait" 15 times. Summary per rethink hints that the paper matched
+    by case, whatever its text says; one mathematical trace, not of its model, cannot decide that. No reading gives its
+    share of plan. So compare counts within one reading, not with the paper's.
+
+    Args:
+        text (`str`):
+            A completion.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            Whether only the spellings of the table count, each as a keyword of its own: "Wait" and "so" do not.
+
+    Returns:
+        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of
+        the paper's table, in lower case unless case decides.
+
+    Example:
+        >>> counts = keyword_counts("So first I add. Wait, also step by step: first")
+        >>> {group: counts[group] for group in KEYWORDS}
+        {'summary': 1, 'rethink': 1, 'plan': 4}
+        >>> keyword_counts("So first I add. Wait, also step by step: first", case_sensitive=True)["keyword wait"]
+        0
+    """
+    found = Counter(_spelling(match[0], case_sensitive) for match in _pattern(case_sensitive).finditer(text))
+    groups = keyword_groups(case_sensitive)
+    sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in groups.items()}
+    # rethink and step are keywords too
+    return sums | {f"keyword {keyword}": found[keyword] for keywords in groups.values() for keyword in keywords}
+
+
+def keyword_groups(case_sensitive: bool = False) -> dict[str, tuple[str, ...]]:
+    """The counted keywords by group; spellings that differ only by case are one keyword unless case matters.
+
+    Example:
+        >>> keyword_groups()["plan"]
+        ('first', 'second', 'step')
+    """
+    if case_sensitive:
+        return KEYWORDS
+    return {group: tuple(dict.fromkeys(word.lower() for word in words)) for group, words in KEYWORDS.items()}
+
+
+@cache
+def _pattern(case_sensitive: bool) -> re.Pattern[str]:
+    keywords = [keyword for group in keyword_groups(case_sensitive).values() for keyword in group]
+    forms = [keyword.replace("-", "[-‐‑]").replace(" ", r"\s+") for keyword in keywords]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)", 0 if case_sensitive else re.IGNORECASE)
+
+
+def _spelling(found: str, case_sensitive: bool) -> str:
+    """The keyword as the table has it."""
+    plain = re.sub(r"\s+", " ", re.sub("[‐‑]", "-", found))
+    return plain if case_sensitive else plain.lower()
+
+
+def behavior(runs: Sequence[EvaluatedRun], case_sensitive: bool = False) -> pd.DataFrame:
+    """Behaviour of evaluated checkpoints, means over benchmarks, in the order of their training steps.
+
+    Steps that are equal or missing leave the given order; but one checkpoint without a step among others that have
+    one is the model that training began with, at step 0.
+
+    Args:
+        runs (`Sequence[EvaluatedRun]`):
+            One per checkpoint.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            As in [`keyword_counts`].
+
+    Returns:
+        `DataFrame`: A row per checkpoint. Columns `run`; `step`, missing if not known; `problems`; `responses`;
+        `tokens`, mean length, and `summary`, `rethink`, `plan`, occurrences per response, each with 95 % intervals
+        over problems in `_low` and `_high`; `summary_per_1000_tokens` and so on, so that a change does not come from
+        length alone; `keyword so` and so on, occurrences per response.
+    """
+    points = pd.DataFrame([_checkpoint(run, case_sensitive) for run in runs]).astype({"step": "Int64"})
+    steps = points["step"].fillna(0)
+    are_known = points["step"].notna().any() and steps.is_unique
+    return points.loc[steps.sort_values().index].reset_index(drop=True) if are_known else points
+
+
+def _checkpoint(run: EvaluatedRun, case_sensitive: bool) -> dict[str, Any]:
+    samples = run.samples
+    counts = pd.DataFrame([keyword_counts(text, case_sensitive) for text in samples["text"]], index=samples.index)
+    values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
+    problems = values.groupby(["benchmark", "id"], sort=False).mean()
+    benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]
+    row = {"run": run.label, "step": run.run.get("step"), "problems": len(problems), "responses": len(samples)}
+    for name in ("tokens", *KEYWORDS):
+        estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
+        row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+    row |= {f"{group}_per_1000_tokens": 1000 * row[group] / row["tokens"] for group in KEYWORDS}
+    means = np.mean([own.to_numpy().mean(axis=0) for own in benchmarks], axis=0)
+    return row | dict(zip(problems.columns[1 + len(KEYWORDS) :], means[1 + len(KEYWORDS) :].tolist(), strict=True))
+
+
+def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
+    """The paper's behaviour figure: mean response length, and keywords per response by group, over checkpoints.
+
+    Checkpoints with different training steps are points of lines, others named markers side by side without lines.
+
+    Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
+
+    Args:
+        points (`DataFrame`):
+            As [`behavior`] returns it.
+        columns (`int`, *optional*, defaults to `2`):
+            Panels beside each other, 2 as in the paper or 1 for a narrow page.
+
+    Returns:
+        `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
+    """
+    figure, (left, right) = style.two_panels(columns)
+    steps = points["step"].fillna(0).astype(int)
+    has_steps = points["step"].notna().any() and steps.is_unique
+    places = steps if has_steps else pd.Series(range(len(points)))
+    # unlike any keyword group, which the legend names
+    looks = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
+    looks |= {group: style.marked_style(index) for index, group in enumerate(KEYWORDS)}
+    for index, (name, look) in enumerate(looks.items()):
+        axis, (low, high) = (left if name == "tokens" else right), (points[f"{name}_low"], points[f"{name}_high"])
+        if has_steps:
+            draw_with_band(axis, places, points[name], low, high, name.capitalize(), look)
+            continue
+        x = places + (0.0 if name == "tokens" else APART * (index - 2))
+        axis.plot(x, points[name], markersize=6, label=name.capitalize(), **{**look, "linestyle": "None"})
+        axis.vlines(x, low, high, color=look["color"])
+    left.set_title("Mean response length (tokens)", fontsize=style.TITLE_SIZE)
+    right.set_title("Keywords per response", fontsize=style.TITLE_SIZE)
+    for axis in (left, right):
+        style.leave_room(axis)
+        if not has_steps:
+            _label_ticks(axis, points["run"])
+        else:
+            style.label_steps(axis, "training step")
+            if len(points) == 1:
+                axis.set_xticks(places)
+    right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
+    right.legend(loc="upper right", ncols=len(KEYWORDS), frameon=False, fontsize=style.LABEL_SIZE, columnspacing=1.2)
+    return figure
+
+
+def _label_ticks(axis: Axes, labels: Sequence[str]) -> None:
+    is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
+    slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
+    lines = [textwrap.fill(label, LONGEST_TICK) for label in labels]
+    axis.set_xticks(range(len(labels)), lines, fontsize=style.LABEL_SIZE, **slant)
+    axis.set_xlim(-0.5, len(labels) - 0.5)

@@ -1,0 +1,497 @@
+"""Builds the report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jinja2
+import pandas as pd
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from leash_trl import __version__
+from leash_trl.engines.checkpoint_path import length_control_state, read_recipe
+from leash_trl.evaluation import tables
+from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
+from leash_trl.evaluation.intervals import Estimate
+from leash_trl.evaluation.tables import percent, plain, points, tokens, with_interval
+from leash_trl.figures.behaviour import KEYWORDS, behavior, behavior_figure
+from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
+from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
+from leash_trl.figures.style import NARROW, WIDE, inline_svg, write_figure
+from leash_trl.figures.training import dynamics_figure, logged, training_figure
+from leash_trl.files import write_whole
+
+
+FIGURE_FOLDER = "figures"
+LONG_TEXT = 800  # characters of a completion that is shown folded
+MANY_RUNS = 6  # whose labels need a wide figure
+LAST_BATCHES = 10
+SETTINGS_CAPTION = "Settings of the runs: what their recipes say; all else has its default."
+DIFFERENCES = ("tokens", "accuracy")
+VERDICTS = {1.0: "right", 0.0: "wrong"}
+NOT_EVALUATED = (
+    "No run on this page was evaluated on held-out problems, so it says nothing of accuracy and tokens before and "
+    "after: leash eval, of the base model and of the trained one, measures both."
+)
+NO_OVERALL = (
+    "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
+    "--benchmark draws one."
+)
+NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
+
+
+Changes = Mapping[str, pd.DataFrame]  # of `changes`, by the label of the run
+
+
+class Table(NamedTuple):
+    """A table of words, whose first column names the rows; empty where a number does not exist."""
+
+    caption: str
+    frame: pd.DataFrame
+
+
+class Picture(NamedTuple):
+    """A figure, the name of its file (letters, digits and hyphens), and its text for those who cannot see it."""
+
+    name: str
+    caption: str
+    description: str
+    figure: Figure
+
+
+class SideBySide(NamedTuple):
+    """Completions to compare, each with its run and grade."""
+
+    title: str
+    completions: Sequence[tuple[str, str]]
+
+
+class Section(NamedTuple):
+    """A part of the page, whose paragraphs are plain text, and its sentences for the top of the page."""
+
+    title: str
+    blocks: Sequence[str | Table | Picture | SideBySide]
+    headline: Sequence[str] = ()
+
+
+def write_report(
+    paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None, case_sensitive: bool = False
+) -> None:
+    """Writes `report.html`, which needs nothing else, `report.md` with its figures and, for evaluated runs,
+    `behavior.csv` with every keyword's count.
+
+    Args:
+        paths (`Sequence[Path]`):
+            Folders to report on.
+        folder (`Path`):
+            Where to write. The same inputs give the same bytes.
+        title (`str`):
+            Words for the top of the page.
+        baseline (`Path`, *optional*, defaults to the first evaluated run):
+            Evaluated run that the others are compared with.
+        case_sensitive (`bool`, *optional*, defaults to `False`):
+            Whether keywords count only in the spellings of the paper's table.
+
+    Raises:
+        `ValueError`: If there is nothing to report on at a path, it is not complete, or the baseline is no evaluated
+            run.
+    """
+    found = find_runs(paths)
+    evaluated = found["evaluation"]
+    if baseline is not None:
+        others = [run for run in evaluated if run.resolve() != baseline.resolve()]
+        evaluated = [*find_runs([baseline], ["evaluation"])["evaluation"], *others]
+    sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]
+    runs = load_evaluated_runs(evaluated)
+    if runs:
+        keywords = behavior(runs, case_sensitive)
+        sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
+    if found["training"]:
+        sections.append(training_section(found["training"], runs))
+    for picture in (block for section in sections for block in section.blocks if isinstance(block, Picture)):
+        write_figure(picture.figure, folder / FIGURE_FOLDER / f"{picture.name}.svg")
+    if runs:
+        write_whole(folder / "behavior.csv", tables.csv(keywords))
+    write_whole(folder / "report.md", render("report.md.j2", title, sections))
+    write_whole(folder / "report.html", render("report.html.j2", title, sections))
+
+
+def render(template: str, title: str, sections: Sequence[Section]) -> str:
+    """The page as one HTML file without scripts that contains style and figures, or as Markdown beside its figures."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=jinja2.select_autoescape(["html.j2"]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "md": escape_markdown,
+        "whole_interval": whole_interval,
+        "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
+        "svg": lambda picture: Markup(inline_svg(picture.figure, picture.name, picture.description)),
+        "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
+    }
+    headline = [sentence for section in sections for sentence in section.headline]
+    page = {
+        "title": title,
+        "headline": headline,
+        "sections": sections,
+        "version": __version__,
+        "figure_folder": FIGURE_FOLDER,
+    }
+    return environment.get_template(template).render(page, narrow=NARROW, long_text=LONG_TEXT)
+
+
+def whole_interval(text: str) -> str:
+    r"""A cell whose interval stays on one line if the cell breaks into two.
+
+    Example:
+        >>> whole_interval("-49.8 [-52.2, -47.3]")
+        '-49.8 [-52.2,\xa0-47.3]'
+    """
+    return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Text that Markdown shows as it is: no tag, no link, no emphasis, no new cell, no new line.
+
+    Example:
+        >>> escape_markdown("<b> | [x](y)\n*z* [1.0, 2.0]")
+        '&lt;b&gt; \\| [x]\\(y) \\*z\\* [1.0, 2.0]'
+    """
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(")
+    return re.sub(r"([|*`])", r"\\\1", text)
+
+
+def comparison_section(folder: Path, name: str) -> Section:
+    """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
+    paragraphs = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "").split("\n\n")
+    blocks: list[str | Table | Picture] = []
+    for paragraph in paragraphs:
+        if not paragraph.startswith("| "):
+            blocks.append(paragraph)
+            continue
+        head, _, *rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in paragraph.splitlines()]
+        frame = pd.DataFrame(rows, columns=head)
+        if "change" in head:  # first of the numbers, for a phone
+            frame.insert(head.index("seeds"), "change", frame.pop("change"))
+        blocks.append(Table("", frame))
+    picture = Picture(
+        name=name,
+        caption="Accuracy over mean tokens, with the table's 95 % intervals.",
+        description="Scatter plot of accuracy over mean tokens of the methods and the base model.",
+        figure=pareto_figure(read_trade_offs(folder / "table.csv")),
+    )
+    return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
+
+
+def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
+    """Metrics, budgets and behaviour of evaluated runs, against the first of them.
+
+    Args:
+        runs (`Sequence[EvaluatedRun]`):
+            Runs with different labels.
+        keywords (`DataFrame`):
+            Their [`behavior`].
+    """
+    base, *others = runs
+    found, notes = {}, []
+    for run in others:
+        try:
+            found[run.label] = changes(run, base)
+        except ValueError as error:
+            notes.append(f"No differences for {run.label}: {error}.")
+    benchmarks = list(dict.fromkeys(name for run in runs for name in run.benchmarks))
+    are_alike = len({frozenset(run.benchmarks) for run in runs}) == 1
+    words = [*notes, warning(runs), "" if are_alike else NO_OVERALL]
+    blocks = [
+        *filter(None, words),
+        _main_table(runs, found, benchmarks),
+        *(_result_pictures(runs) if are_alike else []),
+        *(_benchmark_table(name, [run for run in runs if name in run.benchmarks], found) for name in benchmarks),
+        *_behavior_blocks(keywords),
+        _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs}),
+    ]
+    return Section("Evaluation", blocks, headline(runs, found))
+
+
+def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
+    """The first sentences of a report: the change of each run against the first, and whether it is clear.
+
+    There is one sentence for each run that is compared with the first; if there is no other, one on the first.
+
+    Args:
+        runs (`Sequence[EvaluatedRun]`):
+            The baseline first.
+        found (`Mapping[str, DataFrame]`):
+            What [`changes`] says of each run that has the same problems, by label.
+    """
+    base, *others = runs
+    benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
+    problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
+    if not others:
+        accuracy, length = base.estimate("accuracy"), base.estimate("tokens")
+        return [
+            f"{base.label}, on {problems}: accuracy {with_interval(accuracy, percent)} %, "
+            f"{with_interval(length, tokens)} tokens per response. There is no baseline to compare it with."
+        ]
+    return [
+        f"{run.label} against {base.label}, on the same {problems}: tokens "
+        f"{_clear(found[run.label], 'tokens', ' %')}; accuracy {_clear(found[run.label], 'accuracy', ' points')}."
+        if run.label in found
+        else f"{run.label} is not compared with {base.label}: their problems differ."
+        for run in others
+    ]
+
+
+def _clear(change: pd.DataFrame, metric: str, unit: str) -> str:
+    """A change of the means over benchmarks, and words on it unless its interval excludes zero."""
+    number = _change(change, metric, OVERALL)
+    is_clear = number.low > 0 or number.high < 0
+    return f"{with_interval(number, points)}{unit}{'' if is_clear else NO_CLEAR_CHANGE}"
+
+
+def _change(change: pd.DataFrame, metric: str, benchmark: str) -> Estimate:
+    """A change in shares: of tokens relative to the baseline, of accuracy as a difference."""
+    name = "relative_tokens" if metric == "tokens" else metric
+    own = change[(change["metric"] == name) & (change["benchmark"] == benchmark)]
+    return Estimate(*own[["value", "low", "high"]].iloc[0])
+
+
+def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
+    """Cells of a run's changes, empty for the baseline and a run with other problems; none if no run has changes."""
+    if label in found:
+        return {f"Δ {name}": with_interval(_change(found[label], name, benchmark), points) for name in DIFFERENCES}
+    return {f"Δ {name}": "" for name in DIFFERENCES if found}
+
+
+def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Table:
+    sizes = {run.run["num_samples"] for run in runs}
+    metric = f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
+    heads = ({OVERALL: f"{OVERALL} accuracy"} if have_overall(runs) else {}) | {n: f"{n} {metric}" for n in benchmarks}
+    rows = []
+    for run in runs:
+        row = {"run": run.label, **_change_cells(run.label, OVERALL, found)}
+        for name, head in heads.items():
+            is_known = name in (OVERALL, *run.benchmarks)
+            row[head] = percent(run.estimate("accuracy", name).value) if is_known else ""
+            row[f"{name} tokens"] = tokens(run.estimate("tokens", name).value) if is_known else ""
+        rows.append(row)
+    caption = (
+        f"Avg@k in % and mean tokens per benchmark. overall: unweighted mean over benchmarks, as in the paper. Δ: "
+        f"difference from {runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % intervals "
+        "over problems."
+    )
+    return Table(caption, pd.DataFrame(rows))
+
+
+def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) -> Table:
+    rows = []
+    for run in runs:
+        k = run.run["num_samples"]
+        own = run.results[(run.results["benchmark"] == name) & (run.results["at"].isna() | (run.results["at"] == k))]
+        value = own.set_index("metric")["value"]
+        row = {"run": run.label, **_change_cells(run.label, name, found), "k": str(k)}
+        row["Avg@k"] = with_interval(run.estimate("accuracy", name), percent)
+        row |= {"pass@k": percent(value.get("pass")), "maj@k": percent(value["majority"])}
+        row["tokens"] = with_interval(run.estimate("tokens", name), tokens)
+        row |= {head: tokens(value[f"{head}_tokens"]) for head in ("median", "p95", "right", "wrong")}
+        row |= {"cut off": percent(value["truncated_rate"]), "no answer": percent(value["no_answer_rate"])}
+        rows.append(row)
+    caption = (
+        f"{name}: {runs[0].run['benchmarks'][name]['num_problems']} problems. Accuracies and rates in %, with 95 % "
+        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
+        "of wrong answers. pass@k and maj@k with k samples."
+    )
+    return Table(caption, pd.DataFrame(rows))
+
+
+def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Picture]:
+    labels = ", ".join(run.label for run in runs)
+    budgets = Picture(
+        name="budget",
+        caption="Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
+        description=f"Line plot of accuracy over token budgets of {labels}.",
+        figure=budget_figure(budget_curves(runs), width=NARROW),
+    )
+    pareto = Picture(
+        name="evaluation-pareto",
+        caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}.",
+        description=f"Scatter plot of accuracy over mean tokens of {labels}.",
+        figure=pareto_figure(trade_offs(runs), width=NARROW if len(runs) <= MANY_RUNS else WIDE),
+    )
+    return [pareto, budgets] if len(runs) > 1 else [budgets]
+
+
+def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
+    rows = [
+        {
+            "run": row["run"],
+            "step": "" if pd.isna(row["step"]) else str(row["step"]),
+            "responses": str(row["responses"]),
+            **{
+                name: with_interval(Estimate(*row[[name, f"{name}_low", f"{name}_high"]]), shown)
+                for name, shown in {"tokens": tokens, **dict.fromkeys(KEYWORDS, plain)}.items()
+            },
+            **{f"{group} / 1k": plain(row[f"{group}_per_1000_tokens"]) for group in KEYWORDS},
+        }
+        for _, row in keywords.iterrows()
+    ]
+    caption = (
+        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; "
+        "and per 1,000 tokens (/ 1k), where the change of length is taken out."
+    )
+    picture = Picture(
+        name="behavior",
+        caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
+        description=f"Two plots, length and keyword counts, of {', '.join(keywords['run'])}.",
+        figure=behavior_figure(keywords, columns=1),
+    )
+    return [Table(caption, pd.DataFrame(rows)), picture]
+
+
+def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Settings by name, a column per run, empty where a run has none."""
+    names = dict.fromkeys(name for values in settings.values() for name in values)
+    columns = {label: [str(values.get(name, "")) for name in names] for label, values in settings.items()}
+    return Table(caption, pd.DataFrame({"setting": [*names], **columns}))
+
+
+def _sampling(run: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
+    values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash would not fit a phone
+    values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
+    values |= run["sampling"]
+    values |= {f"version of {name}": version for name, version in run["versions"].items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
+    """Completions of the first run beside those of each other run: one section, or none without common problems."""
+    base, *others = runs
+    blocks: list[str | SideBySide] = []
+    for run in others:
+        pairs = sample_pairs(base, run)
+        if pairs.empty:
+            continue
+        was_right, is_right = pairs["is_correct_before"], pairs["is_correct"]
+        blocks.append(
+            f"{run.label} beside {base.label}, sample by sample on the same problems: {len(pairs):,} pairs, of which "
+            f"{((was_right == 1) & (is_right == 0)).sum():,} became wrong and "
+            f"{((was_right == 0) & (is_right == 1)).sum():,} became right. A rule chose what is shown: the median "
+            "change in tokens, the largest saving, and the first pair that became wrong."
+        )
+        for place, reason in chosen(pairs).items():
+            pair = pairs.loc[place]
+            title = (
+                f"{reason[0].upper()}{reason[1:]}: {pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
+            )
+            sides = [_said(base.label, pair, "_before"), _said(run.label, pair, "")]
+            blocks.append(SideBySide(f"{title}, gold answer {pair['solution']}", sides))
+    return [Section("Before and after", blocks)] if blocks else []
+
+
+def sample_pairs(before: EvaluatedRun, after: EvaluatedRun) -> pd.DataFrame:
+    """Completions that two runs gave to the same problems, in the order of the second run; the first's columns end in
+    `_before`."""
+    return after.samples.merge(before.samples, on=["benchmark", "id", "sample"], suffixes=("", "_before"))
+
+
+def chosen(pairs: pd.DataFrame) -> dict[int, str]:
+    """Places of the pairs to show, each with the reason: a rule chooses them, so that nobody picks the good ones.
+
+    The median change in tokens (the lower one of two); the largest saving, if any was shorter; the first that became
+    wrong, if any did. Of equal ones the first counts.
+    """
+    change = (pairs["num_tokens"] - pairs["num_tokens_before"]).sort_values(kind="stable")
+    reasons = {change.index[(len(change) - 1) // 2]: ["median change in tokens"]}
+    if change.iloc[0] < 0:
+        reasons.setdefault(change.index[0], []).append("largest saving")
+    wrong = pairs.index[(pairs["is_correct_before"] == 1) & (pairs["is_correct"] == 0)]
+    if len(wrong):
+        reasons.setdefault(wrong[0], []).append("first that became wrong")
+    return {place: ", ".join(words) for place, words in reasons.items()}
+
+
+def _said(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
+    answer = "no answer" if pd.isna(pair[f"answer{side}"]) else f"answer {pair[f'answer{side}']}"
+    cut = ", cut off" if pair[f"finish_reason{side}"] == "length" else ""
+    verdict = VERDICTS.get(pair[f"is_correct{side}"], "not graded")
+    return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {answer}, {verdict}{cut}", pair[f"text{side}"]
+
+
+def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = ()) -> Section:
+    """Last numbers, figures and settings of training runs, at paths as for [`~leash_trl.figures.load_curves`]."""
+    runs = load_runs(paths, evaluated)
+    settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
+    labels = ", ".join(settings)
+    caption = (
+        f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, of fewer "
+        f"than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: that of the "
+        "last batch, after which it moved once more. Steps to target: first training batch whose mean length is at or "
+        "under it. Accuracy and satisfaction rate in %."
+    )
+    training = Picture(
+        name="training",
+        caption="Mean tokens per response and mean accuracy over training.",
+        description=f"Two line plots over optimizer steps, tokens and accuracy, of {labels}.",
+        figure=training_figure(runs, columns=1),
+    )
+    dynamics = Picture(
+        name="dynamics",
+        caption="Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training.",
+        description=f"Line plots over optimizer steps of {labels}.",
+        figure=dynamics_figure(runs, columns=2),
+    )
+    numbers = Table(caption, pd.DataFrame([final_numbers(run) for run in runs]))
+    blocks = [numbers, training, dynamics, _settings_table(SETTINGS_CAPTION, settings)]
+    return Section("Training", blocks, () if evaluated else [NOT_EVALUATED])
+
+
+def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
+    """Method, target and recipe of a run, as far as its folder tells, and the reward functions that it logged."""
+    state = length_control_state(path) or {}
+    rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
+    known = {
+        "length_control": state.get("method"),
+        "target_length": state.get("target_length"),
+        **read_recipe(path),
+        "reward_funcs": ", ".join(rewards) or None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def final_numbers(run: pd.DataFrame) -> dict[str, str]:
+    """The row of a run in the table of training."""
+    lengths, accuracies, rates = (_ends(run, key) for key in ("mean_length", "accuracy", "satisfaction_rate"))
+    lambdas, generated = logged(run, "leash/lambda"), logged(run, "leash/generated_tokens")
+    batches, target = logged(run, "leash/mean_length"), run.attrs["target_length"]
+    met = [] if target is None else batches.index[batches <= target]
+    return {
+        "run": run.attrs["label"],
+        "steps": str(run.index[-1]),
+        "first tokens": tokens(lengths[0]),
+        "last tokens": tokens(lengths[1]),
+        "first accuracy": percent(accuracies[0]),
+        "last accuracy": percent(accuracies[1]),
+        "last satisfaction": percent(rates[1]),
+        "λ at most": plain(lambdas.max()) if len(lambdas) else "",
+        "λ used last": plain(lambdas.iloc[-1]) if len(lambdas) else "",
+        "steps to target": "" if target is None or batches.empty else str(met[0]) if len(met) else "never",
+        "tokens in training": f"{generated.iloc[-1]:,.0f}" if len(generated) else "",
+    }
+
+
+def _ends(run: pd.DataFrame, key: str) -> tuple[float | None, float | None]:
+    """Means of the first and of the last values; the windows overlap only if there is one value."""
+    values = logged(run, f"leash/{key}")
+    values = values if len(values) else logged(run, f"eval_leash/{key}")
+    if values.empty:
+        return None, None
+    size = min(LAST_BATCHES, max(1, len(values) // 2))
+    return float(values.iloc[:size].mean()), float(values.iloc[-size:].mean())

@@ -1,0 +1,165 @@
+"""The look of all figures, and the image files, of which the same figure gives the same bytes."""
+
+import html
+import io
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
+from matplotlib.ticker import MaxNLocator
+
+from leash_trl.files import write_whole
+
+
+LABEL_SIZE = 9
+TITLE_SIZE = 10
+WIDE = 10.0  # inches, of a figure on a wide page
+NARROW = 5.6  # inches, of a figure that can be read on a phone
+HEADROOM = 0.05  # share of an axis above its highest value
+LEGEND_WIDTH = 10  # characters of labels that fit above an inch of a figure
+# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a
+# light and of a dark page; black is left to what changes with the background.
+COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
+NEUTRAL = "#808080"  # for grids
+DASHES = ("-", "--", ":", "-.")
+LINES_PER_DASH = 3
+# without these, each format would write the time
+METADATA: dict[str, dict[str, None]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
+SVG_REFERENCE = re.compile(r'(\bid="|href="#|url\(#)')
+# an SVG file sets its own background and ink, so that it is readable on any page; without CSS it is light
+DARK_STYLE = """<style>@media (prefers-color-scheme: dark) {
+svg { fill: #e6edf3 }
+[style*="fill: #000000"] { fill: #e6edf3 !important }
+[style*="stroke: #000000"] { stroke: #e6edf3 !important }
+[style*="fill: #ffffff"] { fill: #0d1117 !important }
+[style*="stroke: #ffffff"] { stroke: #0d1117 !important }
+}</style>"""
+
+
+def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """An empty figure of that size in inches and its panels, row by row; it belongs to no window."""
+    engine = ConstrainedLayoutEngine(hspace=0.08 if rows > 1 else 0.02)
+    figure = Figure(figsize=(width, height), dpi=120, layout=engine)
+    axes: list[Axes] = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axis in axes:
+        axis.grid(color=NEUTRAL, alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
+    """An empty figure of two panels: beside each other, 10 by 4 inches, or in one column, 5.6 by 6."""
+    return new_figure(WIDE, 4, columns=2) if columns == 2 else new_figure(NARROW, 6, rows=2)
+
+
+def line_style(index: int) -> dict[str, Any]:
+    """Colour and dashes of the line with that number; 24 differ."""
+    return {"color": COLORS[index % len(COLORS)], "linestyle": DASHES[index // LINES_PER_DASH % len(DASHES)]}
+
+
+def marked_style(index: int) -> dict[str, Any]:
+    """Colour, marker and line of the curve with that number; the first eight differ by colour and by marker."""
+    place = index % len(COLORS)
+    return {
+        "color": COLORS[place],
+        "marker": "os^vXP<D"[place],
+        "linestyle": DASHES[index // len(COLORS) % len(DASHES)],
+    }
+
+
+def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
+    """A line over the index, with a break at each gap of the log, so that no value is
+    invented; a single value is a dot."""
+    steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy()
+    gaps = np.diff(steps)
+    breaks = np.flatnonzero(gaps > 5 * np.median(gaps)) + 1 if len(gaps) else []
+    x, y = np.insert(steps, breaks, np.nan), np.insert(values, breaks, np.nan)
+    marker = "o" if len(curve) == 1 else None
+    axis.plot(x, y, **{"linewidth": 1.6, "label": label, "marker": marker, "markersize": 4, **style})
+
+
+def label_steps(axis: Axes, label: str) -> None:
+    """Names an axis of steps, with whole numbers as ticks however few there are."""
+    axis.set_xlabel(label)
+    axis.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, steps=[1, 2, 5, 10]))
+
+
+def leave_room(axis: Axes) -> None:
+    """Begins an axis at zero, or below its lowest value if that is negative, and ends it above its highest."""
+    low, high = min(axis.dataLim.y0, 0.0), max(axis.dataLim.y1, 0.0)
+    room = HEADROOM * (high - low) or 1.0
+    axis.set_ylim(low - room if low < 0 else 0.0, high + room)
+
+
+def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
+    """Legend of a panel's first lines, as many as told, above the figure; none for a single line."""
+    handles, labels = (part[:num_labels] for part in axis.get_legend_handles_labels())
+    if num_labels > 1 and labels:
+        fitting = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // (max(map(len, labels)) + 6)))
+        columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
+        figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False, fontsize=LABEL_SIZE)
+
+
+def check_format(path: str | Path) -> str:
+    """The image format of a file's ending.
+
+    Raises:
+        `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
+    """
+    image_format = Path(path).suffix.removeprefix(".").lower()
+    if image_format not in METADATA:
+        raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
+    return image_format
+
+
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Writes a figure in the format of the file's ending; an SVG is dark on a dark screen, and its label its words."""
+    image_format = check_format(path)
+    image = _image(figure, image_format)
+    if image_format == "svg":
+        description = f"<desc>{html.escape(str(figure.get_label()))}</desc>"
+        image = re.sub(rb"<svg [^>]*>", lambda tag: tag[0] + f"\n{description}\n{DARK_STYLE}".encode(), image, count=1)
+    write_whole(path, image)
+
+
+def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> bytes:
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # users choose labels, in which a dollar sign is no formula
+    # each drawing would move the panels by a rounding error: the first one fixes the layout for later ones
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "leash"}):
+        figure.savefig(
+            buffer, format=image_format, dpi=120, metadata=METADATA[image_format], transparent=is_transparent
+        )
+    return buffer.getvalue()
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """A figure as an `<svg>` element for a page, readable on light and on dark ones.
+
+    Black becomes the colour of the page's text, white that of the CSS variable `--card`; the background is clear.
+
+    Args:
+        figure (`Figure`):
+            The figure.
+        name (`str`):
+            Letters, digits and hyphens; figures with other names on the same page share no ids with this one.
+        description (`str`):
+            Text for those who do not see it.
+    """
+    svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = SVG_REFERENCE.sub(rf"\g<1>{name}-", svg)
+    svg = svg.replace("#000000", "currentColor").replace("#ffffff", "var(--card)")
+    label = html.escape(description)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{label}" fill="currentColor" ', 1)
