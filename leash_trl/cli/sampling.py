@@ -1,6 +1,5 @@
 """The shared part of `leash eval` and `leash filter`: options of model, engine and sampling, and the sampling loop."""
 
-import errno
 import importlib.util
 import os
 import shutil
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from leash_trl.cli.errors import UserError, check_writable, only_command_in, user_errors
+from leash_trl.cli.errors import UserError, check_writable, going_on, only_command_in, user_errors
 from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path
 from leash_trl.engines.context import has_chat_template
 from leash_trl.engines.engine import Engine, SamplingSettings
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 def option(text: str, default: Any = None) -> Any:
     """A field of a command's dataclass with its default and its help."""
-    if isinstance(default, dict):
-        return field(default_factory=dict, metadata={"help": text})
     return field(default=default, metadata={"help": text})
 
 
@@ -48,7 +45,7 @@ class SamplingArguments:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
         "type of the weights; auto is the model's", "auto"
     )
-    engine_kwargs: dict = option("vLLM: its options, as JSON: '{\"tensor_parallel_size\": 2}'", {})  # type: ignore[type-arg]
+    engine_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "vLLM: its options, as JSON: '{\"tensor_parallel_size\": 2}'"})
     num_samples: int = option("completions of every problem, the k of avg@k", 32)
     temperature: float = option("0 takes the likeliest token", SamplingSettings.temperature)
     top_p: float = option("1 samples from all tokens", SamplingSettings.top_p)
@@ -62,11 +59,11 @@ class SamplingArguments:
         "transformers: completions in memory at once (default: all of a unit); lower it when memory runs out"
     )
     decoding: str = option("plain, budget_forcing (s1) or deer (DEER)", "plain")
-    decoding_kwargs: dict = option(f"parameters of the strategy, as JSON; {strategy_parameters()}", {})  # type: ignore[type-arg]
+    decoding_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": f"parameters of the strategy, as JSON; {strategy_parameters()}"})
     prompt_suffix: str | None = option("appended to questions (default: the release's instruction)")
     effort: str | None = option("effort that ends each prompt, one of the efforts the model was trained on")
     effort_suffix: str | None = option("how a prompt says so (default: ' Effort: {effort}.')")
-    chat_template_kwargs: dict = option("as JSON: '{\"enable_thinking\": false}'", {})  # type: ignore[type-arg]
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "as JSON: '{\"enable_thinking\": false}'"})
     limit: int | None = option("only the first so many problems of each data set")
     lenient: bool = option("count answers without box or answer line too, such as a bare number", False)
 
@@ -181,11 +178,10 @@ def sample_all(
     Problems and what the user called them go by the short names of their data sets.
 
     Raises:
-        `UserError`: If the folder holds another run, model and prompts do not fit, the disk is full, or on Ctrl-C.
+        `UserError`: If the folder holds another run, model and prompts do not fit, the disk is full.
     """
     folder = Path(arguments.output_dir)
-    go_on = f"the same command goes on from what is in {folder}"
-    with only_command_in(folder):
+    with only_command_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
         is_new = {path.name for path in folder.iterdir()} <= {LOCK_FILE}
         try:
             _sample(arguments, plan, problems, references, folder)
@@ -193,12 +189,6 @@ def sample_all(
             if is_new:
                 shutil.rmtree(folder)
             raise
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise UserError(f"output_dir {folder}: {error.strerror}; make room, and {go_on}") from error
-        except KeyboardInterrupt:
-            raise UserError(f"stopped; {go_on}") from None
 
 
 def _sample(
