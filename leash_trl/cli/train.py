@@ -1,6 +1,7 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
@@ -19,7 +20,7 @@ from trl import (
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
-from leash_trl.cli.errors import UserError, check_writable, user_errors
+from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
     LeashScriptArguments,
@@ -201,16 +202,35 @@ def run_training(
         trainer.publisher.recipe = recipe
     trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
-    try:
-        trainer.train(resume_from_checkpoint=checkpoint)
-    except (CannotStartError, FloatingPointError) as error:
-        raise UserError(str(error)) from error
+    folder = training_args.output_dir
+    reward_funcs = list(trainer.reward_funcs)
+    with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
+        try:
+            trainer.train(resume_from_checkpoint=checkpoint)
+        except (CannotStartError, FloatingPointError) as error:
+            raise UserError(str(error)) from error
+        except Exception as error:
+            _blame_reward(error, reward_funcs)
+            raise
+        if not training_args.push_to_hub:
+            trainer.save_model(folder)
+            trainer.create_model_card(dataset_name=script_args.dataset_name)
     if training_args.push_to_hub:
         _push(trainer, script_args.dataset_name)  # saves the model first
-    else:
-        trainer.save_model(training_args.output_dir)
-        trainer.create_model_card(dataset_name=script_args.dataset_name)
     return trainer
+
+
+def _blame_reward(error: Exception, reward_funcs: list) -> None:
+    """Raises `UserError` for what one of the reward functions raised, after the function's own part of the traceback."""
+    functions = [reward for reward in reward_funcs if inspect.isroutine(reward)]
+    codes = {inspect.unwrap(function).__code__: function.__name__ for function in functions}
+    part = error.__traceback__
+    while part is not None and part.tb_frame.f_code not in codes:
+        part = part.tb_next
+    if part is not None:
+        traceback.print_exception(type(error), error, part, chain=False)
+        name = codes[part.tb_frame.f_code]
+        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
 
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 RUN_FILE = "run.json"
 OVERALL = "overall"
 GRADED_AGAIN = "run the command that made this folder again: it grades them again"
-SAMPLED_AGAIN = "run the command that made this folder again: it sets damaged lines aside and samples their rows again"
+SAMPLED_AGAIN = "remove this line and all after it, and run the command that made this folder again: it goes on there"
 PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
 COMPLETION_FIELDS = {
     "seed",
@@ -128,24 +128,30 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     Raises:
         `ValueError`: If the folder holds no run, the run is not finished, or its samples belong to another run.
     """
-    run, rows, missing = read_run(folder), [], []
+    run, lines, missing = read_run(folder), {}, []
     for name, benchmark in run["benchmarks"].items():
         path = samples_path(folder, name)
         problems = read_lines(path) if path.is_file() else []
         _check_problems(f"{folder}, {name}", problems, benchmark["num_problems"], run["num_samples"])
         if len(problems) < benchmark["num_problems"]:
             missing.append(f"{name} has {len(problems)} of {benchmark['num_problems']} problems")
-        for problem in problems:
-            completions = problem.pop("completions")
-            rows += [
-                {"benchmark": name, **problem, "sample": sample, **completion}
-                for sample, completion in enumerate(completions)
-            ]
+        lines[name] = problems
     if missing:
         raise ValueError(
             f"{folder} is not finished: {', '.join(missing)}; run the command that began it again, it goes on there"
         )
-    return pd.DataFrame(rows).astype({"is_correct": float})
+    return samples_frame(lines)
+
+
+def samples_frame(lines: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame:
+    """A row per completion, as [`load_samples`] returns it, of each benchmark's problems as [`read_lines`] does."""
+    rows = [
+        {"benchmark": name, **problem, "sample": sample, **completion}
+        for name, problems in lines.items()
+        for problem in problems
+        for sample, completion in enumerate(problem["completions"])
+    ]
+    return pd.DataFrame(rows).drop(columns="completions").astype({"is_correct": float})
 
 
 def _check_problems(place: str, problems: Sequence[dict[str, Any]], num_expected: int, num_samples: int) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -83,6 +84,9 @@ def write_model_card(
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     metadata.eval_results = [*eval_results] or None
+    efforts = _mapping(recipe.get("efforts"))
+    target = next(iter(efforts.values()), state.get("target_length"))
+    made = method(**{field.name: given[field.name] for field in own if field.name in given})
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
@@ -93,7 +97,8 @@ def write_model_card(
         folder=folder,
         paper=method.paper,
         knobs={name: given.get(name, default) for name, default in defaults.items()},
-        efforts=_mapping(recipe.get("efforts")),
+        efforts=efforts,
+        method_suffix=made.prompt_suffix(target, given.get("max_completion_length", math.inf)),
         evaluation=evaluation,
         shell=shlex.quote,
         python=json.dumps,
