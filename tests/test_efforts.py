@@ -7,7 +7,6 @@ from leash_trl.cli.demo import _effort_rows
 from leash_trl.cli.main import main
 from leash_trl.data import with_efforts
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
-from leash_trl.figures.curves import by_budget, curves_from_log
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
@@ -78,27 +77,6 @@ def test_efforts_that_a_tokenizer_reads_alike_are_refused():
     check_efforts_differ(tokenizer, {"low": 9, "medium": 12, "high": 15}, EFFORT_SUFFIX)
     with pytest.raises(ValueError, match="'brief' and 'fully' are the same tokens"):
         check_efforts_differ(tokenizer, {"brief": 9, "fully": 15}, EFFORT_SUFFIX)
-
-
-def test_a_figure_draws_each_budget_of_a_run():
-    log = [
-        {"step": step, "leash/lambda": 0.3, "leash/mean_length": 9.0}
-        | {f"leash/{key}/{name}": value for key in ("lambda", "mean_length") for name, value in (("a", 1), ("b", 2))}
-        | {"leash/target_length/a": 64.0, "leash/target_length/b": 128.0}
-        for step in (1, 2)
-    ]
-    parts = by_budget(curves_from_log(log, "mine"))
-    assert [(part.label, part.target_length, part.values["lambda"].tolist()) for part in parts] == [
-        ("a", 64, [1, 1]),
-        ("b", 128, [2, 2]),
-    ]
-    names = ("_low", *map(str, range(12)))
-    many = curves_from_log([{"step": 1} | {f"leash/target_length/{name}": 9.0 for name in names}], "mine")
-    assert by_budget(many) == [many]  # too many lines to tell apart
-    hidden = curves_from_log([{"step": 1, "leash/target_length/_low": 9.0}], "mine")
-    assert not by_budget(hidden)[0].label.startswith("_")  # which legends leave out
-    plain = curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine")
-    assert by_budget(plain) == [plain]
 
 
 def test_the_demo_has_a_row_per_effort():

@@ -170,8 +170,8 @@ def escape_markdown(text: str) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
-    paragraphs = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "").split("\n\n")
-    blocks: list[str | Table | Picture] = []
+    words = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "")
+    paragraphs, blocks = iter(words.split("\n\n")), []
     for paragraph in paragraphs:
         if not paragraph.startswith("| "):
             blocks.append(paragraph)
@@ -180,7 +180,7 @@ def comparison_section(folder: Path, name: str) -> Section:
         frame = pd.DataFrame(rows, columns=head)
         if "change" in head:  # first of the numbers, for a phone
             frame.insert(head.index("seeds"), "change", frame.pop("change"))
-        blocks.append(Table("", frame))
+        blocks.append(Table(next(paragraphs, ""), frame))
     picture = Picture(
         name=name,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",

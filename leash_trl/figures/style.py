@@ -66,13 +66,9 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def marked_style(index: int) -> dict[str, Any]:
-    """Colour, marker and line of the curve with that number; the first eight differ by colour and by marker."""
-    place = index % len(COLORS)
-    return {
-        "color": COLORS[place],
-        "marker": "os^vXP<D"[place],
-        "linestyle": DASHES[index // len(COLORS) % len(DASHES)],
-    }
+    """Colour, marker and line of the curve with that number; eight differ by colour and by marker, 64 by both."""
+    turn, place = divmod(index, len(COLORS))
+    return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:

@@ -73,7 +73,8 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
     rows: dict[int, dict[str, Any]] = {}
     for entry in log_history:  # batches and evaluations of one step log separately
         rows.setdefault(entry["step"], {}).update(entry)
-    curves = pd.DataFrame.from_dict(rows, orient="index").apply(pd.to_numeric, errors="coerce")
+    curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
+    curves = curves.apply(pd.to_numeric, errors="coerce")
     return _labelled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
 
 
