@@ -31,14 +31,8 @@ LAST_BATCHES = 10
 SETTINGS_CAPTION = "Settings of the runs: what their recipes say; all else has its default."
 DIFFERENCES = ("tokens", "accuracy")
 VERDICTS = {1.0: "right", 0.0: "wrong"}
-NOT_EVALUATED = (
-    "No run on this page was evaluated on held-out problems, so it says nothing of accuracy and tokens before and "
-    "after: leash eval, of the base model and of the trained one, measures both."
-)
-NO_OVERALL = (
-    "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
-    "--benchmark draws one."
-)
+NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
+NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
 NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
 
 
@@ -53,11 +47,10 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure, the name of its file (letters, digits and hyphens), and its text for those who cannot see it."""
+    """A figure and the name of its file: letters, digits and hyphens."""
 
     name: str
     caption: str
-    description: str
     figure: Figure
 
 
@@ -132,7 +125,9 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         "md": escape_markdown,
         "whole_interval": whole_interval,
         "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
-        "svg": lambda picture: Markup(inline_svg(picture.figure, picture.name, picture.description)),
+        "svg": lambda picture: Markup(
+            inline_svg(picture.figure, picture.name, picture.figure.get_label() or picture.caption)
+        ),
         "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
     }
     headline = [sentence for section in sections for sentence in section.headline]
@@ -184,7 +179,6 @@ def comparison_section(folder: Path, name: str) -> Section:
     picture = Picture(
         name=name,
         caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description="Scatter plot of accuracy over mean tokens of the methods and the base model.",
         figure=pareto_figure(read_trade_offs(folder / "table.csv")),
     )
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
@@ -316,13 +310,11 @@ def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Picture]:
     budgets = Picture(
         name="budget",
         caption="Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
-        description=f"Line plot of accuracy over token budgets of {labels}.",
         figure=budget_figure(budget_curves(runs), width=NARROW),
     )
     pareto = Picture(
         name="evaluation-pareto",
         caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}.",
-        description=f"Scatter plot of accuracy over mean tokens of {labels}.",
         figure=pareto_figure(trade_offs(runs), width=NARROW if len(runs) <= MANY_RUNS else WIDE),
     )
     return [pareto, budgets] if len(runs) > 1 else [budgets]
@@ -349,7 +341,6 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
     picture = Picture(
         name="behavior",
         caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
-        description=f"Two plots, length and keyword counts, of {', '.join(keywords['run'])}.",
         figure=behavior_figure(keywords, columns=1),
     )
     return [Table(caption, pd.DataFrame(rows)), picture]
@@ -439,13 +430,11 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
     training = Picture(
         name="training",
         caption="Mean tokens per response and mean accuracy over training.",
-        description=f"Two line plots over optimizer steps, tokens and accuracy, of {labels}.",
         figure=training_figure(runs, columns=1),
     )
     dynamics = Picture(
         name="dynamics",
         caption="Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training.",
-        description=f"Line plots over optimizer steps of {labels}.",
         figure=dynamics_figure(runs, columns=2),
     )
     numbers = Table(caption, pd.DataFrame([final_numbers(run) for run in runs]))
