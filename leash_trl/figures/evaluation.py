@@ -54,8 +54,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
-        axis.text(length, 0.01, words, fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
+        axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
     axis.set_xscale("log")  # lengths are shortened by ratio
     axis.margins(ROOM)
     is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
@@ -65,7 +64,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     axis.minorticks_off()
     kinds = {"seeds" if " " in seeds else "problems" for seeds in rows["seeds"]}
     sample = " or ".join(sorted(kinds, reverse=True))
-    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    dotted = "; dotted: target" if targets else ""
     axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
     style.legend_above(figure, axis, len(curves))

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb, to_rgba
+from matplotlib.colors import to_rgb
 
 from leash_trl import figures
 from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, styles_figure, training_figure
 from leash_trl.figures.behaviour import KEYWORDS, behavior_figure
 from leash_trl.figures.evaluation import read_trade_offs
-from leash_trl.figures.style import NARROW, WIDE
+from leash_trl.figures.style import NARROW
 from leash_trl.gym import base_record
 
 
@@ -254,13 +254,6 @@ def test_the_pareto_figure_says_what_its_intervals_are_over(seeds, words):
         assert [word for word in ("seeds", "problems") if word in label] == words
 
 
-def test_one_long_interval_of_many_does_not_set_the_frame():
-    rows = methods(3)
-    limits = pareto_figure(rows).axes[0].get_ylim()
-    rows.loc[1, ["accuracy_interval_low", "accuracy_interval_high"]] = [0.0, 1.0]
-    assert pareto_figure(rows).axes[0].get_ylim() == pytest.approx(limits, abs=0.05)
-
-
 def test_the_picture_of_the_readme_tells_the_recorded_numbers():
     # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
     svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")
@@ -280,11 +273,3 @@ def test_the_styles_figure_draws_every_level_and_the_mean_of_all():
     assert (short["tokens"].mean(), short["accuracy"].mean()) in [
         tuple(place) for place in means.get_xydata().tolist()
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "width"), [("pareto", WIDE), ("pareto, narrow", NARROW), ("dynamics, narrow", NARROW)]
-)
-def test_figures_for_a_phone_are_narrow(made, name, width):
-    assert made[name].get_figwidth() == width
-    assert to_rgba(made[name].get_facecolor()) == (1, 1, 1, 1)
