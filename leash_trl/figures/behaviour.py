@@ -147,7 +147,12 @@ def _checkpoint(run: EvaluatedRun, case_sensitive: bool) -> dict[str, Any]:
     values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
     problems = values.groupby(["benchmark", "id"], sort=False).mean()
     benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]
-    row = {"run": run.label, "step": run.run.get("step"), "problems": len(problems), "responses": len(samples)}
+    row: dict[str, Any] = {
+        "run": run.label,
+        "step": run.run.get("step"),
+        "problems": len(problems),
+        "responses": len(samples),
+    }
     for name in ("tokens", *KEYWORDS):
         estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
         row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
@@ -177,7 +182,7 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
     has_steps = points["step"].notna().any() and steps.is_unique
     places = steps if has_steps else pd.Series(range(len(points)))
     # unlike any keyword group, which the legend names
-    looks = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
+    looks: dict[str, dict[str, Any]] = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
     looks |= {group: style.marked_style(index) for index, group in enumerate(KEYWORDS)}
     for index, (name, look) in enumerate(looks.items()):
         axis, (low, high) = (left if name == "tokens" else right), (points[f"{name}_low"], points[f"{name}_high"])

@@ -18,16 +18,13 @@ from leash_trl.gym import base_record
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
 BAND_ALPHA = 0.2
-ROOM = 0.06  # share of an axis on each side of the outermost points
-REACHING_OUT = 0.25  # share of intervals
+ROOM = 0.04  # share of an axis on each side of what is drawn
 WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
 STYLE_TICKS = (5, 10, 20, 50, 100)
 
 
 def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     """Accuracy over mean tokens with both intervals: a curve for each name, a black diamond for the base.
-
-    If there are many intervals, the longest end at the frame.
 
     Args:
         points (`DataFrame`):
@@ -57,12 +54,17 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
-        axis.text(length, 0.01, words, fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
-    _set_frame(axis, points, targets)
+        axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
+    axis.set_xscale("log")  # lengths are shortened by ratio
+    axis.margins(ROOM)
+    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
+    locator = LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
     kinds = {"seeds" if " " in seeds else "problems" for seeds in rows["seeds"]}
     sample = " or ".join(sorted(kinds, reverse=True))
-    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    dotted = "; dotted: target" if targets else ""
     axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
     style.legend_above(figure, axis, len(curves))
@@ -109,31 +111,6 @@ def _told(row: Mapping[str, Any]) -> str:
 
     target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
     return f"{row['label']}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
-
-
-def _set_frame(axis: Axes, points: pd.DataFrame, targets: list[float]) -> None:
-    """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
-    axis.set_xscale("log")
-    low, high = np.log(_ends(points, "mean_tokens", targets))
-    axis.set_xlim(*np.exp([low - ROOM * (high - low), high + ROOM * (high - low)]))
-    low, high = _ends(points, "accuracy")
-    axis.set_ylim(low - ROOM * (high - low), high + ROOM * (high - low))
-    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
-    axis.xaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
-    )
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.minorticks_off()
-
-
-def _ends(points: pd.DataFrame, key: str, others: list[float] = []) -> tuple[float, float]:  # noqa: B006
-    """Between these lie all values; of five or more intervals, the longest quarter may extend beyond."""
-    values = [*points[key], *others]
-    lows = points[f"{key}_interval_low"].where(lambda low: low > 0).dropna()
-    highs = points[f"{key}_interval_high"].dropna()
-    low = min([*values, *lows.quantile([REACHING_OUT], interpolation="lower").dropna()])
-    high = max([*values, *highs.quantile([1 - REACHING_OUT], interpolation="higher").dropna()])
-    return (low, high) if high > low else (0.9 * low, 1.1 * high)
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:

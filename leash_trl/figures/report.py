@@ -19,26 +19,19 @@ from leash_trl.evaluation.tables import percent, plain, points, tokens, with_int
 from leash_trl.figures.behaviour import KEYWORDS, behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
-from leash_trl.figures.style import NARROW, WIDE, inline_svg, write_figure
+from leash_trl.figures.style import NARROW, inline_svg, write_figure
 from leash_trl.figures.training import dynamics_figure, logged, training_figure
 from leash_trl.files import write_whole
 
 
 FIGURE_FOLDER = "figures"
 LONG_TEXT = 800  # characters of a completion that is shown folded
-MANY_RUNS = 6  # whose labels need a wide figure
 LAST_BATCHES = 10
 SETTINGS_CAPTION = "Settings of the runs: what their recipes say; all else has its default."
-DIFFERENCES = ("tokens", "accuracy")
+DIFFERENCES = {"Δ tokens": "relative_tokens", "Δ accuracy": "accuracy"}
 VERDICTS = {1.0: "right", 0.0: "wrong"}
-NOT_EVALUATED = (
-    "No run on this page was evaluated on held-out problems, so it says nothing of accuracy and tokens before and "
-    "after: leash eval, of the base model and of the trained one, measures both."
-)
-NO_OVERALL = (
-    "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
-    "--benchmark draws one."
-)
+NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
+NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
 NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
 
 
@@ -53,11 +46,10 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure, the name of its file (letters, digits and hyphens), and its text for those who cannot see it."""
+    """A figure and the name of its file: letters, digits and hyphens."""
 
     name: str
     caption: str
-    description: str
     figure: Figure
 
 
@@ -132,7 +124,9 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         "md": escape_markdown,
         "whole_interval": whole_interval,
         "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
-        "svg": lambda picture: Markup(inline_svg(picture.figure, picture.name, picture.description)),
+        "svg": lambda picture: Markup(
+            inline_svg(picture.figure, picture.name, picture.figure.get_label() or picture.caption)
+        ),
         "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
     }
     headline = [sentence for section in sections for sentence in section.headline]
@@ -170,7 +164,8 @@ def escape_markdown(text: str) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
-    paragraphs = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "").split("\n\n")
+    words = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "")
+    paragraphs = iter(words.split("\n\n"))
     blocks: list[str | Table | Picture] = []
     for paragraph in paragraphs:
         if not paragraph.startswith("| "):
@@ -180,13 +175,9 @@ def comparison_section(folder: Path, name: str) -> Section:
         frame = pd.DataFrame(rows, columns=head)
         if "change" in head:  # first of the numbers, for a phone
             frame.insert(head.index("seeds"), "change", frame.pop("change"))
-        blocks.append(Table("", frame))
-    picture = Picture(
-        name=name,
-        caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description="Scatter plot of accuracy over mean tokens of the methods and the base model.",
-        figure=pareto_figure(read_trade_offs(folder / "table.csv")),
-    )
+        blocks.append(Table(next(paragraphs, ""), frame))
+    figure = pareto_figure(read_trade_offs(folder / "table.csv"))
+    picture = Picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure)
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 
 
@@ -241,33 +232,33 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
             f"{with_interval(length, tokens)} tokens per response. There is no baseline to compare it with."
         ]
     return [
-        f"{run.label} against {base.label}, on the same {problems}: tokens "
-        f"{_clear(found[run.label], 'tokens', ' %')}; accuracy {_clear(found[run.label], 'accuracy', ' points')}."
+        f"{run.label} against {base.label}, on the same {problems}: {_in_words(found[run.label])}."
         if run.label in found
         else f"{run.label} is not compared with {base.label}: their problems differ."
         for run in others
     ]
 
 
-def _clear(change: pd.DataFrame, metric: str, unit: str) -> str:
-    """A change of the means over benchmarks, and words on it unless its interval excludes zero."""
-    number = _change(change, metric, OVERALL)
-    is_clear = number.low > 0 or number.high < 0
-    return f"{with_interval(number, points)}{unit}{'' if is_clear else NO_CLEAR_CHANGE}"
+def _in_words(change: pd.DataFrame) -> str:
+    """Changes of the means over benchmarks, and words on each whose interval does not exclude zero."""
+    parts = []
+    for metric, words in {"relative_tokens": "tokens {} %", "accuracy": "accuracy {} points"}.items():
+        number = _change(change, metric, OVERALL)
+        is_clear = number.low > 0 or number.high < 0
+        parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
+    return "; ".join(parts)
 
 
 def _change(change: pd.DataFrame, metric: str, benchmark: str) -> Estimate:
-    """A change in shares: of tokens relative to the baseline, of accuracy as a difference."""
-    name = "relative_tokens" if metric == "tokens" else metric
-    own = change[(change["metric"] == name) & (change["benchmark"] == benchmark)]
+    own = change[(change["metric"] == metric) & (change["benchmark"] == benchmark)]
     return Estimate(*own[["value", "low", "high"]].iloc[0])
 
 
 def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
     """Cells of a run's changes, empty for the baseline and a run with other problems; none if no run has changes."""
     if label in found:
-        return {f"Δ {name}": with_interval(_change(found[label], name, benchmark), points) for name in DIFFERENCES}
-    return {f"Δ {name}": "" for name in DIFFERENCES if found}
+        return {head: with_interval(_change(found[label], n, benchmark), points) for head, n in DIFFERENCES.items()}
+    return dict.fromkeys(DIFFERENCES, "") if found else {}
 
 
 def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Table:
@@ -312,19 +303,13 @@ def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) ->
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Picture]:
-    labels = ", ".join(run.label for run in runs)
     budgets = Picture(
-        name="budget",
-        caption="Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
-        description=f"Line plot of accuracy over token budgets of {labels}.",
-        figure=budget_figure(budget_curves(runs), width=NARROW),
+        "budget",
+        "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
+        budget_figure(budget_curves(runs), width=NARROW),
     )
-    pareto = Picture(
-        name="evaluation-pareto",
-        caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}.",
-        description=f"Scatter plot of accuracy over mean tokens of {labels}.",
-        figure=pareto_figure(trade_offs(runs), width=NARROW if len(runs) <= MANY_RUNS else WIDE),
-    )
+    words = f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}."
+    pareto = Picture("evaluation-pareto", words, pareto_figure(trade_offs(runs), width=NARROW))
     return [pareto, budgets] if len(runs) > 1 else [budgets]
 
 
@@ -346,12 +331,8 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
         "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; "
         "and per 1,000 tokens (/ 1k), where the change of length is taken out."
     )
-    picture = Picture(
-        name="behavior",
-        caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
-        description=f"Two plots, length and keyword counts, of {', '.join(keywords['run'])}.",
-        figure=behavior_figure(keywords, columns=1),
-    )
+    words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
+    picture = Picture("behavior", words, behavior_figure(keywords, columns=1))
     return [Table(caption, pd.DataFrame(rows)), picture]
 
 
@@ -388,11 +369,10 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
         )
         for place, reason in chosen(pairs).items():
             pair = pairs.loc[place]
-            title = (
-                f"{reason[0].upper()}{reason[1:]}: {pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
-            )
+            where = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
+            title = f"{reason.capitalize()}: {where}, gold answer {pair['solution']}"
             sides = [_said(base.label, pair, "_before"), _said(run.label, pair, "")]
-            blocks.append(SideBySide(f"{title}, gold answer {pair['solution']}", sides))
+            blocks.append(SideBySide(title, sides))
     return [Section("Before and after", blocks)] if blocks else []
 
 
@@ -429,28 +409,19 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
     """Last numbers, figures and settings of training runs, at paths as for [`~leash_trl.figures.load_curves`]."""
     runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
-    labels = ", ".join(settings)
     caption = (
         f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, of fewer "
         f"than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: that of the "
         "last batch, after which it moved once more. Steps to target: first training batch whose mean length is at or "
         "under it. Accuracy and satisfaction rate in %."
     )
-    training = Picture(
-        name="training",
-        caption="Mean tokens per response and mean accuracy over training.",
-        description=f"Two line plots over optimizer steps, tokens and accuracy, of {labels}.",
-        figure=training_figure(runs, columns=1),
-    )
-    dynamics = Picture(
-        name="dynamics",
-        caption="Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training.",
-        description=f"Line plots over optimizer steps of {labels}.",
-        figure=dynamics_figure(runs, columns=2),
-    )
+    words = "Mean tokens per response and mean accuracy over training."
+    training = Picture("training", words, training_figure(runs, columns=1))
+    words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
+    dynamics = Picture("dynamics", words, dynamics_figure(runs, columns=2))
     numbers = Table(caption, pd.DataFrame([final_numbers(run) for run in runs]))
-    blocks = [numbers, training, dynamics, _settings_table(SETTINGS_CAPTION, settings)]
-    return Section("Training", blocks, () if evaluated else [NOT_EVALUATED])
+    headline = () if evaluated else [NOT_EVALUATED]
+    return Section("Training", [numbers, training, dynamics, _settings_table(SETTINGS_CAPTION, settings)], headline)
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:

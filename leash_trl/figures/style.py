@@ -66,13 +66,9 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def marked_style(index: int) -> dict[str, Any]:
-    """Colour, marker and line of the curve with that number; the first eight differ by colour and by marker."""
-    place = index % len(COLORS)
-    return {
-        "color": COLORS[place],
-        "marker": "os^vXP<D"[place],
-        "linestyle": DASHES[index // len(COLORS) % len(DASHES)],
-    }
+    """Colour, marker and line of the curve with that number; eight differ by colour and by marker, 64 by both."""
+    turn, place = divmod(index, len(COLORS))
+    return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
@@ -80,7 +76,7 @@ def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -
     invented; a single value is a dot."""
     steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy()
     gaps = np.diff(steps)
-    breaks = np.flatnonzero(gaps > 5 * np.median(gaps)) + 1 if len(gaps) else []
+    breaks = np.flatnonzero(gaps > 5 * np.median(gaps) if len(gaps) else gaps) + 1
     x, y = np.insert(steps, breaks, np.nan), np.insert(values, breaks, np.nan)
     marker = "o" if len(curve) == 1 else None
     axis.plot(x, y, **{"linewidth": 1.6, "label": label, "marker": marker, "markersize": 4, **style})
@@ -101,7 +97,8 @@ def leave_room(axis: Axes) -> None:
 
 def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
     """Legend of a panel's first lines, as many as told, above the figure; none for a single line."""
-    handles, labels = (part[:num_labels] for part in axis.get_legend_handles_labels())
+    handles, labels = axis.get_legend_handles_labels()
+    handles, labels = handles[:num_labels], labels[:num_labels]
     if num_labels > 1 and labels:
         fitting = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // (max(map(len, labels)) + 6)))
         columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))

@@ -56,8 +56,9 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
     # a finished run that was continued and stopped has its newest steps in a checkpoint
+    none: dict[str, Any] = {"global_step": -1, "log_history": []}
     states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
-    state = max(states, key=lambda state: state["global_step"], default={"global_step": -1, "log_history": []})
+    state = max(states, key=lambda state: state["global_step"], default=none)
     later = [{"step": step, **row} for step, row in read_events(path).items() if step > state["global_step"]]
     curves = curves_from_log([*state["log_history"], *later], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
@@ -73,7 +74,8 @@ def curves_from_log(log_history: Sequence[Mapping[str, Any]], label: str) -> pd.
     rows: dict[int, dict[str, Any]] = {}
     for entry in log_history:  # batches and evaluations of one step log separately
         rows.setdefault(entry["step"], {}).update(entry)
-    curves = pd.DataFrame.from_dict(rows, orient="index").apply(pd.to_numeric, errors="coerce")
+    curves = pd.DataFrame.from_dict(rows, orient="index").drop(columns="step", errors="ignore")
+    curves = curves.apply(pd.to_numeric, errors="coerce")
     return _labelled(curves.dropna(axis="columns", how="all").rename_axis("step").sort_index(), label)
 
 
@@ -119,7 +121,8 @@ def _read_event_file(file: Path) -> tuple[float, dict[int, dict[str, float]]]:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
     from tensorboard.util import tensor_util
 
-    start, rows = math.inf, {}
+    start = math.inf
+    rows: dict[int, dict[str, float]] = {}
     for event in EventFileLoader(str(file)).Load():
         for value in event.summary.value:
             start = min(start, event.wall_time)
