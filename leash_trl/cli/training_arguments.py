@@ -142,6 +142,11 @@ def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = Lea
     )
 
 
+def parse(argv: Sequence[str]) -> TrainingArguments:
+    """Script, training, model and data arguments of one command line."""
+    return arguments_of(given_fields(argv))
+
+
 def print_help(shows_all: bool) -> NoReturn:
     """Prints the help, our options and those much used, or all those of TRL and transformers too, and exits."""
     parser = training_parser()
