@@ -187,9 +187,8 @@ class CommandParser(TrlParser):
         word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
         if not word.startswith("-"):
             self.error(f"{word!r} belongs to no option; options are written --name value")
-        raise UserError(
-            f"unknown option {word}{did_you_mean(word, self.options(), f'{self.prog} {self.help_option} lists all', prefix='--')}"
-        )
+        otherwise = f"{self.prog} {self.help_option} lists all"
+        raise UserError(f"unknown option {word}{did_you_mean(word, self.options(), otherwise, prefix='--')}")
 
 
 def make(kind: type[T], values: dict[str, Any]) -> T:
