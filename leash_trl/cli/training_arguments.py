@@ -1,17 +1,14 @@
-"""What `leash train` takes, from recipe and command line: fields, their values, and the help in two sizes."""
+"""What `leash train` takes, from recipe and command line: its fields, their values, and the help in two sizes."""
 
 import argparse
 import copy
-import dataclasses
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn
 
-from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.recipe import DEFAULT_RECIPE, checked_recipe, read_recipe, split_config
+from leash_trl.cli.arguments import CommandParser, make
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.length_control.leash import Leash
 from leash_trl.trainer.leash_grpo_config import LAMBDA_FIELDS, LeashGRPOConfig
@@ -106,122 +103,57 @@ DEFAULTS = {"report_to": "tensorboard"}
 TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]
 
 
-class TrainingParser(CommandParser, TrlParser):
-    """Parser with an option for every field."""
-
-    help_option = HELP_ALL
-
-    def __init__(self, prog: str = "leash train"):
-        TrlParser.__init__(self, DATACLASS_TYPES, prog=prog)
-
-    def options(self) -> list[str]:
-        """As `CommandParser`'s, with that which [`split_config`] reads."""
-        return [*super().options(), "--config"]
+def training_parser(prog: str = "leash train") -> CommandParser:
+    """A parser with an option for every field."""
+    return CommandParser(
+        DATACLASS_TYPES,
+        takes_recipe=True,
+        prog=prog,
+        usage="leash train --config RECIPE.yaml [--any_field value ...]",
+        description="Train a model with LEASH, or with another method of leash methods. Every field of TRL's "
+        "GRPOConfig is an option, here and in the recipe.",
+    )
 
 
 def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
     """What a command line and its recipe say, by field name: the recipe that repeats the run.
 
-    Args:
-        argv (`Sequence[str]`):
-            Options, of which `--config` names the recipe; the others come before it.
-        prog (`str`, *optional*, defaults to `"leash train"`):
-            What errors call the command.
-
     Raises:
-        `ValueError` or `UserError`: If recipe or command line have something that no option reads, or a value of
-            another type than the field's.
+        `UserError`: If one of them has something that no option reads, or a value of another type than the field's.
     """
-    parser = TrainingParser(prog)
-    for action in parser._actions:
-        action.default = argparse.SUPPRESS
-    path, words = split_config(argv)
-    recipe = {} if path is None else checked_recipe(parser, read_recipe(path), path, has_env=True)
-    given = vars(parser.parse_args(words))
-    # TRL's parser reads null for numbers only
-    return {**recipe, **{name: None if value in ("null", ["null"]) else value for name, value in given.items()}}
+    parser = training_parser(prog)
+    given, rest = parser.given(argv)
+    parser.refuse(rest)
+    return given
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
-    """Script, training, model and data arguments of given fields; their `env` goes into the environment.
+    """Script, training, model and data arguments of given fields.
 
     Raises:
-        `ValueError`: If a value is wrong.
+        `UserError`: If a value is wrong.
     """
-    environment = given.get("env", {})
-    if not isinstance(environment, dict):
-        raise ValueError(f"env is {environment!r}, but must be a mapping of names to values")
-    os.environ.update({name: str(value) for name, value in environment.items()})
     values = copy.deepcopy({**DEFAULTS, **given})  # TRL changes the parts of a mixture in place
-
-    def made(kind: type) -> Any:
-        check_kinds(kind, values)
-        return kind(**{part.name: values[part.name] for part in dataclasses.fields(kind) if part.name in values})
-
-    try:
-        return (made(LeashScriptArguments), made(config_type), made(ModelConfig), made(DatasetMixtureConfig))
-    except TypeError as error:  # a value of another type than a field's, such as a list for a number
-        raise ValueError(str(error)) from error
-
-
-def check_kinds(kind: type, values: Mapping[str, Any]) -> None:
-    """Looks for null and lists among the values of a dataclass's fields, which an option's own type does not check.
-
-    Args:
-        kind (`type`):
-            The dataclass.
-        values (`Mapping[str, Any]`):
-            Values by field name; those of other dataclasses too.
-
-    Raises:
-        `ValueError`: If a field that must have a value is null, or one that takes one value has a list.
-    """
-    hints = get_type_hints(kind)
-    for part in dataclasses.fields(kind):
-        if part.name not in values:
-            continue
-        hint, value = hints[part.name], values[part.name]
-        takes = {get_origin(one) or one for one in ([hint] if get_origin(hint) is list else get_args(hint) or [hint])}
-        if value is None and type(None) not in takes:
-            raise ValueError(f"{part.name} is null, but must have a value; leave it out for the default")
-        if isinstance(value, list) and list not in takes and part.name != "fsdp":  # transformers reads lists there
-            raise ValueError(f"{part.name} is {value!r}, but must be one value, not a list")
-
-
-def parse(argv: Sequence[str]) -> TrainingArguments:
-    """Script, training, model and data arguments of one command line; unknown keys are errors."""
-    return arguments_of(given_fields(argv))
+    return (
+        make(LeashScriptArguments, values),
+        make(config_type, values),
+        make(ModelConfig, values),
+        make(DatasetMixtureConfig, values),
+    )
 
 
 def print_help(shows_all: bool) -> NoReturn:
     """Prints the help, our options and those much used, or all those of TRL and transformers too, and exits."""
-    parser = TrainingParser()
+    parser = training_parser()
     parser.set_defaults(**DEFAULTS)
-    parser.description = (
-        "Train a model with LEASH, or with another method of leash methods. Every field of TRL's GRPOConfig is an "
-        "option, here and in the recipe."
-    )
-    parser.usage = "leash train --config RECIPE.yaml [--any_field value ...]"
-    parser.add_argument(
-        "--config",
-        help=f"YAML recipe, a file or one of the package's, such as {DEFAULT_RECIPE}; the command line overrides it",
-    )
     parser.add_argument(HELP_ALL, action="help", help="show every option of TRL and transformers too and exit")
-    first = ["help", "help_all", "config", "model_name_or_path", "dataset_name", "output_dir", *OUR_FIELDS]
-    shown = {*first, *MOST_USED}
     for action in parser._actions:
-        negates = action.option_strings[0].startswith("--no_")
-        if not shows_all and (action.dest not in shown or negates):
+        is_ours = action.dest in {"help", "help_all", "config", *OUR_FIELDS, *MOST_USED}
+        if not shows_all and (not is_ours or (action.nargs == 0 and action.const is False)):
             action.help = argparse.SUPPRESS
-        elif action.dest in OWN_HELP:
-            action.help = OWN_HELP[action.dest]
-        if action.dest in LAMBDA_FIELDS:
-            own = getattr(Leash(), action.dest)
-            action.help = f"{action.help} (default: the method's own, {own:g} for leash)"
-        if action.default is None:
-            action.default = argparse.SUPPRESS  # not "(default: None)"
-        # the same names with hyphens stay readable
-        action.option_strings = action.option_strings[: 2 if action.dest == "help" else 1]
-    parser._optionals._group_actions.sort(key=lambda action: [*first, action.dest].index(action.dest))
+        elif action.dest in LAMBDA_FIELDS:
+            action.help = f"{action.help} (default: the method's own, {getattr(Leash(), action.dest):g} for leash)"
+        else:
+            action.help = OWN_HELP.get(action.dest, action.help)
     parser.print_help()
     parser.exit()
