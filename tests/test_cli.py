@@ -96,38 +96,6 @@ def test_missing_columns_are_named(tmp_path, capsys, monkeypatch):
     assert "columns prompt, answer, but lacks solution" in capsys.readouterr().err
 
 
-def test_smoke_recipe_trains_evaluates_draws_is_not_run_twice_and_goes_on_when_stopped(tmp_path, capsys, monkeypatch):
-    # all 512 held-out problems, twice, would take most of the time
-    monkeypatch.setattr("leash_trl.gym.record.NUM_PROBLEMS", 16)
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
-    run = tmp_path / "demo" / "seed-0"
-    assert main(command) == 0
-    first = capsys.readouterr().out
-    rows = [line for line in first.splitlines() if line.startswith("| 0 ")]
-    assert len(rows) == 1
-    result = json.loads((run / "result.json").read_text())
-    assert f"{result['trained']['mean_tokens']:.1f}" in rows[0]
-    assert (tmp_path / "demo" / "dynamics.png").stat().st_size > 10_000
-    assert list((tmp_path / "tensorboard").iterdir())
-    log = json.loads((run / "trainer_state.json").read_text())["log_history"]
-    shares = [row["leash/truncated_share"] for row in log if "leash/truncated_share" in row]
-    assert len(shares) == 5
-    assert max(shares) <= 0.125, "completions of the smoke recipe end"
-    changed = (run / "model.safetensors").stat().st_mtime
-    monkeypatch.setattr("leash_trl.cli.demo._write_figure", lambda *_: None)  # it is there
-    assert main(command) == 0
-    assert (run / "model.safetensors").stat().st_mtime == changed
-
-    # stopped after its last step: it goes on with the final save and the evaluation
-    trained = (run / "model.safetensors").read_bytes()
-    for name in ("result.json", "trainer_state.json", "model.safetensors"):
-        (run / name).unlink()
-    assert main(command) == 0
-    assert json.loads((run / "result.json").read_text()) == result
-    assert (run / "model.safetensors").read_bytes() == trained
-
-
 def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
@@ -146,25 +114,6 @@ def test_train_from_local_files_with_a_reward_of_ones_own(tmp_path, monkeypatch,
     assert f"lambda={lam:.4g}" in capsys.readouterr().out
     history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
     assert "rewards/even/mean" in history[0]
-
-
-def test_demo_does_not_take_one_run_for_another(tmp_path, capsys):
-    folder = tmp_path / "demo" / "seed-0"
-    folder.mkdir(parents=True)
-    (folder / "claim.json").write_text(json.dumps({"recipe": {"max_steps": 3}, "overrides": [], "seed": 0}))
-    command = ["demo", "--config", str(RECIPES / "gym" / "smoke.yaml"), "--output_dir", str(tmp_path / "demo")]
-    assert main(command) == 2
-    assert "holds a run of another recipe" in capsys.readouterr().err
-
-
-def test_the_row_of_a_method_without_lambda_has_empty_cells():
-    from leash_trl.cli.demo import TABLE_HEAD, _row
-
-    base = {"accuracy": 0.8, "mean_tokens": 100.0}
-    trained = {"accuracy": 0.9, "mean_tokens": 50.0, "satisfaction_rate": None}
-    row = _row({"seed": 3, "trained": trained, "lambda_peak": None, "lambda_end": None}, base)
-    assert row == "| 3 | 0.800 | 0.900 | 100.0 | 50.0 | -50.0% |  |  |  |"
-    assert row.count("|") == TABLE_HEAD[0].count("|")
 
 
 def test_errors_of_the_work_itself_keep_their_traceback(tmp_path, monkeypatch):

@@ -1,13 +1,11 @@
 """The command line as a newcomer meets it: what is missing, suggestions, one name for one thing, overrides."""
 
-import json
 import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
 
 
@@ -56,11 +54,7 @@ def test_a_misspelt_command_gets_a_suggestion(argv, meant, capsys):
         (["bench", "step", "--zzz"], "leash bench step --help"),
         (["bench", "step", "--engines", "vllm"], "unknown option --engines, "),
         (
-            ["gym", "stories", "--num_stories", "12"],
-            "unknown option --num_stories, leash gym stories --help lists all",
         ),
-        (["gym", "stories"], "arguments are required: --output; leash gym stories --help lists all"),
-        (["gym", "stories", "--output", "x", "--count", "y"], "'y'; leash gym stories --help lists all"),
         (["push"], "run"),
     ],
 )
@@ -205,100 +199,6 @@ arms:
   none: {length_control: none}
   leash: {lambda_lr: 0.02}
 """
-
-
-@pytest.fixture
-def planned(in_tmp, monkeypatch):
-    """What `leash compare` would start: recipes by arm; every run counts as failed."""
-    from leash_trl.cli import compare
-
-    Path("comparison.yaml").write_text(COMPARISON)
-    monkeypatch.setattr(compare, "run_jobs", lambda jobs, *args, **kwargs: dict.fromkeys(jobs, 1))
-    monkeypatch.setattr(compare, "_failure", lambda run, exit_code: run.name)
-
-    def plan(*options: str) -> dict[str, dict]:
-        compare.main(["--config", "comparison.yaml", "--output_dir", "out", "--seeds", "0", *options])
-        return {path.parent.name: yaml.safe_load(path.read_text()) for path in Path("out").glob("*/recipe.yaml")}
-
-    return plan
-
-
-def test_compare_overrides_a_field_of_every_arm(planned):
-    recipes = planned("--max_steps", "5", "--learning_rate", "1e-3", "--scale_rewards", "none", "--model", "gym")
-    assert {name: recipe["max_steps"] for name, recipe in recipes.items()} == {"none": 5, "leash": 5}
-    for recipe in recipes.values():
-        assert (recipe["learning_rate"], recipe["scale_rewards"], recipe["model_name_or_path"]) == (
-            1e-3,
-            "none",
-            "gym",
-        )
-    assert recipes["leash"]["lambda_lr"] == 0.02
-
-
-def test_compare_sees_that_a_run_had_other_settings(planned):
-    from leash_trl.cli.gym_run import run_claim
-
-    folder = Path("out/leash/seed-0")
-    folder.mkdir(parents=True)
-    recipe = planned("--arms", "leash", "--max_steps", "5")["leash"]
-    (folder / "claim.json").write_text(json.dumps(run_claim(recipe, 0)))
-    planned("--arms", "leash", "--max_steps", "5")  # the same run goes on
-    with pytest.raises(UserError, match="holds a run of another recipe"):
-        planned("--arms", "leash", "--max_steps", "6")
-    with pytest.raises(UserError, match="holds a run of another recipe"):
-        planned("--arms", "leash")
-
-
-def test_compare_sees_that_a_run_had_another_base(planned, monkeypatch):
-    from leash_trl.cli.gym_run import run_claim
-
-    folder = Path("out/leash/seed-0")
-    folder.mkdir(parents=True)
-    (folder / "claim.json").write_text(json.dumps(run_claim(planned("--arms", "leash")["leash"], 0)))
-    planned("--arms", "leash")
-    Path("another").mkdir()
-    Path("another/model.safetensors").write_bytes(b"other weights")
-    monkeypatch.setattr("leash_trl.gym.CHECKPOINT", Path("another"))
-    with pytest.raises(UserError, match="another release's gym"):
-        planned("--arms", "leash")
-
-
-def test_compare_sees_that_a_run_had_other_data_or_another_method_of_the_same_name(planned, monkeypatch):
-    from leash_trl.cli.gym_run import run_claim
-
-    rows, method = Path("rows.jsonl"), Path("claimed_method.py")
-    code = (
-        "from dataclasses import dataclass\nfrom leash_trl import LengthControl\n\n\n@dataclass\n"
-        "class Mine(LengthControl):\n    name = 'mine'\n\n    def shape(self, rollouts):\n"
-        "        return self.base_rewards(rollouts)"
-    )
-    rows.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
-    method.write_text(f"{code}\n")
-    monkeypatch.syspath_prepend(".")
-    fields = ["--arms", "leash", "--dataset_name", "rows.jsonl", "--length_control", "claimed_method.Mine"]
-    fields += ["--lambda_lr", "null"]
-    folder = Path("out/leash/seed-0")
-    folder.mkdir(parents=True)
-    (folder / "claim.json").write_text(json.dumps(run_claim(planned(*fields)["leash"], 0)))
-    planned(*fields)
-    method.write_text(f"{code} - rollouts.lengths\n")
-    with pytest.raises(UserError, match="other code of a method"):
-        planned(*fields)
-    method.write_text(f"{code}\n")
-    rows.write_text('{"prompt": "1 + 1 = ?", "solution": "3"}\n')
-    with pytest.raises(UserError, match="other data"):
-        planned(*fields)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--max_stepz", "5"], "did you mean --max_steps"),
-    ],
-)
-def test_compare_refuses_overrides_that_mean_nothing(options, message, planned):
-    with pytest.raises(UserError, match=message):
-        planned(*options)
 
 
 def test_none_is_a_value_on_the_command_line_and_in_recipes(tmp_path):

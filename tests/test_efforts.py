@@ -3,7 +3,6 @@
 import pytest
 from datasets import Dataset
 
-from leash_trl.cli.demo import _effort_rows
 from leash_trl.cli.main import main
 from leash_trl.data import with_efforts
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
@@ -99,10 +98,3 @@ def test_a_figure_draws_each_budget_of_a_run():
     assert not by_budget(hidden)[0].label.startswith("_")  # which legends leave out
     plain = curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine")
     assert by_budget(plain) == [plain]
-
-
-def test_the_demo_has_a_row_per_effort():
-    base, trained = {"accuracy": 0.8, "mean_tokens": 100.0}, {"accuracy": 0.91, "mean_tokens": 60.25}
-    low = {"target_length": 64, "base": base, "trained": trained}
-    assert _effort_rows({"seed": 7, "efforts": {"low": low}}) == ["| 7 | low | 64 | 0.800 | 0.910 | 100.0 | 60.2 |"]
-    assert _effort_rows({"seed": 7}) == []

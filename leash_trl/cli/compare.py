@@ -192,7 +192,11 @@ def main(argv: list[str]) -> int:
         return 130
     if len(failed) < len(runs):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
-    print(*failed, sep="\n", file=sys.stderr)
+    others = {*Path(options.output_dir).glob(f"*/seed-*/{gym_run.RESULT_FILE}")}
+    if others := others - {run.folder / gym_run.RESULT_FILE for run in runs}:
+        left_out = f"{options.output_dir} holds {len(others)} more runs, of other arms or seeds: not in the table"
+        print(f"leash compare: {left_out}", file=sys.stderr)
+    print(*failed, sep="\n", file=sys.stderr, end="\n" if failed else "")
     return 1 if failed else 0
 
 
