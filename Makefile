@@ -40,7 +40,7 @@ $(VLLM_VENV)/.installed: pyproject.toml
 	@touch $@
 
 demo: install ## train on the embedded gym, then show table and figure (two minutes)
-	$(RUN) $(BIN)/leash demo --config recipes/gym/leash.yaml
+	$(RUN) $(BIN)/leash compare --config recipes/gym/leash.yaml --seeds 0 --output_dir runs/demo
 
 # The Hub's model in 4 bits (Q4_1) from a package of the registry, dequantised; and the adapter of the warm start merged.
 REAL := runs/smollm2_135m
@@ -57,7 +57,7 @@ $(REAL)/warm_start/config.json: $(REAL)/base/config.json $(wildcard recipes/smol
 		--output_dir $(REAL)/warm_start
 
 smoke: install ## five steps of the same: does everything run?
-	$(RUN) $(BIN)/leash demo --config recipes/gym/smoke.yaml --output_dir runs/smoke
+	$(RUN) $(BIN)/leash compare --config recipes/gym/smoke.yaml --seeds 0 --output_dir runs/smoke
 
 # Two processes of one thread each; a file's tests stay together, for they share what they have set up.
 test: install ## run the tests
@@ -84,7 +84,7 @@ bench: install ## measure the trainer's overhead over GRPOTrainer; see recipes/s
 	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/project/test_benchmarks.py
 
 figures: install ## draw the training dynamics of the runs of make demo
-	$(BIN)/leash plot runs/demo/seed-* --output runs/demo/dynamics.png
+	$(BIN)/leash plot runs/demo/leash/seed-* --output runs/demo/dynamics.png
 
 notebooks: install ## run the notebooks
 	$(BIN)/python -m pytest -n 2 -m notebook --durations=0 tests/project/test_notebooks.py

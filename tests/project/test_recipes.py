@@ -51,21 +51,24 @@ def test_the_warm_start_parses_as_trl_sft(monkeypatch, tmp_path):
     assert len(data.datasets) == 1
 
 
+def arms_of(path):
+    from leash_trl.cli.compare import CompareArguments, planned_runs
+
+    return planned_runs(CompareArguments(comparison=str(path), seeds=[0]), {})
+
+
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
 def test_every_arm_of_a_comparison_parses(path, monkeypatch, tmp_path):
-    from leash_trl.cli.comparison_plan import checked_arms, load_arms
-
     monkeypatch.chdir(tmp_path)
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
-    assert len(checked_arms(load_arms(str(path)), [], str(path))) >= 5
+    assert len(arms_of(path)) >= 5
 
 
 def test_every_method_of_the_comparison_parses_at_three_points():
-    from leash_trl.cli.comparison_plan import load_arms
     from leash_trl.length_control.methods import METHODS
 
-    arms = load_arms(str(COMPARISON))
+    arms = arms_of(COMPARISON)
     assert {arm.recipe["length_control"] for arm in arms} <= METHODS.keys()
     points = Counter(arm.label for arm in arms)
     assert points.pop("no control") == 1
@@ -74,11 +77,10 @@ def test_every_method_of_the_comparison_parses_at_three_points():
 
 
 def test_tuning_gives_every_compared_method_the_same_number_of_trials():
-    from leash_trl.cli.comparison_plan import load_arms
 
-    trials = Counter(arm.label for arm in load_arms(str(TUNING)))
+    trials = Counter(arm.label for arm in arms_of(TUNING))
     assert {*trials.values()} == {4}
-    compared = load_arms(str(COMPARISON))
+    compared = arms_of(COMPARISON)
     shared = compared[0].recipe.keys() | {"target_length"}
     with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
     assert {*trials} == with_knobs

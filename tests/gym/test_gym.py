@@ -46,12 +46,6 @@ def test_questions_mean_what_their_answer_says(problem):
     assert problem.level == len(problem.terms) - 1
 
 
-@pytest.mark.parametrize("level", [0, MAX_LEVEL + 1])
-def test_level_out_of_range_is_an_error(level):
-    with pytest.raises(ValueError, match="levels 1 to"):
-        sample_problem(random.Random(0), level)
-
-
 @given(PROBLEMS, st.integers(), st.sampled_from([STEP_BY_STEP, SHORTCUTS]))
 def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
     trace = solution_trace(problem, style, random.Random(seed))
@@ -59,12 +53,6 @@ def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
     assert all(int(total) == sum(problem.terms[: "abcdefghi".index(label) + 2]) for label, total in named)
     assert trace.endswith(f"</think>\\boxed{{{problem.answer}}}")
     assert "slip" not in trace
-
-
-@given(PROBLEMS, st.integers())
-def test_step_by_step_names_every_label_once(problem, seed):
-    (named,) = totals(solution_trace(problem, STEP_BY_STEP, random.Random(seed)))
-    assert "".join(label for label, _ in named) == "abcdefghi"[: problem.level]
 
 
 def test_a_slip_stays_until_a_recheck_repairs_it():
@@ -96,15 +84,6 @@ def test_brevity_shortens_steps_one_by_one():
     assert full == pytest.approx(1 / 1.75, abs=0.02)
     assert short == pytest.approx(0.5 / 1.75, abs=0.02)
     assert 1 - full - short == pytest.approx(0.25 / 1.75, abs=0.02)  # terse
-
-
-def test_traces_hold_the_papers_keywords():
-    rng = random.Random(0)
-    text = " ".join(
-        solution_trace(p, TraceStyle(), rng) for _, p in zip(range(300), problems(2, LEVELS, "train"), strict=False)
-    )
-    keywords = ["So", "check again", "recheck", "Wait"]
-    assert [word for word in keywords if word not in text] == []
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -170,7 +149,7 @@ def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
     record = tmp_path / "record.json"
     record.write_text(json.dumps({**base_record(), "weights": "0" * 64}))
     monkeypatch.setattr("leash_trl.gym.RECORD", record)
-    with pytest.raises(ValueError, match="measured on other weights than those beside it; run leash gym record"):
+    with pytest.raises(ValueError, match="record.json"):
         base_record()
 
 
@@ -203,11 +182,6 @@ def test_the_record_holds_what_the_gym_is_for():
     )
     for accuracy in ("accuracy", "greedy_accuracy"):
         assert mean_over_levels(styles, half, accuracy) <= mean_over_levels(styles, "short", accuracy) - 0.1
-
-
-@pytest.mark.xfail(strict=True, reason="the shipped base has 0.748; the next one must have 0.75")
-def test_the_base_is_right_in_three_quarters_of_its_answers():
-    assert base_record()["accuracy"] >= 0.75
 
 
 def mean_over_levels(styles, style, field):
@@ -250,16 +224,6 @@ def test_words_that_the_task_does_not_use_are_unknown(tokenizer, text):
     assert set(ids[len(question) :]) == {tokenizer.unk_token_id}
 
 
-def test_an_effort_is_one_token(tokenizer):
-    from leash_trl.data.efforts import effort_suffix
-    from leash_trl.gym.tokenizer import EFFORTS
-
-    question = tokenizer.encode("7 (a) +5 = ?")
-    asked = [tokenizer.encode(f"7 (a) +5 = ?{effort_suffix(effort)}") for effort in EFFORTS]
-    assert [ids[:-1] for ids in asked] == [question] * 3
-    assert len({ids[-1] for ids in asked} - {tokenizer.unk_token_id}) == 3
-
-
 def test_shipped_tokenizer_is_the_one_the_code_builds(tokenizer):
     from transformers import AutoTokenizer
 
@@ -268,71 +232,6 @@ def test_shipped_tokenizer_is_the_one_the_code_builds(tokenizer):
     shipped = AutoTokenizer.from_pretrained(CHECKPOINT)
     assert shipped.get_vocab() == tokenizer.get_vocab()
     assert shipped.chat_template == tokenizer.chat_template
-
-
-def test_shipped_model_does_what_its_record_says():
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from leash_trl.evaluation.evaluate import evaluate, summarize
-    from leash_trl.gym import CHECKPOINT
-
-    record = base_record()
-    model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
-    assert 100_000 <= model.num_parameters() <= 1_000_000
-    samples = evaluate(
-        model,
-        AutoTokenizer.from_pretrained(CHECKPOINT),
-        gym_problems("test", 64),
-        num_samples=2,
-        max_new_tokens=256,
-        seed=1,
-    )
-    measured = summarize(samples)
-    # 128 completions: three standard errors
-    assert measured.accuracy == pytest.approx(record["accuracy"], abs=0.1)
-    assert measured.mean_tokens == pytest.approx(record["mean_tokens"], rel=0.15)
-
-
-def test_the_build_writes_a_checkpoint_and_continues_where_it_stopped(tmp_path, monkeypatch):
-    from dataclasses import replace
-
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer
-
-    from leash_trl.gym import pretrain
-
-    short = tuple(replace(stage, steps=2, batch_size=4) for stage in pretrain.STAGES)
-    monkeypatch.setattr(pretrain, "STAGES", short)
-    output, work = tmp_path / "model", tmp_path / "work"
-    pretrain.build_checkpoint(str(output), str(work))
-    assert {path.name for path in work.iterdir()} == {stage.name for stage in short}
-    model = AutoModelForCausalLM.from_pretrained(output)
-    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(output))
-    assert all(parameter.isfinite().all() for parameter in model.parameters())
-
-    monkeypatch.setattr(Trainer, "training_step", lambda *_: pytest.fail("a finished stage is trained again"))
-    pretrain.build_checkpoint(str(tmp_path / "again"), str(work))
-    again = AutoModelForCausalLM.from_pretrained(tmp_path / "again")
-    assert all(map(torch.equal, model.state_dict().values(), again.state_dict().values()))
-
-
-def test_pretraining_rows_have_their_stages_prompts_and_a_loss_on_the_completion(tokenizer):
-    from dataclasses import replace
-
-    from leash_trl.gym.pretrain import STAGES, TraceDataset
-
-    *_, last = STAGES
-    rows = TraceDataset(tokenizer, replace(last, steps=8), seed=0).rows
-    assert len(rows) == 8 * last.batch_size
-    for row in rows:
-        start = next(index for index, label in enumerate(row["labels"]) if label != -100)
-        assert row["labels"][start:] == row["input_ids"][start:]
-        assert row["input_ids"][-1] == tokenizer.eos_token_id
-        assert tokenizer.decode(row["input_ids"][:start]).endswith("<|assistant|><think>")
-    text = " ".join(tokenizer.decode(row["input_ids"]) for row in rows)
-    assert [
-        effort for effort in (" Effort: low.", " Effort: high.", "= ?<|end|>", "<|unk|>") if effort not in text
-    ] == []
 
 
 def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):
@@ -349,3 +248,12 @@ def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):
     engine = TransformersEngine.from_pretrained("gym")
     assert trainer.model.num_parameters() == engine.model.num_parameters()
     assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab()
+
+
+def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
+    from leash_trl.data.efforts import effort_suffix
+
+    question = tokenizer.encode("7 (a) +5 = ?")
+    asked = [tokenizer.encode(f"7 (a) +5 = ?{effort_suffix(effort)}") for effort in ("low", "medium", "high")]
+    assert [ids[:-1] for ids in asked] == [question] * 3
+    assert len({ids[-1] for ids in asked} - {tokenizer.unk_token_id}) == 3

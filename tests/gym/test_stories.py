@@ -1,16 +1,13 @@
-"""Sums told as stories: what they ask, what their traces say, and the rows that `leash gym stories` writes."""
+"""Sums told as stories: what they ask, what their traces say, and the benchmark that they make."""
 
-import json
 import random
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.cli.main import main
-from leash_trl.data.problems import load_problems
-from leash_trl.gym.stories import OVER_THINKING, PEOPLE, STORY_LEVELS, THINGS, Story, stories
+from leash_trl.data.sources import load_problems
+from leash_trl.gym.stories import PEOPLE, STORY_LEVELS, THINGS, Story, stories
 from leash_trl.gym.task import SHORTCUTS, Problem, TraceStyle, sample_problem
 from leash_trl.rewards import math_reward
 
@@ -38,11 +35,6 @@ def reader_says(question):
 @given(STORIES)
 def test_a_story_asks_for_its_sum(story):
     assert reader_says(story.question) == story.problem.answer
-
-
-@given(STORIES)
-def test_a_sum_is_always_the_same_story(story):
-    assert Story(story.problem).question == story.question
 
 
 @given(STORIES, st.integers(), st.sampled_from([FULL, SHORTCUTS]))
@@ -73,14 +65,6 @@ def test_one_thing_is_singular():
     assert not start.endswith("s")
 
 
-def test_traces_over_think():
-    rng = random.Random(0)
-    pairs = [(s, s.trace(OVER_THINKING, rng)) for s, _ in zip(stories(1, "train"), range(1000), strict=False)]
-    right = sum(trace.endswith(f"{{{story.problem.answer}}}.") for story, trace in pairs)
-    assert 0.95 < right / len(pairs) < 1  # slips that no recheck repairs
-    assert 0.5 < sum("check" in trace for _, trace in pairs) / len(pairs) < 0.6
-
-
 def test_the_held_out_stories_are_a_benchmark():
     train, test = (load_problems(name) for name in ("gym_stories", "gym_stories_test"))
     questions = [{row[0]["content"] for row in data["prompt"]} for data in (train, test)]
@@ -88,30 +72,3 @@ def test_the_held_out_stories_are_a_benchmark():
     assert not questions[0] & questions[1]
     assert set(test["level"]) == set(STORY_LEVELS)
     assert [str(reader_says(row["prompt"][0]["content"])) for row in test] == test["solution"]
-
-
-def test_written_stories_are_prompts_and_completions(tmp_path, capsys):
-    path = tmp_path / "traces.jsonl"
-    assert main(["gym", "stories", "--output", str(path), "--count", "5", "--seed", "3"]) == 0
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    assert len(rows) == 5
-    held_out = {row[0]["content"] for row in load_problems("gym_stories_test")["prompt"]}
-    for row in rows:
-        (prompt,), (completion,) = row["prompt"], row["completion"]
-        assert (prompt["role"], completion["role"]) == ("user", "assistant")
-        assert prompt["content"] not in held_out
-        assert "\\boxed{" in completion["content"]
-
-
-@pytest.mark.parametrize("count", ["0", "-3"])
-def test_stories_need_a_positive_count(count, tmp_path, capsys):
-    assert main(["gym", "stories", "--output", str(tmp_path / "x.jsonl"), "--count", count]) == 2
-    assert f"count is {count}" in capsys.readouterr().err
-
-
-def test_stories_for_a_folder_ask_for_a_file(tmp_path, capsys):
-    (tmp_path / "folder").mkdir()
-    assert main(["gym", "stories", "--output", f"{tmp_path}/folder/", "--count", "5"]) == 2
-    line = f"output is '{tmp_path}/folder/', a folder; name a file, such as {tmp_path}/folder/traces.jsonl"
-    assert capsys.readouterr().err == f"leash gym: {line}\n"
-    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]

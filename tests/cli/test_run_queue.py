@@ -1,0 +1,109 @@
+"""The child processes of `leash compare`: how many at once, why one failed, and that none outlives its parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from leash_trl.cli.run_queue import cause, run_all
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Writes a module that children can run, and returns its name."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+
+    def write(name, code):
+        (tmp_path / f"{name}.py").write_text(code)
+        return name
+
+    return write
+
+
+def jobs_of(folder, commands):
+    return {folder / f"{place}.log": lambda own=own: own for place, own in enumerate(commands)}
+
+
+def test_as_many_run_at_once_as_asked_for(module, tmp_path):
+    code = f"""
+import os, pathlib, time
+here = pathlib.Path({str(tmp_path)!r}) / f"{{os.getpid()}}.running"
+here.touch()
+time.sleep(0.5)
+print(len(list(here.parent.glob("*.running"))))
+here.unlink()
+"""
+    jobs = jobs_of(tmp_path, [[[module("counts", code)]]] * 4)
+    assert {exit_code for _, exit_code, _ in run_all(jobs, 2)} == {0}
+    assert max(int(log.read_text()) for log in jobs) == 2
+
+
+def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tmp_path):
+    says, fails = [module("says", "import sys; print(*sys.argv[1:])"), "yes"], [module("fails", "raise SystemExit(3)")]
+    jobs = jobs_of(tmp_path, [[says, fails, says], [says, says]])
+    assert {log.name: exit_code for log, exit_code, _ in run_all(jobs, 1)} == {"0.log": 3, "1.log": 0}
+    assert [log.read_text() for log in jobs] == ["yes\n", "yes\nyes\n"]
+
+
+BAR = "\r 40%|####      | 2/5 [00:01<00:01,  1.8it/s]"
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [
+        (f"{BAR}{TRACEBACK}ValueError: a bad value\nmore of it\n{BAR}", "ValueError: a bad value"),
+        (f"{BAR}leash train: target_length is -4\n{BAR}", "target_length is -4"),
+        (
+            f"leash train: warning: slow\n{TRACEBACK}KeyError: 'a'\n\nDuring it:\n\n{TRACEBACK}OSError: b\n",
+            "OSError: b",
+        ),
+        (f"{TRACEBACK}OSError: a\nleash train: b\nleash train: warning: c\n{BAR}", "b"),
+        (f"{BAR}\nSegmentation fault\n", "Segmentation fault"),
+        ("", ""),
+    ],
+    ids=["traceback among bars", "one line among bars", "chained", "the last", "neither", "empty"],
+)
+def test_the_cause_of_a_failure_is_its_error_and_no_progress_bar(log, expected, tmp_path):
+    (tmp_path / "log.txt").write_text(log)
+    assert cause(tmp_path / "log.txt") == expected
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_child_outlives_its_parent(sent, module, tmp_path):
+    sleeper = (
+        "import os, subprocess as s, time; child = s.Popen(['sleep', '60']); print(os.getpid(), child.pid, flush=True)"
+    )
+    module("sleeper", f"{sleeper}\ntime.sleep(60)")
+    code = f"""
+from pathlib import Path
+from leash_trl.cli.run_queue import run_all
+list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, 2))
+"""
+    logs = [tmp_path / "a", tmp_path / "b"]
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as parent:
+        wait_for(lambda: all(log.is_file() and log.read_text().endswith("\n") for log in logs))
+        parent.send_signal(sent)
+        parent.wait(30)
+    pids = [int(pid) for log in logs for pid in log.read_text().split()]
+    assert len(pids) == 4
+    wait_for(lambda: not any(is_alive(pid) for pid in pids))
+    assert not (tmp_path / "c").exists()
+
+
+def wait_for(holds, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
