@@ -9,6 +9,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,7 @@ PACKAGES = (
 
 def machine(folder: Path) -> None:
     """Writes the fields of `gpu_table.Machine`."""
-    from leash_trl.benchmark.device import benchmark_device, device_name
-
-    device = benchmark_device()
-    has_cuda = device.type == "cuda"
+    has_cuda = torch.cuda.is_available()
     versions = {"CUDA": torch.version.cuda} if has_cuda else {}
     for package in PACKAGES:
         try:
@@ -37,9 +35,9 @@ def machine(folder: Path) -> None:
         except importlib.metadata.PackageNotFoundError:
             continue
     fields = {
-        "device": device.type,
-        "name": device_name(device),
-        "memory_gib": torch.cuda.get_device_properties(device).total_memory / 2**30 if has_cuda else 0.0,
+        "device": "cuda" if has_cuda else "cpu",
+        "name": torch.cuda.get_device_name(0) if has_cuda else f"{platform.machine()} CPU",
+        "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if has_cuda else 0.0,
         "num_devices": torch.cuda.device_count(),
         "has_bfloat16": has_cuda and torch.cuda.is_bf16_supported(including_emulation=False),
         "versions": versions,

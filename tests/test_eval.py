@@ -74,7 +74,7 @@ def test_filter_writes_a_data_set_that_trains(filtered):
     assert "Of 7 problems, by right completions out of 2" in printed
     where = ["--dataset_name", str(folder / "dataset" / "train.jsonl")]
     script_args, _, _, dataset_args = parse([*where, "--target_length", "9", "--use_cpu", "true", "--bf16", "false"])
-    rows = load_training_data(script_args, dataset_args)["train"]
+    rows = load_training_data(script_args, dataset_args)[0]
     assert len(rows) > 0
     assert {"prompt", "solution", "pass_rate", "correct_lengths"} <= {*rows.column_names}
     rows = [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
@@ -202,7 +202,7 @@ def test_the_papers_recipe_takes_what_filter_wrote(tmp_path):
     script_args, _, _, dataset_args = parse(
         ["--config", str(recipe), "--dataset_name", str(data), "--use_cpu", "true", "--bf16", "false"]
     )
-    (loaded,) = load_training_data(script_args, dataset_args)["train"]
+    (loaded,) = load_training_data(script_args, dataset_args)[0]
     assert loaded["prompt"] == row["prompt"]
 
 

@@ -93,7 +93,7 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     from leash_trl.cli import filter as filter_command
     from leash_trl.cli.recipe import parse_with_recipe
     from leash_trl.cli.sampling import make_plan
-    from leash_trl.data.references import SOURCES
+    from leash_trl.data.sources import SOURCES
     from leash_trl.engines.engine import SamplingSettings
 
     command = filter_command if path.stem.startswith("filter") else eval_command

@@ -152,7 +152,8 @@ class CommandParser(TrlParser):
             return value
         if isinstance(value, bool) and action.type is str:
             return value
-        return self._get_values(action, [str(item) for item in items])
+        read = self._get_values(action, [str(item) for item in items])
+        return value if read == value else read  # 1, not 1.0, as the recipe has it
 
     def given(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
         """What recipe and command line say, by field, and the words that no option reads.

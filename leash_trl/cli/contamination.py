@@ -34,8 +34,8 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
-    from leash_trl.data.references import parse_reference
-    from leash_trl.data.sources import load_problems
+    from leash_trl.data.problems import load_problems
+    from leash_trl.data.sources import parse_reference
     from leash_trl.files import write_whole
 
     with user_errors():
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> None:
 
 def _check_output(output: str, references: Iterable[str]) -> None:
     """Checks, before the work, that the output can be written and is none of the input files."""
-    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import parse_reference
 
     path = Path(output).resolve()
     if path.suffix != ".jsonl" or path.is_dir():

@@ -1,7 +1,9 @@
 """Turns a user's mistakes into one line; bugs keep their traceback."""
 
 import difflib
+import errno
 import os
+import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -16,6 +18,8 @@ from leash_trl.trainer.checkpoints import only_run_in
 
 
 LONGEST_LINE = 600  # characters of an error that had several lines
+FULL_DISK = os.strerror(errno.ENOSPC)
+LEAST_ROOM = 2**20  # bytes
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
@@ -74,6 +78,26 @@ def _said(error: BaseException) -> str:
         return f"{error.strerror}{place}" if error.strerror else lines[0]
     text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
     return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
+
+
+@contextmanager
+def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
+    """Says in one line how to go on, as `remedy` has it, after Ctrl-C or when the disk of a folder is full.
+
+    Raises:
+        `KeyboardInterrupt`: With that line as its message.
+        `UserError`: If there is no room for what the work writes.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {remedy}") from None
+    except (OSError, RuntimeError, SafetensorError) as error:
+        # torch and safetensors say it in errors of their own
+        is_full = FULL_DISK in str(error) or shutil.disk_usage(folder).free < LEAST_ROOM
+        if not is_full:
+            raise
+        raise UserError(f"the disk of {folder} is full ({_said(error)}); free some of it, then {remedy}") from error
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", prefix: str = "", likeness: float = 0.6) -> str:

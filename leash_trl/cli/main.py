@@ -10,20 +10,16 @@ from leash_trl.cli.errors import UserError, did_you_mean
 
 COMMANDS = {
     "train": "train a model with LEASH or another method: leash train --config RECIPE.yaml [--any_field value]",
-    "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
-    "demo": "train on the embedded gym, then compare base and trained model: table and figure",
-    "compare": "train and score several methods on the gym over the same seeds: table with intervals, figure",
-    "plan": "memory per GPU and tokens per step of a recipe; refuses what cannot fit",
-    "filter": "keep the training problems that a model sometimes solves, with pass rates and correct lengths",
-    "contamination": "find training problems that overlap with benchmarks, and drop them",
     "eval": "accuracy and tokens of a model on benchmarks, with intervals",
-    "behavior": "count the paper's summary, rethink and plan words in evaluated completions",
-    "plot": "draw figures of one or several runs",
+    "filter": "keep the training problems that a model sometimes solves, with pass rates and correct lengths",
+    "compare": "train and score several methods over the same seeds: table with intervals, figure",
     "report": "write one page with the tables and figures of runs",
-    "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
+    "plot": "draw figures of one or several runs",
+    "plan": "memory per GPU and tokens per step of a recipe; refuses what cannot fit",
     "push": "put a run on the Hub, with model card, evaluation and checkpoints",
-    "bench": "measure the training step against TRL's, and rollout engines: time, memory, gradient difference",
-    "gym": "rebuild or measure the gym's base model; write its sums as stories",
+    "merge": "merge a LoRA or QLoRA adapter into its base model: one folder for vLLM, leash eval and the Hub",
+    "contamination": "find training problems that overlap with benchmarks, and drop them",
+    "methods": "the table of length-control methods; leash methods NAME: formula, defaults, source, when to use it",
 }
 
 
@@ -59,6 +55,6 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print(f"leash {arguments.command}: stopped", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"leash {arguments.command}: {str(stop) or 'stopped'}", file=sys.stderr)
         return 130

@@ -16,8 +16,8 @@ DESCRIPTION = (
 )
 EPILOG = (
     "QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the merged model "
-    "answers a little differently; evaluate it. LoRA: the merge is exact up to rounding in --dtype. Where training had "
-    "the base in float32 and it is stored in bfloat16, --dtype float32 keeps what bfloat16 would round away."
+    "answers a little differently; evaluate it. LoRA: the merge is exact up to rounding in --dtype. Where training "
+    "had the base in float32 and it is stored in bfloat16, --dtype float32 keeps what bfloat16 would round away."
 )
 
 

@@ -1,15 +1,13 @@
 """`leash plan`: memory per GPU and tokens per step of a recipe, without any GPU."""
 
-import argparse
-import sys
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning.plan import (
-    SHARDINGS,
     Settings,
     load_model_config,
     memory_lines,
@@ -24,35 +22,34 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
+DESCRIPTION = (
+    "Print what --config RECIPE needs per GPU and refuse what cannot fit; any field of leash train overrides it."
+)
 DEFAULT_PROMPT_LENGTH = 1024
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Parser of the plan's own options; all others are fields of the recipe."""
-    parser = CommandParser(
-        prog="leash plan",
-        description="Print what a recipe needs per GPU and refuse what cannot fit; fields of leash train may follow.",
-        allow_abbrev=False,
+@dataclass
+class PlanArguments:
+    """Options of `leash plan`; `--config` names a recipe, and all others are its fields."""
+
+    num_gpus: int = field(metadata={"help": "GPUs that train"})
+    gpu_memory: float = field(metadata={"help": "memory of one GPU, in GiB"})
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = field(
+        default="none", metadata={"help": "how training is distributed; none is DDP"}
     )
-    parser.add_argument("--config", required=True, help="recipe of leash train, a file or one of the package's")
-    parser.add_argument("--num_gpus", type=int, required=True, help="GPUs that train")
-    parser.add_argument("--gpu_memory", type=float, required=True, help="memory of one GPU, in GiB")
-    parser.add_argument(
-        "--sharding", choices=SHARDINGS, default="none", help="how training is distributed; none is DDP (default)"
+    model_config: str | None = field(
+        default=None, metadata={"help": "the model's config.json, where the Hub is out of reach"}
     )
-    parser.add_argument("--model_config", help="the model's config.json, where the Hub is out of reach")
-    parser.add_argument(
-        "--prompt_length",
-        type=int,
-        help="tokens of the longest prompt (default: what vllm_max_model_length leaves of a completion, or 1024)",
+    prompt_length: int | None = field(
+        default=None,
+        metadata={"help": "tokens of the longest prompt (default: what vllm_max_model_length leaves, or 1024)"},
     )
-    return parser
 
 
-def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
+def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     """The plan's options, and the training and model arguments of the recipe for that number of GPUs."""
-    arguments, rest = build_parser().parse_known_args(argv)
+    arguments, rest = parse_known(PlanArguments, argv, prog="leash plan", description=DESCRIPTION)
     if arguments.num_gpus < 1:
         raise ValueError(f"--num_gpus is {arguments.num_gpus}, but must be at least 1")
     from leash_trl.cli.training_arguments import arguments_of, given_fields
@@ -62,10 +59,10 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, Any, Any]:
         world_size = property(lambda self: arguments.num_gpus)
 
     # planning happens where there are no GPUs, of which bf16 would ask
-    given = given_fields(["--config", arguments.config, "--use_cpu", "true", *rest], prog="leash plan")
+    given = given_fields(["--use_cpu", "true", *rest], prog="leash plan")
     _, training_args, model_args, _ = arguments_of(given, PlannedConfig)
     if model_args.model_name_or_path is None:
-        raise ValueError(f"--model_name_or_path is missing: neither {arguments.config} nor the command line names it")
+        raise ValueError("--model_name_or_path is missing: neither --config RECIPE nor the command line names it")
     return arguments, training_args, model_args
 
 
@@ -84,7 +81,7 @@ def groups_lengths(training_args: Any, config: "PreTrainedConfig") -> bool:
     return training_args.length_grouped_microbatches and not reasons and not follows_width
 
 
-def make_settings(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> Settings:
+def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any) -> Settings:
     """The settings of the plan, from options and recipe.
 
     Raises:
@@ -101,14 +98,16 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     with user_errors(only_loads=True, **files):
         config = load_model_config(model_args.model_name_or_path, arguments.model_config)
     return Settings(
-        architecture=read_architecture(config, get_peft_config(model_args)),
+        architecture=read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
         num_gpus=arguments.num_gpus,
         gpu_memory=arguments.gpu_memory,
         sharding=arguments.sharding,
         weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
         compute_bytes=2 if training_args.bf16 or model_args.dtype in ("bfloat16", "float16") else 4,
         gradient_checkpointing=training_args.gradient_checkpointing,
-        has_reference=training_args.beta != 0 and not model_args.use_peft,
+        beta=training_args.beta,
+        use_peft=model_args.use_peft,
+        load_in_4bit=model_args.load_in_4bit,
         attn_implementation=model_args.attn_implementation or "sdpa",
         groups_lengths=groups_lengths(training_args, config),
         per_device_train_batch_size=training_args.per_device_train_batch_size,
@@ -124,17 +123,9 @@ def make_settings(arguments: argparse.Namespace, training_args: Any, model_args:
     )
 
 
-def precision(arguments: argparse.Namespace, training_args: Any, model_args: Any) -> str:
-    """In what weights are loaded and matrices multiplied; the engines that shard cast without autocast."""
-    if not training_args.bf16:
-        return f"{model_args.dtype} weights, no autocast"
-    how = "bfloat16 autocast" if arguments.sharding == "none" else "computed in bfloat16"
-    return f"{model_args.dtype} weights, {how}"
-
-
 def _check_known(training_args: Any, model_args: Any) -> None:
     unknown = {
-        "load_in_4bit": (model_args.load_in_4bit, "--load_in_4bit false (an upper bound)"),
+        "load_in_4bit": (model_args.load_in_4bit and not model_args.use_peft, "--use_peft true, which trains it"),
         "load_in_8bit": (model_args.load_in_8bit, "--load_in_8bit false (an upper bound)"),
         "cast_lm_head_to_fp32": (training_args.cast_lm_head_to_fp32, "--cast_lm_head_to_fp32 false"),
         "fp16": (training_args.fp16, "--fp16 false"),
@@ -151,23 +142,18 @@ def _check_known(training_args: Any, model_args: Any) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs `leash plan`: 0 if the run fits, 1 if not."""
-    with user_errors(), warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("ignore", FutureWarning)  # of names that TRL itself sets
-        try:
-            arguments, training_args, model_args = parse(argv)
-            settings = make_settings(arguments, training_args, model_args)
-        except Exception:
-            for warning in caught:
-                print(f"warning: {warning.message}", file=sys.stderr)
-            raise
+    warnings.simplefilter("ignore", FutureWarning)  # of names that TRL itself sets
+    with user_errors():
+        arguments, training_args, model_args = parse_plan(argv)
+        settings = make_settings(arguments, training_args, model_args)
     gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
-    adapter, weights = settings.architecture.adapter_parameters, precision(arguments, training_args, model_args)
+    adapter = settings.adapter_parameters
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
         f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {gpus} of "
-        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {weights}\n"
+        f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {model_args.dtype} weights"
+        f"{', computed in bfloat16' if training_args.bf16 else ''}\n"
     )
     steps = step_lines(settings, training_args.num_iterations)
-    steps += [f"warning: {warning.message}" for warning in caught]
     print("\n".join([*memory_lines(settings), "", *steps, "", *verdict_lines(settings)]))
     return 1 if refusal(settings) else 0

@@ -1,11 +1,15 @@
-"""`leash plot`: draws the paper's figures, and those of evaluations."""
+"""`leash plot`: draws the paper's figures, and those of evaluations and comparisons."""
 
-from leash_trl.cli.command_parser import CommandParser
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 
 
 FIGURES = {
-    "dynamics": "satisfaction rate, lambda, penalty and length over training",
+    "dynamics": "satisfaction rate, lambda, penalty, length and accuracy over training",
     "training": "mean tokens and accuracy over training, from evaluations where they were logged",
     "behavior": "mean length and the paper's keyword groups over evaluated checkpoints",
     "budget": "accuracy within token budgets of evaluated runs",
@@ -13,35 +17,41 @@ FIGURES = {
 }
 
 
-def main(argv: list[str]) -> None:
+@dataclass
+class PlotArguments:
+    """Options of `leash plot`."""
+
+    runs: list[str] = field(
+        metadata={
+            "positional": True,
+            "help": "for dynamics and training: output folders of runs, TensorBoard event files or their folders, or "
+            "CSV files like the LEASH authors' logs; for the others: folders that leash eval wrote; a folder that "
+            "holds some of these stands for them",
+        }
+    )
+    figure: str = field(default="dynamics", metadata={"help": "what to draw", "choices": [*FIGURES]})
+    benchmark: str | None = field(
+        default=None, metadata={"help": "for budget and pareto: one benchmark, instead of the mean over all"}
+    )
+    output: str | None = field(
+        default=None, metadata={"help": "file to write, .png, .svg or .pdf (default: the figure's name with .png)"}
+    )
+
+
+def main(argv: Sequence[str]) -> int:
     """Runs `leash plot`."""
-    parser = CommandParser(
-        prog="leash plot",
-        description="Draw a figure of one or several runs.",
-        epilog="Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + ".",
+    epilog = "Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + "."
+    arguments = parse(
+        PlotArguments, argv, prog="leash plot", description="Draw a figure of one or several runs.", epilog=epilog
     )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        help="for dynamics and training: output folders of runs, TensorBoard event files or their folders, or CSV "
-        "files like the LEASH authors' logs; for the others: folders that leash eval wrote; a folder that holds some "
-        "of these stands for them",
-    )
-    parser.add_argument("--figure", choices=FIGURES, default="dynamics", help="what to draw (default: dynamics)")
-    parser.add_argument(
-        "--benchmark", help="for budget and pareto: one benchmark (default: the mean over all, as in the paper)"
-    )
-    parser.add_argument(
-        "--output", help="image file to write, .png, .svg or .pdf (default: the figure's name with .png)"
-    )
-    arguments = parser.parse_args(argv)
     output = arguments.output or f"{arguments.figure}.png"
 
-    from leash_trl.analysis.drawn_runs import draw
-    from leash_trl.figures import check_format, write_figure
+    from leash_trl.figures.runs import draw
+    from leash_trl.figures.style import check_format, write_figure
 
     with user_errors():
         check_format(output)
-        figure = draw(arguments.figure, arguments.runs, arguments.benchmark)
+        figure = draw(arguments.figure, [Path(run) for run in arguments.runs], arguments.benchmark)
     write_figure(figure, output)
     print(f"wrote {output}")
+    return 0

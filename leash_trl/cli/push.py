@@ -49,12 +49,14 @@ def main(argv: list[str]) -> None:
         ADAPTER_FILE,
         checkpoint_path,
         length_control_state,
+        read_recipe,
         read_trainer_state,
         whole_checkpoints,
     )
-    from leash_trl.hub.card import write_curves, write_model_card
-    from leash_trl.hub.recipe import read_recipe
+    from leash_trl.figures.training import write_curves
+    from leash_trl.hub.card import write_model_card
     from leash_trl.hub.repository import (
+        CURVES_FILE,
         EVAL_RESULTS_FILE,
         LAST_CHECKPOINT,
         HubRepository,
@@ -73,7 +75,7 @@ def main(argv: list[str]) -> None:
         if arguments.checkpoints != "none" and not checkpoints:
             raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
         table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
-        write_curves(folder, trainer_state)
+        write_curves(trainer_state, folder / CURVES_FILE)
         is_adapter = (folder / ADAPTER_FILE).is_file()
         write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, table, entries)
         base = json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"] if is_adapter else None
@@ -105,11 +107,10 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
 
     The evaluation must be of this model, since its numbers go on this model's card.
     """
-    from leash_trl.evaluation.export import summary_markdown
-    from leash_trl.evaluation.hub_results import hub_benchmarks, hub_eval_results, model_card_results
-    from leash_trl.evaluation.results import load_results
+    from leash_trl.evaluation.frame import load_evaluated_run
+    from leash_trl.evaluation.tables import hub_benchmarks, hub_eval_results, model_card_results, summary_markdown
 
-    results = load_results(arguments.evaluation)
+    results = load_evaluated_run(arguments.evaluation)
     model = results.run["model"]
     evaluated, pushed = Path(model), folder.resolve()
     is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
@@ -118,7 +119,7 @@ def _evaluation(arguments: argparse.Namespace, folder: Path):
             f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
             f"leash eval --model_name_or_path {folder}"
         )
-    baseline = None if arguments.baseline is None else load_results(arguments.baseline)
+    baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
     table = summary_markdown(results, baseline)
     if not hub_benchmarks(results):
         return table, [], None

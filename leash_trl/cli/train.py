@@ -1,12 +1,12 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
 import importlib
+import inspect
 import os
 import sys
 import traceback
 import warnings
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from datasets import Dataset
@@ -19,8 +19,8 @@ from trl import (
 )
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
-from leash_trl.cli.errors import UserError, check_writable, user_errors
-from leash_trl.cli.recipe import DEFAULT_RECIPE
+from leash_trl.cli.arguments import DEFAULT_RECIPE
+from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
 from leash_trl.cli.training_arguments import (
     HELP_ALL,
     LeashScriptArguments,
@@ -33,6 +33,7 @@ from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_eff
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
+from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checkpoints import CannotStartError
@@ -97,41 +98,27 @@ def load_training_data(
     evaluates: bool = False,
     has_template: bool = True,
 ):
-    """Splits of a recipe's data: a mixture, the gym, another source of `leash_trl.data`, a file, a folder, a Hub id.
+    """Rows to train on, and those to evaluate on, or `None`: of a mixture, a named source, a file, a folder, a Hub id.
 
-    Prompts of the split to train on, and of the one to evaluate on if the run `evaluates`, are read by the rule of
-    [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not. Other splits are as they come.
+    Prompts are read by the rule of [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not.
     """
-    from leash_trl.data.references import parse_reference
-    from leash_trl.data.sources import load_problems
-    from leash_trl.data.splits import load_splits, named_files
-    from leash_trl.data.training_rows import training_rows
+    from leash_trl.data.problems import load_training_rows, named_files
 
-    suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
-    name, train_split = script_args.dataset_name, script_args.dataset_train_split
-    read = {train_split, script_args.dataset_test_split} if evaluates else {train_split}
-
-    def as_read(splits, source):
-        return {
-            split: training_rows(rows, source, suffix, has_template) if split in read else rows
-            for split, rows in splits.items()
-        }
-
-    if dataset_args.datasets:
-        with named_files("a part of the mixture"):
-            return as_read(get_dataset(dataset_args), "datasets")
-    if name is None:
+    if not dataset_args.datasets and script_args.dataset_name is None:
         raise ValueError(
             "a recipe needs dataset_name (a Hub id, a file, a folder, gym or gym_stories) or datasets (a mixture)"
         )
-    reference = parse_reference(name)
-    if reference.source is not None and name != reference.embedded:
-        return {train_split: load_problems(name, suffix=suffix, has_chat_template=has_template)}
-    options = {"streaming": True} if script_args.dataset_streaming else {}
-    splits = load_splits(replace(reference, config=script_args.dataset_config or reference.config), **options)
-    if reference.path is not None and reference.path.is_file():
-        splits = {train_split: splits["train"]}
-    return as_read(splits, reference.name)
+    with named_files("a part of the mixture"):
+        mixture = get_dataset(dataset_args) if dataset_args.datasets else None
+    return load_training_rows(
+        script_args.dataset_name if mixture is None else mixture,
+        script_args.dataset_train_split,
+        script_args.dataset_test_split if evaluates else None,
+        config=script_args.dataset_config,
+        streaming=script_args.dataset_streaming,
+        suffix=BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix,
+        has_chat_template=has_template,
+    )
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
@@ -161,9 +148,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
     ):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
-        dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
-    train_dataset = _split(dataset, "dataset_train_split", script_args)
-    eval_dataset = _split(dataset, "dataset_test_split", script_args) if evaluates else None
+        train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if script_args.efforts is None and script_args.effort_suffix != EFFORT_SUFFIX:
         raise ValueError(f"effort_suffix is {script_args.effort_suffix!r}, which needs efforts; set them, or drop it")
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
@@ -200,13 +185,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     return trainer
 
 
-def _split(dataset, field_name: str, script_args: LeashScriptArguments):
-    split = getattr(script_args, field_name)
-    if split not in dataset:
-        raise ValueError(f"{field_name} is {split!r}, but the data set has the splits {', '.join(dataset)}")
-    return dataset[split]
-
-
 def run_training(
     script_args, training_args: LeashGRPOConfig, model_args, dataset_args, recipe: dict[str, Any] | None = None
 ) -> LeashGRPOTrainer:
@@ -222,17 +200,37 @@ def run_training(
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
         trainer.publisher.recipe = recipe
+    trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
-    try:
-        trainer.train(resume_from_checkpoint=checkpoint)
-    except (CannotStartError, FloatingPointError) as error:
-        raise UserError(str(error)) from error
+    folder = training_args.output_dir
+    reward_funcs = list(trainer.reward_funcs)
+    with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
+        try:
+            trainer.train(resume_from_checkpoint=checkpoint)
+        except (CannotStartError, FloatingPointError) as error:
+            raise UserError(str(error)) from error
+        except Exception as error:
+            _blame_reward(error, reward_funcs)
+            raise
+        if not training_args.push_to_hub:
+            trainer.save_model(folder)
+            trainer.create_model_card(dataset_name=script_args.dataset_name)
     if training_args.push_to_hub:
         _push(trainer, script_args.dataset_name)  # saves the model first
-    else:
-        trainer.save_model(training_args.output_dir)
-        trainer.create_model_card(dataset_name=script_args.dataset_name)
     return trainer
+
+
+def _blame_reward(error: Exception, reward_funcs: list) -> None:
+    """Raises `UserError` for what one of the reward functions raised, after the function's own part of the traceback."""
+    functions = [reward for reward in reward_funcs if inspect.isroutine(reward)]
+    codes = {inspect.unwrap(function).__code__: function.__name__ for function in functions}
+    part = error.__traceback__
+    while part is not None and part.tb_frame.f_code not in codes:
+        part = part.tb_next
+    if part is not None:
+        traceback.print_exception(type(error), error, part, chain=False)
+        name = codes[part.tb_frame.f_code]
+        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
 
 
 def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:

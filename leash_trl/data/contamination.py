@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from datasets import Dataset
@@ -172,17 +172,14 @@ class OverlapCounts:
     num_near: int
 
 
-def count_overlaps(overlaps: Iterable[Overlap], benchmarks: Mapping[str, Dataset]) -> dict[str, OverlapCounts]:
+def count_overlaps(overlaps: Sequence[Overlap], benchmarks: Mapping[str, Dataset]) -> dict[str, OverlapCounts]:
     """Counts by the name of the benchmark, in the order of the benchmarks."""
-    near: defaultdict[str, set[str]] = defaultdict(set)
-    exact: defaultdict[str, set[str]] = defaultdict(set)
-    for overlap in overlaps:
-        near[overlap.benchmark].add(overlap.benchmark_id)
-        if overlap.is_exact:
-            exact[overlap.benchmark].add(overlap.benchmark_id)
-    return {
-        name: OverlapCounts(len(problems), len(exact[name]), len(near[name])) for name, problems in benchmarks.items()
-    }
+    counts = {}
+    for name, problems in benchmarks.items():
+        here = [overlap for overlap in overlaps if overlap.benchmark == name]
+        exact = {overlap.benchmark_id for overlap in here if overlap.is_exact}
+        counts[name] = OverlapCounts(len(problems), len(exact), len({overlap.benchmark_id for overlap in here}))
+    return counts
 
 
 def without_overlaps(training: Dataset, overlaps: Iterable[Overlap]) -> Dataset:

@@ -1,13 +1,15 @@
 """Asks each question once per effort, so that one model learns several budgets and the prompt says which."""
 
 from collections.abc import Mapping
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from leash_trl.length_control.method import is_number
 from leash_trl.length_control.targets import TARGET_COLUMN, with_suffix
 
 
 if TYPE_CHECKING:
-    from leash_trl.data.splits import Rows
+    from leash_trl.data.problems import Rows
 
 
 EFFORT_COLUMN = "effort"
@@ -35,10 +37,7 @@ def check_efforts_differ(tokenizer: Any, efforts: Mapping[str, float], suffix: s
     for name in efforts:
         other = read.setdefault(tuple(tokenizer("?" + effort_suffix(name, suffix))["input_ids"]), name)
         if other != name:
-            raise ValueError(
-                f"efforts {other!r} and {name!r} are the same tokens to this tokenizer; choose words that it knows "
-                "(the gym's are low, medium and high)"
-            )
+            raise ValueError(f"efforts {other!r} and {name!r} are the same to this tokenizer; choose words it knows")
 
 
 def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFORT_SUFFIX) -> "Rows":
@@ -64,17 +63,13 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
     if not isinstance(efforts, Mapping) or not efforts:
         raise ValueError(f"efforts is {efforts!r}, but must map names to targets in tokens, such as {{low: 1024}}")
     for name, target in efforts.items():
-        is_number = isinstance(target, int | float) and not isinstance(target, bool)
-        if not isinstance(name, str) or not name or not is_number or not 0 < target < float("inf"):
-            raise ValueError(
-                f"efforts holds {name!r}: {target!r}, but must map names (text; YAML needs quotes for 'off' and 'on') "
-                "to positive numbers of tokens"
-            )
+        if not (isinstance(name, str) and name and is_number(target) and target > 0):
+            raise ValueError(f"efforts holds {name!r}: {target!r}, but must map text ('off') to positive numbers")
         effort_suffix(name, suffix)
     columns = rows.column_names or ["prompt"]
     for name in (EFFORT_COLUMN, TARGET_COLUMN):
         if name in columns:
-            raise ValueError(f"the data set has a column {name!r} already; remove or rename it, or leave efforts out")
+            raise ValueError(f"the data set has a column {name!r} already; rename it, or leave efforts out")
     return rows.map(
         _once_per_effort,
         batched=True,
@@ -84,11 +79,9 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
 
 
 def _once_per_effort(batch: dict[str, list[Any]], efforts: dict[str, float], suffix: str) -> dict[str, list[Any]]:
-    asked: dict[str, list[Any]] = {name: [] for name in (*batch, EFFORT_COLUMN, TARGET_COLUMN)}
-    for row in range(len(batch["prompt"])):
-        for effort, target in efforts.items():
-            values = {name: column[row] for name, column in batch.items()}
-            values["prompt"] = with_suffix(values["prompt"], effort_suffix(effort, suffix))
-            for name, value in {**values, EFFORT_COLUMN: effort, TARGET_COLUMN: target}.items():
-                asked[name].append(value)
-    return asked
+    rows = [dict(zip(batch, values, strict=True)) for values in zip(*batch.values(), strict=True)]
+    asked = []
+    for row, (name, target) in product(rows, efforts.items()):
+        prompt = with_suffix(row["prompt"], effort_suffix(name, suffix))
+        asked.append({**row, "prompt": prompt, EFFORT_COLUMN: name, TARGET_COLUMN: target})
+    return {column: [row[column] for row in asked] for column in asked[0]}

@@ -1,6 +1,7 @@
 """Golds that the grader cannot read: named before a run, or left out of it."""
 
 import logging
+import re
 
 from datasets import Dataset
 
@@ -8,6 +9,8 @@ from leash_trl.rewards.grading import fault_list, unreadable_solutions
 
 
 logger = logging.getLogger(__name__)
+
+INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
 def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Dataset:
@@ -24,13 +27,18 @@ def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Da
     Raises:
         `ValueError`: If a gold cannot be read and is not to be left out, or is no text.
     """
-    for row, gold in enumerate(problems["solution"]):
+    golds = problems["solution"][:]
+    for row, gold in enumerate(golds):
         if not isinstance(gold, str):
             raise ValueError(f"row {row} (counted from 0) of {name}: solution is {gold!r}, but must be text")
-    if not (faults := unreadable_solutions(problems["solution"])):
+    # every integer can be read, and of a million golds most are integers or repeat another
+    doubtful = [gold for gold in dict.fromkeys(golds) if not INTEGER.fullmatch(gold)]
+    known = {doubtful[place]: fault for place, fault in unreadable_solutions(doubtful).items()}
+    faults = {row: known[gold] for row, gold in enumerate(golds) if gold in known}
+    if not faults:
         return problems
     message = f"{len(faults)} of {len(problems)} solutions of {name} cannot be graded"
-    faulty = fault_list(faults, problems["solution"])
+    faulty = fault_list(faults, golds)
     if not drops:
         raise ValueError(f"{message}; mend them, or drop their rows, as leash filter does: {faulty}")
     logger.warning("%s and are left out: %s", message, faulty)

@@ -1,9 +1,11 @@
 """Turns prompts into conversations, so that the model's chat template, and with it the thinking block, applies."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from leash_trl.data.blank_prompts import blank_problem, is_blank
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 
 # The authors' release appends this to every question.
@@ -20,6 +22,44 @@ DAPO_TAIL = '\n\nRemember to put your answer on its own line after "Answer:".'
 # The release asks "Answer LETTER within \boxed{}" for GPQA, before its suffix.
 LETTER_INSTRUCTION = "Answer with the LETTER of the right choice within \\boxed{}."
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def is_blank(row: Mapping[str, Any]) -> bool:
+    """Whether a row's prompt asks nothing: it is missing, empty or blank, or its last message is.
+
+    Messages with images, and a last message that calls tools, ask something without text.
+
+    Args:
+        row (`Mapping`):
+            Row with text or messages in column `prompt`, and perhaps with `image` or `images`.
+
+    Example:
+        >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
+        [True, True, True, False]
+    """
+    content = row["prompt"]
+    if content and isinstance(content, list):
+        if content[-1].get("tool_calls") or row.get("images") or row.get("image"):
+            return False
+        content = content[-1].get("content")
+    return not (content.strip() if isinstance(content, str) else content)
+
+
+def check_not_blank(dataset: "Dataset") -> None:
+    """Raises `ValueError` if a prompt is neither text nor messages, or asks nothing; it names the first such row."""
+    prompts = dataset.select_columns("prompt")
+    for start in range(0, len(dataset), 1000):
+        for row, prompt in enumerate(prompts[start : start + 1000]["prompt"], start):
+            is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
+            is_known = is_messages or isinstance(prompt, str)
+            # images take long to read
+            if not is_known or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+                raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_problem(prompt)}")
+
+
+def _blank_problem(prompt: Any) -> str:
+    """The error text for a blank prompt, with its remedy."""
+    return f"prompt is {prompt!r}, but must be text or messages with something in it; fill it or drop the row"
 
 
 def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_template: bool = True) -> dict[str, Any]:
@@ -58,7 +98,7 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
     """
     prompt = row["prompt"]
     if is_blank(row):
-        raise ValueError(blank_problem(prompt))
+        raise ValueError(_blank_problem(prompt))
     if not isinstance(prompt, str):
         return {"prompt": prompt}
     text = prompt.strip()
@@ -87,9 +127,6 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
 
     Differs: only the first half of the release's sentence is known; this request has the same meaning.
 
-    Raises:
-        `ValueError`: If there are fewer than 2 choices or more than letters.
-
     Example:
         >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))
         Which is prime?
@@ -99,7 +136,5 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
         <BLANKLINE>
         Answer with the LETTER of the right choice within \boxed{}.
     """
-    if not 2 <= len(choices) <= len(LETTERS):
-        raise ValueError(f"a multiple choice question has {len(choices)} choices, must be 2 to {len(LETTERS)}")
-    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS[: len(choices)], choices, strict=True)]
     return "\n".join([question, "", *lines, "", LETTER_INSTRUCTION])

@@ -1,12 +1,13 @@
 """Reads the rows of published data sets by their columns: one row in, its question and gold answer out.
 
-All functions are pure. `leash_trl.data.sources` loads the rows and treats repeated ones.
+All functions are pure. `leash_trl.data.problems` loads the rows and treats repeated ones.
 """
 
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_question
@@ -18,22 +19,11 @@ Messages = list[dict[str, Any]]
 SHUFFLE_SEED = 42
 PLACEHOLDER_CHOICE = "N/A"
 GSM8K_MARK = "####"
+GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
 INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
 
 # In this order: if a row has several, the first that is not empty counts.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
-
-# Small columns to keep, by their name here. MMLU-Pro, DeepMath and GPQA have other names for the subject.
-KEPT_COLUMNS = {
-    "target_length": "target_length",
-    "level": "level",
-    "difficulty": "difficulty",
-    "data_source": "data_source",
-    "subject": "subject",
-    "category": "subject",
-    "topic": "subject",
-    "Subdomain": "subject",
-}
 
 
 @dataclass(frozen=True)
@@ -47,14 +37,11 @@ class Schema:
             Columns that a data set must have to be read this way; it may have more.
         read (`Callable`):
             Row to question (bare text, or messages that must stay as they are) and gold answer.
-        repeat_columns (`tuple[str, ...]`, *optional*):
-            Columns that are equal in two rows only if one is a copy of the other; empty if there are none.
     """
 
     name: str
     columns: tuple[str, ...]
     read: Callable[[Row], tuple[str | Messages, str]]
-    repeat_columns: tuple[str, ...] = ()
 
 
 def read_text(row: Row, column: str) -> str:
@@ -102,20 +89,14 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
     return question, read_text(row, "solution")
 
 
-def _read_deepmath(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "question"), read_text(row, "final_answer")
-
-
-def _read_problem_answer(row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, "problem"), read_text(row, "answer")
+def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
+    return read_text(row, question), read_text(row, gold)
 
 
 def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
     """The gold in column `answer`; GSM8K has a worked solution there, with the gold after its mark."""
-    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2].strip()
-    if not gold:
-        raise ValueError(f"column 'answer' has nothing after {GSM8K_MARK}; fill it or drop the row")
-    return read_text(row, "question"), gold
+    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2]
+    return read_text(row, "question"), read_text({"answer": gold}, "answer")
 
 
 def cleaned_choice(text: str) -> str:
@@ -138,7 +119,7 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
     for each row, which puts the correct choice at C every time.
     """
     question = read_text(row, "Question")
-    columns = ["Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer"]
+    columns = [*GPQA_CHOICES]
     random.Random(f"{SHUFFLE_SEED} {question}").shuffle(columns)
     choices = [cleaned_choice(read_text(row, column)) for column in columns]
     return multiple_choice_question(question, choices), LETTERS[columns.index("Correct Answer")]
@@ -156,36 +137,27 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
 
 
-# In this order: the first whose columns are all there.
+# In this order: the first whose columns are all there. Where there are prompt and solution, they are what is meant:
+# files that `leash filter` wrote keep the columns of their source beside them.
 SCHEMAS = (
-    Schema("dapo_processed", ("prompt", "solution", "source_prompt"), _read_trl, ("extra_info", "prompt")),
-    Schema("verl", ("prompt", "reward_model"), _read_verl, ("extra_info", "prompt")),
-    Schema("slime", ("prompt", "label"), _read_slime),
     Schema("trl", ("prompt", "solution"), _read_trl),
-    Schema(
-        "gpqa",
-        ("Question", "Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3"),
-        _read_gpqa,
-    ),
+    Schema("verl", ("prompt", "reward_model"), _read_verl),
+    Schema("slime", ("prompt", "label"), _read_slime),
+    Schema("gpqa", ("Question", *GPQA_CHOICES), _read_gpqa),
     Schema("mmlu_pro", ("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    Schema("deepmath", ("question", "final_answer"), _read_deepmath),
-    Schema("problem_answer", ("problem", "answer"), _read_problem_answer),
+    Schema("deepmath", ("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
+    Schema("problem_answer", ("problem", "answer"), partial(_read_texts, "problem", "answer")),
     Schema("question_answer", ("question", "answer"), _read_question_answer),
 )
 
 
 def find_schema(columns: Iterable[str]) -> Schema | None:
     """The first of `SCHEMAS` whose columns are all there, or `None`."""
-    found = set(columns)
-    return next((schema for schema in SCHEMAS if set(schema.columns) <= found), None)
+    return next((schema for schema in SCHEMAS if {*schema.columns} <= {*columns}), None)
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
     """The first of `SCHEMAS` whose columns are all there.
-
-    Args:
-        columns (`Iterable[str]`):
-            Columns of the data set.
 
     Raises:
         `ValueError`: If there is none.
@@ -194,22 +166,19 @@ def detect_schema(columns: Iterable[str]) -> Schema:
         >>> detect_schema(["id", "question", "answer", "url"]).name
         'question_answer'
     """
-    found = list(columns)
-    if schema := find_schema(found):
+    if schema := find_schema(columns):
         return schema
-    raise ValueError(
-        f"no known schema has the columns {', '.join(found)}; rename them to prompt and solution, or to question and "
-        "answer"
-    )
+    raise ValueError(f"no known schema has the columns {', '.join(columns)}; rename them to prompt and solution")
 
 
-def columns_to_read(schema: Schema, columns: Iterable[str]) -> list[str]:
-    """The columns of a data set to read, so that worked solutions of many pages are never decoded."""
-    known = {*schema.columns, *KEPT_COLUMNS, *ID_COLUMNS, "extra_info"}
+def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
+    """The columns that reading needs, so that worked solutions of many pages are never decoded."""
+    known = {"prompt", "solution", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info", "target_length"}
     return [column for column in columns if column in known]
 
 
-def _row_id(row: Row) -> str | None:
+def row_id(row: Row) -> str | None:
+    """The id that a row has from its source."""
     extra_info = row.get("extra_info") or {}
     values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
     return next((str(value) for value in values if value is not None and str(value)), None)
@@ -231,30 +200,3 @@ def read_target(value: Any) -> Any:
         return int(value) if value.strip() else None
     except ValueError as error:
         raise ValueError(f"column 'target_length' is {value!r}, must be a whole number of tokens") from error
-
-
-def read_row(schema: Schema, row: Row) -> dict[str, Any]:
-    """One problem in TRL's columns.
-
-    Args:
-        schema (`Schema`):
-            How to read the row.
-        row (`Mapping`):
-            The row as the source has it.
-
-    Returns:
-        `dict`: `id` (`str`, or `None` if the source has none), `prompt` (bare text, or messages that must stay as they
-        are), `solution` (`str`), and those of `KEPT_COLUMNS` that the source has.
-
-    Raises:
-        `ValueError`: If question or answer is missing or has a wrong type.
-
-    Example:
-        >>> read_row(detect_schema(["problem", "answer"]), {"problem": "What is 2 + 2?", "answer": 4})
-        {'id': None, 'prompt': 'What is 2 + 2?', 'solution': '4'}
-    """
-    prompt, solution = schema.read(row)
-    kept = {name: row[column] for column, name in KEPT_COLUMNS.items() if column in row}
-    if "target_length" in kept:
-        kept["target_length"] = read_target(kept["target_length"])
-    return {"id": _row_id(row), "prompt": prompt, "solution": solution, **kept}

@@ -1,205 +1,138 @@
-"""Loads problems from named sources, files, folders and the Hub in TRL's columns; drops repeats and contradictions."""
+"""The table of published data sets, and what a name on a command line stands for: one of them, a path or a Hub id."""
 
-import hashlib
-import json
-import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from datasets import Dataset, Features, Value
-
-from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
-from leash_trl.data.references import Kind, Reference, parse_reference
-from leash_trl.data.repeats import contradictory_prompts, digests, first_of_each
-from leash_trl.data.schemas import KEPT_COLUMNS, Schema, columns_to_read, detect_schema, read_row
-from leash_trl.data.splits import load_splits
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 
-logger = logging.getLogger(__name__)
+Kind = Literal["train", "benchmark"]
+
+FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
-def _chosen_split(splits: Mapping[str, Dataset], wanted: str | None, reference: Reference) -> Dataset:
-    """The requested split, else the source's own, else the only one."""
-    usual = reference.source.split if reference.source else None
-    for name in (wanted,) if wanted is not None else (usual, *(splits if len(splits) == 1 else ())):
-        if name in splits:
-            return splits[name]
-    raise ValueError(f"split is {wanted!r}, but {reference.name} has the splits {', '.join(splits)}; name one of them")
-
-
-def _distinct_rows(raw: Dataset, schema: Schema) -> Sequence[int]:
-    """Indices of the rows without copies; all rows if no columns show copies."""
-    if not schema.repeat_columns or not set(schema.repeat_columns) <= set(raw.column_names):
-        return range(len(raw))
-    return first_of_each(digests(raw, schema.repeat_columns))
-
-
-def _read(
-    row: dict[str, Any],
-    index: int,
-    schema: Schema,
-    rows: Sequence[int],
-    name: str,
-    suffix: str,
-    has_chat_template: bool,
-) -> dict[str, Any]:
-    try:
-        problem = read_row(schema, row)
-    except ValueError as error:
-        raise ValueError(f"{name}, row {rows[index]} (counted from 0), read as {schema.name}: {error}") from error
-    problem["id"] = problem["id"] or f"{name}-{rows[index]}"
-    if isinstance(problem["prompt"], str):
-        is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
-        problem |= as_conversation(problem, suffix, has_chat_template or is_message)
-    return problem
-
-
-def _features(raw: Dataset, schema: Schema, has_chat_template: bool) -> Features:
-    """Types of the columns; without them, `map` would turn golds back into the numbers that the source had."""
-    text = Value("string")
-    kept = {name: raw.features[column] for column, name in KEPT_COLUMNS.items() if column in raw.column_names}
-    if "target_length" in kept:
-        kept["target_length"] = Value("int64")
-    has_strings = "prompt" not in schema.columns or isinstance(raw.features["prompt"], Value)
-    prompt = text if has_strings and not has_chat_template else [{"role": text, "content": text}]
-    return Features({"id": text, "prompt": prompt, "solution": text, **kept})
-
-
-def _read_rows(
-    raw: Dataset, rows: Sequence[int], schema: Schema, name: str, suffix: str, has_chat_template: bool
-) -> Dataset:
-    columns = columns_to_read(schema, raw.column_names)
-    return (
-        raw.select_columns(columns)
-        .select(rows)
-        .map(
-            _read,
-            with_indices=True,
-            fn_kwargs={
-                "schema": schema,
-                "rows": rows,
-                "name": name,
-                "suffix": suffix,
-                "has_chat_template": has_chat_template,
-            },
-            remove_columns=columns,
-            features=_features(raw, schema, has_chat_template),
-            load_from_cache_file=False,  # its key would not change with the functions of this package
-            desc=f"reading {name}",
-        )
-    )
-
-
-def _with_unique_ids(problems: Dataset, rows: Sequence[int], name: str) -> Dataset:
-    """The ids of the source if they are unique, else `NAME-ROW` for all."""
-    if len(set(problems["id"])) == len(problems):
-        return problems
-    logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
-    return problems.map(
-        lambda _, index: {"id": f"{name}-{rows[index]}"}, with_indices=True, load_from_cache_file=False
-    )
-
-
-def _check_size(num_rows: int, named: Reference) -> None:
-    if num_rows == 0:
-        raise ValueError(f"{named.name} has no rows")
-    expected = named.source.num_rows if named.source else None
-    if named.is_benchmark and expected not in (None, num_rows):
-        logger.warning("%s has %d rows, but is known to have %d", named.name, num_rows, expected)
-
-
-def read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has_chat_template: bool) -> Dataset:
-    """Problems of one split's rows as [`load_problems`] returns them; the numbers of repeats are logged.
+@dataclass(frozen=True)
+class Source:
+    """A published data set by a short name.
 
     Args:
-        raw (`Dataset`):
-            Rows as the source has them.
         name (`str`):
-            Short name of the data set, for ids and messages.
-        suffix (`str`), has_chat_template (`bool`):
-            As for [`load_problems`].
-        is_benchmark (`bool`):
-            Whether to keep every row, repeated or not.
+            Name on command lines and in reports.
+        kind (`"train"` or `"benchmark"`):
+            Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
+        hub_id (`str`, *optional*):
+            Id on the Hub; `None` for embedded data.
+        config (`str`, *optional*):
+            Configuration on the Hub.
+        embedded (`str`, *optional*):
+            Name of the embedded data whose split it is.
+        split (`str`, *optional*, defaults to `"train"`):
+            Split to evaluate on or to filter, unless another one is named.
+        num_rows (`int`, *optional*):
+            Known number of rows of the split.
+        task_id (`str`, *optional*, defaults to `"default"`):
+            Task that the Hub's evaluation results of the data set name.
     """
-    schema = detect_schema(raw.column_names)
-    rows = range(len(raw)) if is_benchmark else _distinct_rows(raw, schema)
-    problems = _read_rows(raw, rows, schema, name, suffix, has_chat_template)
-    prompts = list(digests(problems, ["prompt"]))
-    contradictory = contradictory_prompts(prompts, list(digests(problems, ["prompt", "solution"])))
-    told_apart_by = [column for column in ("prompt", "solution", "target_length") if column in problems.column_names]
-    distinct = first_of_each(digests(problems, told_apart_by))
-    found = {
-        "copies of a row": len(raw) - len(rows),
-        "repeats of prompt and answer": len(problems) - len(distinct),
-        "prompts with different answers": len(contradictory),
-    }
-    if not is_benchmark:
-        kept = [index for index in distinct if prompts[index] not in contradictory]
-        problems, rows = problems.select(kept), [rows[index] for index in kept]
-    counts = "".join(f"; {count:,} {what}" for what, count in found.items() if count)
-    level = logging.WARNING if counts else logging.INFO
-    logger.log(level, "%s: %s problems of %s rows%s", name, f"{len(problems):,}", f"{len(raw):,}", counts)
-    return _with_unique_ids(problems, rows, name)
+
+    name: str
+    kind: Kind
+    hub_id: str | None = None
+    config: str | None = None
+    embedded: str | None = None
+    split: str = "train"
+    num_rows: int | None = None
+    task_id: str = "default"
 
 
-def load_problems(
-    reference: str,
-    *,
-    split: str | None = None,
-    suffix: str = BOXED_SUFFIX,
-    limit: int | None = None,
-    kind: Kind | None = None,
-    has_chat_template: bool = True,
-) -> Dataset:
-    """Problems in TRL's columns.
+SOURCES = {
+    source.name: source
+    for source in (
+        # about 17 thousand problems, each 100 times
+        Source("dapo_math_17k", "train", "BytedTsinghua-SIA/DAPO-Math-17k", num_rows=1_791_700),
+        # the same without repeats and template, in English
+        Source("dapo_math_17k_processed", "train", "open-r1/DAPO-Math-17k-Processed", config="en", num_rows=14_116),
+        # the LEASH authors' released training file is a part of it
+        Source("deepmath_103k", "train", "zwhe99/DeepMath-103K"),
+        Source("aime24", "benchmark", "HuggingFaceH4/aime_2024", num_rows=30),
+        Source("aime25", "benchmark", "math-ai/aime25", split="test", num_rows=30),
+        Source("hmmt_feb25", "benchmark", "MathArena/hmmt_feb_2025", num_rows=30),
+        Source("amc23", "benchmark", "math-ai/amc23", split="test", num_rows=40),
+        # AMC 12 of 2022 and 2023, which the LEASH release calls AMC
+        Source("amc", "benchmark", "AI-MO/aimo-validation-amc", num_rows=83),
+        Source("math500", "benchmark", "HuggingFaceH4/MATH-500", split="test", num_rows=500),
+        Source("gpqa_diamond", "benchmark", "Idavidrein/gpqa", "gpqa_diamond", num_rows=198, task_id="diamond"),
+        Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
+        Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
+        # running sums, bare and as stories
+        Source("gym", "train", embedded="gym", num_rows=3072),
+        Source("gym_test", "benchmark", embedded="gym", split="test", num_rows=512),
+        Source("gym_stories", "train", embedded="gym_stories", num_rows=3072),
+        Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test", num_rows=512),
+    )
+}
 
-    Rows of training data that copy or repeat another are left out. A prompt that occurs with two different answers is
-    left out with all its rows, because at most one answer is correct and nothing says which. Benchmarks keep every
-    row, so that their numbers compare with those of others. A warning states how many rows are concerned.
+
+@dataclass(frozen=True)
+class Reference:
+    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path.
 
     Args:
-        reference (`str`):
-            A named source, `NAME=PATH`, a path or a Hub id, as for `leash_trl.data.references.parse_reference`.
-        split (`str`, *optional*):
-            Split to read; defaults to the source's own, else to the only one. A file only has the split `train`.
-        suffix (`str`, *optional*):
-            Text to append to questions; defaults to the instruction of the LEASH authors' release; `""` leaves them
-            bare. Questions that already end with it, and prompts that are messages in TRL's form, stay as they are.
-        limit (`int`, *optional*):
-            Number of problems to keep, from the first on.
-        kind (`str`, *optional*):
-            `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and Hub ids.
-        has_chat_template (`bool`, *optional*, defaults to `True`):
-            As for `as_conversation`.
+        name (`str`):
+            Short name, for files and tables.
+        source (`Source`, *optional*):
+            The named source.
+        path (`Path`, *optional*):
+            File or folder to read the rows from.
+        hub_id (`str`, *optional*), config (`str`, *optional*):
+            Data set on the Hub.
+    """
 
-    Returns:
-        `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and
-        `target_length`, `level`, `subject`, `difficulty`, `data_source` if the source has them.
+    name: str
+    source: Source | None = None
+    path: Path | None = None
+    hub_id: str | None = None
+    config: str | None = None
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether every row counts, repeated or not."""
+        return self.source is not None and self.source.kind == "benchmark"
+
+
+def parse_reference(text: str, config: str | None = None) -> Reference:
+    """The data set for a name on a command line.
+
+    The Hub id of a source is that source, unless another configuration is asked for, which holds other rows.
+
+    Args:
+        text (`str`):
+            A name of `SOURCES`; `NAME=PATH`, the same source with rows from a local file or folder; a path; or a Hub
+            id such as `owner/name` or `owner/name:config`. A name of `SOURCES` comes before a path of the same name.
+        config (`str`, *optional*):
+            Configuration on the Hub, before the one in the text.
 
     Raises:
-        `ValueError`: If the data set, split or schema is not known, cannot be reached, or a row lacks what it needs.
+        `ValueError`: If it is none of these.
+
+    Example:
+        >>> parse_reference("openai/gsm8k:main").name, parse_reference("openai/gsm8k:socratic").config
+        ('gsm8k', 'socratic')
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit is {limit}, must be 1 or more")
-    named = parse_reference(reference)
-    raw = _chosen_split(load_splits(named), split, named)
-    _check_size(len(raw), named)
-    is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    problems = read_problems(raw, named.name, suffix, is_benchmark, has_chat_template)
-    return problems.select(range(min(limit or len(problems), len(problems))))
-
-
-def fingerprint(problems: Dataset) -> str:
-    """Sixteen hexadecimal digits that change with any id, prompt, solution or the order of the problems.
-
-    Args:
-        problems (`Dataset`):
-            Problems as `load_problems` returns them; other columns do not count.
-
-    Returns:
-        `str`: Start of the SHA-256 of ids, prompts and solutions.
-    """
-    sha = hashlib.sha256()
-    for row in problems.select_columns(["id", "prompt", "solution"]):
-        sha.update(json.dumps([row["id"], row["prompt"], row["solution"]], sort_keys=True).encode())
-    return sha.hexdigest()[:16]
+    source = SOURCES.get(text)
+    if source is None and text and Path(text).exists():
+        return Reference(Path(text).stem, path=Path(text), config=config)
+    name, equals, path = text.partition("=")
+    if equals and name in SOURCES:
+        if not path or not Path(path).exists():
+            raise ValueError(f"{text!r} names {path!r}, but there is no such file or folder")
+        return Reference(name, SOURCES[name], path=Path(path), config=config)
+    if source is not None and source.hub_id is None:
+        return Reference(source.name, source)
+    hub_id, _, own_config = ((source and source.hub_id) or text).partition(":")
+    config = config or own_config or None
+    for known in SOURCES.values():
+        if known.hub_id == hub_id and config in (None, known.config or "default"):
+            return Reference(known.name, known, hub_id=hub_id, config=known.config)
+    if hub_id.count("/") == 1 and all(hub_id.split("/")) and Path(hub_id).suffix not in FILE_BUILDERS:
+        return Reference(hub_id.rpartition("/")[2], hub_id=hub_id, config=config)
+    names = f"one of {', '.join(SOURCES)}, alone or as NAME=PATH"
+    raise ValueError(f"{text!r} is no file or folder, no Hub id (owner/name or owner/name:config) and not {names}")

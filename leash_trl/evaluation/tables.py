@@ -1,21 +1,25 @@
-"""Builds the tables of `leash eval`, `leash compare`, cards and reports: Markdown to read, CSV and JSON to compute with.
+"""Builds the tables of `leash eval`, `leash compare`, cards and reports: Markdown to read, CSV and JSON for programs.
 
 `frame` has the numbers of runs, `intervals` the arithmetic. A number is empty where it does not exist.
 """
 
 import itertools
+import json
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
+from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
+from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import (
     SIGNIFICANCE,
     Estimate,
+    few_problems,
     holm,
     mean_amount,
     mean_over_seeds,
@@ -23,6 +27,7 @@ from leash_trl.evaluation.intervals import (
     t_quantile,
     welch,
 )
+from leash_trl.files import write_whole
 
 
 # weights of the accuracy-efficiency score
@@ -31,29 +36,9 @@ GAIN_WEIGHT = 3.0
 LOSS_WEIGHT = 5.0
 WINDOW = 10  # training batches in a running mean; single ones are noise
 MARGIN = 0.05  # a point may be longer by this share and still beat another
+LAST_COLUMN = "generated_tokens"  # of a comparison's files; then come the fields of its grid
+SETTLING = ("settling_error", "near_target_share", "overshoot", "steps_to_target")
 
-# columns of a comparison's files that hold numbers; with name and seeds, all but the fields of its grid
-COMPARISON_NUMBERS = (
-    "accuracy",
-    "accuracy_interval_low",
-    "accuracy_interval_high",
-    "mean_tokens",
-    "p95_tokens",
-    "token_change",
-    "efficiency_score",
-    "mean_tokens_interval_low",
-    "mean_tokens_interval_high",
-    "target_length",
-    "satisfaction_rate",
-    "settling_error",
-    "worst_settling_error",
-    "near_target_share",
-    "overshoot",
-    "steps_to_target",
-    "num_reached",
-    "generated_tokens",
-)
-COMPARISON_COLUMNS = ("name", "seeds", *COMPARISON_NUMBERS)
 COMPARISON_LEGEND = (
     "[95 % of the mean]: Student's t interval of the mean over seeds, for these problems; it is no range of the "
     "seeds, which seeds.csv lists. Where there is one seed or none, it is an interval over problems. "
@@ -92,7 +77,7 @@ def percent(share: float | None) -> str:
         >>> percent(0.1234), percent(None)
         ('12.3', '')
     """
-    return "" if pd.isna(share) else f"{100 * share:.1f}"
+    return "" if share is None or math.isnan(share) else f"{100 * share:.1f}"
 
 
 def tokens(count: float | None) -> str:
@@ -102,7 +87,7 @@ def tokens(count: float | None) -> str:
         >>> tokens(16912.4), tokens(46.04)
         ('16,912', '46.0')
     """
-    return "" if pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
+    return "" if count is None or math.isnan(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
 
 
 def plain(number: float | None) -> str:
@@ -112,7 +97,7 @@ def plain(number: float | None) -> str:
         >>> plain(0.58061), plain(63.5), plain(0.0)
         ('0.581', '63.5', '0')
     """
-    return "" if pd.isna(number) else f"{number:.3g}"
+    return "" if number is None or math.isnan(number) else f"{number:.3g}"
 
 
 def points(share: float) -> str:
@@ -175,6 +160,275 @@ def csv(frame: pd.DataFrame) -> str:
     return text
 
 
+def escaped(name: str) -> str:
+    """A name that neither breaks a table nor turns into a tag.
+
+    Example:
+        >>> escaped("a <b>")
+        'a &lt;b>'
+    """
+    return " ".join(name.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+
+
+# of each metric with `at` and k: its column in files, its name in the literature, its form, whether it has an interval
+METRICS = {
+    "accuracy": ("accuracy", "Avg@{k}", percent, True),
+    "pass": ("pass_at_{at:.0f}", "pass@{at:.0f}", percent, True),
+    "majority": ("majority", "maj@{k}", percent, True),
+    "short_accuracy": ("short_{at:.0f}_accuracy", "short-{at:.0f}@{k}", percent, True),
+    "short_waiting_tokens": ("short_{at:.0f}_waiting_tokens", "short-{at:.0f}@{k} waiting tokens", tokens, True),
+    "short_total_tokens": ("short_{at:.0f}_total_tokens", "short-{at:.0f}@{k} total tokens", tokens, True),
+    "tokens": ("tokens", "tokens", tokens, True),
+    "generated_tokens": ("generated_tokens", "generated tokens", tokens, True),
+    "truncated_rate": ("truncated_rate", "truncated rate", percent, True),
+    "no_answer_rate": ("no_answer_rate", "no answer rate", percent, True),
+    "accuracy_within": ("accuracy_within_{at:.0f}", "right within {at:,.0f} tokens", percent, True),
+    "median_tokens": ("median_tokens", "median tokens", tokens, False),
+    "p95_tokens": ("p95_tokens", "p95 tokens", tokens, False),
+    "right_tokens": ("right_tokens", "right tokens", tokens, False),
+    "wrong_tokens": ("wrong_tokens", "wrong tokens", tokens, False),
+}
+CHANGES = {
+    "accuracy": ("accuracy_change", "Δ accuracy (points)", points),
+    "tokens": ("token_change", "Δ tokens", signed_tokens),
+    "relative_tokens": ("relative_token_change", "Δ tokens (%)", points),
+}
+LEGEND = (
+    "Avg@k: share of correct completions, mean over problems. Accuracies and rates in %, differences in points. "
+    "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems."
+)
+DIFFERENCE_LEGEND = "Those of differences are over the differences problem by problem."
+OVERALL_LEGEND = "overall: unweighted mean over benchmarks."
+METRIC_LEGEND = (
+    "pass@k: at least one of k completions is right. maj@k: the most frequent answer of k is right. short-m@k: the "
+    "most frequent answer among the m shortest of k completions is right; all k run side by side until m have ended, "
+    "waiting tokens: the length of the last of these, total tokens: what all k have computed by then. generated "
+    "tokens: computed for one completion, trials of a decoding strategy included. right within B tokens: share of "
+    "completions that are right and no longer than B."
+)
+
+
+def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
+    """The paper's table, one line per run; below it every metric of the run with its interval, and the differences.
+
+    Raises:
+        `ValueError`: If run and baseline have different benchmarks or problems.
+    """
+    parts = [_main_table(run, baseline), _legend(run, baseline), METRIC_LEGEND, f"## {escaped(run.label)}"]
+    return "\n\n".join([*parts, _detail_table(run), *_change_table(run, baseline)]) + "\n"
+
+
+def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
+    """The part of [`results_markdown`] for a terminal and the model card: the paper's table and the differences.
+
+    Raises:
+        `ValueError`: If run and baseline have different benchmarks or problems.
+    """
+    changed = _change_table(run, baseline)
+    return "\n\n".join([_main_table(run, baseline), *changed, _legend(run, baseline)]) + "\n"
+
+
+def _legend(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str:
+    parts = [LEGEND, DIFFERENCE_LEGEND if baseline else "", OVERALL_LEGEND if have_overall([run]) else ""]
+    warned = warning([run] if baseline is None else [baseline, run])
+    return "\n\n".join(filter(None, [" ".join(filter(None, parts)), warned]))
+
+
+def _shown_benchmarks(run: EvaluatedRun) -> list[str]:
+    """One benchmark needs no mean over benchmarks."""
+    return [*run.benchmarks, *([OVERALL] if have_overall([run]) else [])]
+
+
+def _main_table(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str:
+    """Accuracy and tokens on each benchmark, of the baseline and the run."""
+    runs = [run] if baseline is None else [baseline, run]
+    sizes = {each.run["num_samples"] for each in runs}
+    metric = f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
+    rows = []
+    for each in runs:
+        row = {"model": escaped(each.label)}
+        for name in _shown_benchmarks(run):
+            row[f"{escaped(name)} {metric}"] = with_interval(each.estimate("accuracy", name), percent)
+            row[f"{escaped(name)} tokens"] = with_interval(each.estimate("tokens", name), tokens)
+        rows.append(row)
+    return markdown(pd.DataFrame(rows))
+
+
+def _detail_table(run: EvaluatedRun) -> str:
+    """One line per metric, because there are more metrics than benchmarks."""
+    columns: dict[str, dict[str, str]] = {}
+    for row in run.results.itertuples():
+        _, name, form, _ = METRICS[row.metric]
+        column = columns.setdefault(row.benchmark, {"problems": str(row.num_problems)})
+        heading = name.format(at=row.at, k=row.num_samples)
+        column[heading] = with_interval(Estimate(row.value, row.low, row.high), form)
+    table = pd.DataFrame({escaped(name): columns[name] for name in _shown_benchmarks(run)})
+    return markdown(table.rename_axis("metric").reset_index())
+
+
+def _change_table(run: EvaluatedRun, baseline: EvaluatedRun | None) -> list[str]:
+    if baseline is None:
+        return []
+    rows: dict[str, dict[str, str]] = {}
+    for row in changes(run, baseline).itertuples():
+        _, heading, form = CHANGES[row.metric]
+        first = {f"against {escaped(baseline.label)}": escaped(row.benchmark)}
+        cell = with_interval(Estimate(row.value, row.low, row.high), form)
+        rows.setdefault(row.benchmark, first)[heading] = cell
+    return [markdown(pd.DataFrame([rows[name] for name in _shown_benchmarks(run)]))]
+
+
+def results_csv(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
+    """Every metric in full precision, one line per benchmark, the overall line last.
+
+    A metric with an interval has three columns (`accuracy`, `accuracy_low`, `accuracy_high`).
+
+    Raises:
+        `ValueError`: If run and baseline have different benchmarks or problems.
+    """
+    records: dict[str, dict[str, Any]] = {}
+    for row in run.results.itertuples():
+        first = {
+            "label": run.label,
+            "model": run.run["model"],
+            "step": run.run.get("step"),
+            "benchmark": row.benchmark,
+        }
+        sizes = {"num_problems": row.num_problems, "num_graded": row.num_graded, "num_samples": row.num_samples}
+        column, _, _, has_interval = METRICS[row.metric]
+        name = column.format(at=row.at)
+        ends = {f"{name}_low": row.low, f"{name}_high": row.high} if has_interval else {}
+        records.setdefault(row.benchmark, {**first, **sizes}).update({name: row.value, **ends})
+    if baseline is not None:
+        for row in changes(run, baseline).itertuples():
+            name = CHANGES[row.metric][0]
+            records[row.benchmark] |= {name: row.value, f"{name}_low": row.low, f"{name}_high": row.high}
+    return csv(pd.DataFrame([*records.values()]))
+
+
+def results_json(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
+    """Every metric in full precision, and the run's settings; `null` where a number does not exist.
+
+    Raises:
+        `ValueError`: If run and baseline have different benchmarks or problems.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for row in run.results.astype(object).where(run.results.notna(), None).itertuples():
+        sizes = {"num_problems": row.num_problems, "num_graded": row.num_graded, "num_samples": row.num_samples}
+        first = {"name": row.benchmark, **sizes, "means": {}, "statistics": {}}
+        own, (column, _, _, has_interval) = rows.setdefault(row.benchmark, first), METRICS[row.metric]
+        name = column.format(at=row.at or 0)
+        if has_interval:
+            own["means"][name] = {"value": row.value, "low": row.low, "high": row.high}
+        else:
+            own["statistics"][name] = row.value
+    overall = rows.pop(OVERALL)
+    document = {
+        "run": run.run,
+        "benchmarks": [*rows.values()],
+        "overall": overall,
+        "warning": warning([run]) or None,
+        "changes": None if baseline is None else _changes_document(run, baseline),
+    }
+    return json.dumps([document], ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def _changes_document(run: EvaluatedRun, baseline: EvaluatedRun) -> dict[str, Any]:
+    rows: dict[str, dict[str, Any]] = {}
+    found = changes(run, baseline)
+    for row in found.astype(object).where(found.notna(), None).itertuples():
+        number = {"value": row.value, "low": row.low, "high": row.high}
+        rows.setdefault(row.benchmark, {"name": row.benchmark})[row.metric] = number
+    overall = rows.pop(OVERALL)
+    names = {"label": run.label, "baseline_label": baseline.label}
+    return {**names, "benchmarks": [*rows.values()], "overall": overall}
+
+
+def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None) -> None:
+    """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`."""
+    write_whole(folder / "results.md", results_markdown(run, baseline))
+    write_whole(folder / "results.csv", results_csv(run, baseline))
+    write_whole(folder / "results.json", results_json(run, baseline))
+    if hub_benchmarks(run):
+        write_whole(folder / "hub_eval_results.yaml", hub_eval_results(run))
+
+
+def hub_benchmarks(run: EvaluatedRun) -> dict[str, tuple[str, str]]:
+    """The benchmarks of a run that live on the Hub, each with the id of its data set and the name of its task there.
+
+    Only named sources exist there, and only a complete benchmark is published, not a part of it.
+    """
+    from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
+
+    sources = {name: SOURCES[name] for name in run.benchmarks if name in SOURCES}
+    return {
+        name: (source.hub_id, source.task_id)
+        for name, source in sources.items()
+        if source.hub_id is not None and source.num_rows in (None, run.run["benchmarks"][name]["num_problems"])
+    }
+
+
+def hub_eval_results(run: EvaluatedRun) -> str:
+    """Content of one file of a model repository's `.eval_results/` folder: avg@k in percent, one entry per benchmark.
+
+    The notes of each entry say how it was sampled, its interval, its number of problems and of graded ones, its mean
+    length, and whether the problems came from a local copy.
+
+    Args:
+        run ([`~leash_trl.evaluation.frame.EvaluatedRun`]):
+            A run with at least one of [`hub_benchmarks`].
+    """
+    entries = [
+        EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=_percent(run, name), notes=_notes(run, name, hub_id))
+        for name, (hub_id, task_id) in hub_benchmarks(run).items()
+    ]
+    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True)
+
+
+def model_card_results(run: EvaluatedRun) -> list[EvalResult]:
+    """Entries for `ModelCardData(eval_results=...)`, which turns them into `model-index`: avg@k and mean length.
+
+    The list is empty if the run has none of [`hub_benchmarks`].
+    """
+    return [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=hub_id,
+            dataset_name=name,
+            metric_type=metric_type,
+            metric_name=metric_name,
+            metric_value=value,
+        )
+        for name, (hub_id, _) in hub_benchmarks(run).items()
+        for metric_type, metric_name, value in (
+            ("accuracy", f"Avg@{run.run['num_samples']} (%)", _percent(run, name)),
+            ("mean_tokens", "mean tokens per completion", round(run.estimate("tokens", name).value, 1)),
+        )
+    ]
+
+
+def _percent(run: EvaluatedRun, name: str) -> float:
+    return round(100 * run.estimate("accuracy", name).value, 2)
+
+
+def _notes(run: EvaluatedRun, name: str, hub_id: str) -> str:
+    from leash_trl.data.sources import SOURCES
+
+    sampling, reference = run.run["sampling"], run.run["benchmarks"][name]["reference"]
+    row = run.results[run.results["benchmark"] == name].iloc[0]
+    accuracy = run.estimate("accuracy", name)
+    warned = few_problems({name: row.num_graded})
+    is_local = reference not in SOURCES and reference.partition(":")[0] != hub_id
+    graded = "" if row.num_graded == row.num_problems else f", {row.num_graded} of them graded"
+    return (
+        f"Avg@{row.num_samples} in % [{100 * accuracy.low:.1f}, {100 * accuracy.high:.1f}]; "
+        f"{row.num_problems} problems{graded}{', rows from a local copy' if is_local else ''}; "
+        f"{run.estimate('tokens', name).value:.0f} tokens per completion; temperature {sampling['temperature']}, "
+        f"top_p {sampling['top_p']}, top_k {sampling['top_k']}, max_new_tokens {sampling['max_new_tokens']}, "
+        f"{run.run['decoding']['name']} decoding{f'; {warned}' if warned else ''}"
+    )
+
+
 def accuracy_efficiency_score(accuracy: float, tokens: float, base_accuracy: float, base_tokens: float) -> float:
     r"""Accuracy-efficiency score (AES), dimensionless; 0 is the base.
 
@@ -217,8 +471,8 @@ def first_step_at_target(steps: np.ndarray, mean_lengths: np.ndarray, target_len
     return int(steps[is_reached.argmax()]) if is_reached.any() else None
 
 
-def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float | None) -> dict[str, float | None]:
-    """How the training batches came to the target and stayed there; `None` for what cannot be said.
+def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float | None) -> dict[str, float]:
+    """How the training batches came to the target and stayed there; NaN for what cannot be said.
 
     Args:
         steps (`np.ndarray` of shape `(S,)`), mean_lengths (`np.ndarray` of shape `(S,)`):
@@ -236,7 +490,7 @@ def settling(steps: np.ndarray, mean_lengths: np.ndarray, target_length: float |
         >>> settling(np.arange(1, 17), np.array([128.0] * 6 + [48.0] * 10), 64)
         {'settling_error': 0.25, 'near_target_share': 0.0, 'overshoot': 0.25, 'steps_to_target': 7}
     """
-    found = dict.fromkeys(("settling_error", "near_target_share", "overshoot", "steps_to_target"))
+    found = dict.fromkeys(SETTLING, math.nan)
     if target_length is None or len(steps) == 0:
         return found
     last_quarter = mean_lengths[-max(1, len(mean_lengths) // 4) :]
@@ -286,20 +540,28 @@ def seed_row(
     accuracy = mean_share(by_problem["is_correct"].mean().to_numpy())
     length = mean_amount(by_problem["num_tokens"].mean().to_numpy())
     found = settling(steps, mean_lengths, target_length)
-    numbers = {
+    return {
+        "name": name,
+        "seeds": str(seed),
         **_with_ends("accuracy", accuracy),
-        **_with_ends("mean_tokens", length),
-        **_against(base, accuracy.value, length.value),
+        "mean_tokens": length.value,
         "p95_tokens": float(np.quantile(samples["num_tokens"], 0.95)),
-        "target_length": target_length,
-        "satisfaction_rate": None if target_length is None else float((samples["num_tokens"] <= target_length).mean()),
-        **found,
+        **_against(base, accuracy.value, length.value),
+        "mean_tokens_interval_low": length.low,
+        "mean_tokens_interval_high": length.high,
+        "target_length": math.nan if target_length is None else target_length,
+        "satisfaction_rate": math.nan
+        if target_length is None
+        else float((samples["num_tokens"] <= target_length).mean()),
+        "settling_error": found["settling_error"],
         "worst_settling_error": found["settling_error"],
-        "num_reached": int(found["steps_to_target"] is not None),
-        "generated_tokens": generated_tokens,
+        "near_target_share": found["near_target_share"],
+        "overshoot": found["overshoot"],
+        "steps_to_target": found["steps_to_target"],
+        "num_reached": int(not math.isnan(found["steps_to_target"])),
+        LAST_COLUMN: math.nan if generated_tokens is None else generated_tokens,
+        **{field: str(value) for field, value in settings.items()},
     }
-    words = {field: str(value) for field, value in settings.items()}
-    return {"name": name, "seeds": str(seed), **{column: numbers[column] for column in COMPARISON_NUMBERS}, **words}
 
 
 def _with_ends(name: str, number: Estimate) -> dict[str, float]:
@@ -312,39 +574,37 @@ def _against(base: Mapping[str, Any], accuracy: float, length: float) -> dict[st
 
 
 def read_comparison(path: str | Path) -> pd.DataFrame:
-    """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, fields of its grid as text."""
-    dtype = defaultdict(lambda: str, dict.fromkeys(COMPARISON_NUMBERS, float))
-    return pd.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
+    """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, the rest as text."""
+    rows = pd.read_csv(path, dtype=str, keep_default_na=False)
+    numbers = rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float)
+    return rows.assign(**{column: numbers[column] for column in numbers})
 
 
-def comparison_points(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The seeds of each point of a comparison, by its method, settings and target in words."""
-    by = ["name", *_grid(seeds), "target_length"]
-    found = {}
-    for _, own in seeds.groupby(by, dropna=False, sort=False):
-        target = own["target_length"].iloc[0]
-        found[in_words(own.iloc[0]) + ("" if math.isnan(target) else f" at {target:g}")] = own
-    return found
-
-
-def _grid(rows: pd.DataFrame) -> list[str]:
-    """Fields of a comparison's grid other than the target."""
-    return [column for column in rows.columns if column not in COMPARISON_COLUMNS]
+def grid_fields(rows: pd.DataFrame) -> list[str]:
+    """Fields of a comparison's grid other than the target: the columns after those of all comparisons."""
+    return [*rows.columns[rows.columns.get_loc(LAST_COLUMN) + 1 :]]
 
 
 def in_words(row: Mapping[str, Any]) -> str:
-    """Method and settings of a comparison's row.
+    """Method and settings of a comparison's row, without its target.
 
     Example:
-        >>> in_words({"name": "DOT", "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
+        >>> in_words({"name": "DOT", "generated_tokens": 7.0, "length_control_kwargs.alpha": "0.5", "lambda_lr": ""})
         'DOT, alpha 0.5'
     """
-    settings = [
-        f"{field.rpartition('.')[2]} {value}"
-        for field, value in row.items()
-        if field not in COMPARISON_COLUMNS and value != "" and not pd.isna(value)
-    ]
-    return ", ".join([row["name"], *settings])
+    fields = itertools.dropwhile(lambda field: field != LAST_COLUMN, row.keys())
+    values = {field: row[field] for field in itertools.islice(fields, 1, None)}
+    words = [f"{field.rpartition('.')[2]} {value}" for field, value in values.items() if not pd.isna(value) and value]
+    return ", ".join([row["name"], *words])
+
+
+def _points(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The seeds of each point of a comparison, by the point's name."""
+    found = {}
+    by = ["name", "target_length", *grid_fields(seeds)]
+    for (_, target, *_), own in seeds.groupby(by, dropna=False, sort=False):
+        found[in_words(own.iloc[0]) + ("" if math.isnan(target) else f" at {target:g}")] = own
+    return found
 
 
 def comparison_rows(
@@ -361,34 +621,39 @@ def comparison_rows(
             95th percentile of the lengths of all seeds together, for each point in order. It does not follow from
             those of the seeds, so without it only points with one seed have one.
     """
-    low, high = base["accuracy_interval"]
-    first = {"name": "base", "seeds": "", "accuracy": base["accuracy"], "num_reached": 0}
-    first |= {"accuracy_interval_low": low, "accuracy_interval_high": high, "mean_tokens": base["mean_tokens"]}
-    first |= {"p95_tokens": base["p95_tokens"], "token_change": 0.0, "efficiency_score": 0.0}
-    rows = [_point_row(own, base) for own in comparison_points(seeds).values()]
-    for row, p95 in zip(rows, p95_tokens or (), strict=bool(p95_tokens)):
-        row["p95_tokens"] = p95
+    points = [*_points(seeds).values()]
+    percentiles = [math.nan] * len(points) if p95_tokens is None else p95_tokens
+    rows = [_point_row(own, base, p95) for own, p95 in zip(points, percentiles, strict=True)]
+    first = {
+        "name": "base",
+        "seeds": "",
+        **_with_ends("accuracy", Estimate(base["accuracy"], *base["accuracy_interval"])),
+        "mean_tokens": base["mean_tokens"],
+        "p95_tokens": base["p95_tokens"],
+        "token_change": 0.0,
+        "efficiency_score": 0.0,
+        "num_reached": 0,
+        **dict.fromkeys(grid_fields(seeds), ""),
+    }
     return pd.DataFrame([first, *rows], columns=list(seeds.columns))
 
 
-def _point_row(own: pd.DataFrame, base: Mapping[str, Any]) -> dict[str, Any]:
-    row = own.iloc[0].to_dict()
+def _point_row(own: pd.DataFrame, base: Mapping[str, Any], p95_tokens: float) -> dict[str, Any]:
+    first = own.iloc[0].to_dict()
     if len(own) == 1:
-        return row
+        return first
     accuracy = mean_over_seeds(own["accuracy"].to_numpy(), highest=1.0)
     length = mean_over_seeds(own["mean_tokens"].to_numpy())
-    means = own[["satisfaction_rate", "settling_error", "near_target_share", "overshoot", "steps_to_target"]].mean()
     return {
-        **row,
-        "seeds": " ".join(own["seeds"]),
+        **first,
+        **own[["satisfaction_rate", *SETTLING, "generated_tokens"]].mean(),
         **_with_ends("accuracy", accuracy),
         **_with_ends("mean_tokens", length),
         **_against(base, accuracy.value, length.value),
-        **means,
-        "p95_tokens": math.nan,
+        "seeds": " ".join(own["seeds"]),
+        "p95_tokens": p95_tokens,
         "worst_settling_error": own["settling_error"].max(),
         "num_reached": own["num_reached"].sum(),
-        "generated_tokens": own["generated_tokens"].mean(),
     }
 
 
@@ -406,32 +671,30 @@ def comparison_markdown(
         levels (`pd.DataFrame`, *optional*):
             All [`level_rows`].
     """
-    known = {name: own for name, own in comparison_points(seeds).items() if len(own) > 1}
+    points = _points(seeds)
+    known = {name: own for name, own in points.items() if len(own) > 1}
     paragraphs = [_comparison_table(comparison_rows(seeds, base, p95_tokens)), COMPARISON_LEGEND]
     if len(known) > 1:
-        others = [name for name in comparison_points(seeds) if name not in known]
+        others = [name for name in points if name not in known]
         left_out = [f"Not told apart, for want of a second seed: {', '.join(others)}."] if others else []
-        paragraphs += [*_pairs_told(known), *left_out, _front_table(known), FRONT_LEGEND, *_equal_length_table(known)]
+        alone, corrected = front(known, is_corrected=False), front(known, is_corrected=True)
+        paragraphs += [*_pairs_told([*known.values()]), *left_out]
+        paragraphs += [markdown(alone.assign(**{"after Holm": corrected["front"]})), FRONT_LEGEND]
+        paragraphs += _equal_length_table([*known.values()])
     if levels is not None:
         paragraphs += [_level_table(levels), LEVEL_LEGEND]
     return "\n\n".join(paragraphs)
 
 
 def _comparison_table(rows: pd.DataFrame) -> str:
-    fields = ["target_length", *_grid(rows)]
-    names = ["target", *(field.rpartition(".")[2] for field in fields[1:])]
-    headings = {f: name if names.count(name) == 1 else f for f, name in zip(fields, names, strict=True)}
-    shown = [field for field in fields if rows[field].nunique() > 1]
-    cells = [{headings[field]: _setting(row[field]) for field in shown} for row in rows.to_dict("records")]
-    return markdown(
-        pd.DataFrame(
-            [{"method": row["name"], **own, **_cells(row)} for row, own in zip(rows.to_dict("records"), cells, strict=True)]
-        )
-    )
-
-
-def _setting(value: Any) -> str:
-    return "" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else value
+    """The table to read: after the method, what differs in the grid: the target, and each field."""
+    targets = rows["target_length"].map("{:g}".format, na_action="ignore").fillna("")
+    grid = rows[grid_fields(rows)].fillna("").assign(target=targets)[["target", *grid_fields(rows)]]
+    short = [field.rpartition(".")[2] for field in grid]
+    grid.columns = [name if short.count(name) == 1 else field for field, name in zip(grid, short, strict=True)]
+    grid = grid.loc[:, [len({*grid[field]} - {""}) > 1 for field in grid]]
+    cells = pd.DataFrame([_cells(row) for row in rows.to_dict("records")])
+    return markdown(pd.concat([rows["name"].rename("method"), grid, cells], axis=1))
 
 
 def _cells(row: Mapping[str, Any]) -> dict[str, str]:
@@ -440,8 +703,9 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         Estimate(row[name], row[f"{name}_interval_low"], row[f"{name}_interval_high"])
         for name in ("accuracy", "mean_tokens")
     )
-    num_seeds = len(row["seeds"].split())
-    settled = _shown(row["settling_error"], "{:.1%}") + _shown(row["worst_settling_error"], " ({:.1%})")
+    num_seeds, num_reached = len(row["seeds"].split()), row["num_reached"]
+    share = "" if num_reached == num_seeds else f" ({num_reached:.0f} of {num_seeds})"
+    steps = f"{row['steps_to_target']:.0f}{share}" if num_reached else "never"
     return {
         "seeds": str(num_seeds or ""),
         "accuracy [95 % of the mean]": with_interval(accuracy, "{:.3f}".format),
@@ -449,10 +713,10 @@ def _cells(row: Mapping[str, Any]) -> dict[str, str]:
         "p95": _shown(row["p95_tokens"], "{:.0f}"),
         "change": f"{row['token_change']:+.1%}" if num_seeds else "",
         "satisfied": _shown(row["satisfaction_rate"], "{:.3f}"),
-        "settled off (worst)": settled,
+        "settled off (worst)": _shown(row["settling_error"], f"{{:.1%}} ({row['worst_settling_error']:.1%})"),
         "stays near": _shown(row["near_target_share"], "{:.0%}"),
         "overshoot": _shown(row["overshoot"], "{:.1%}"),
-        "steps to target": _steps(row, num_seeds),
+        "steps to target": "" if math.isnan(row["target_length"]) else steps,
         "tokens in training": _shown(row["generated_tokens"] / 1e6, "{:.2f} M"),
         "AES": f"{row['efficiency_score']:+.2f}" if num_seeds else "",
     }
@@ -462,26 +726,20 @@ def _shown(value: float, form: str) -> str:
     return "" if math.isnan(value) else form.format(value)
 
 
-def _steps(row: Mapping[str, Any], num_seeds: int) -> str:
-    if math.isnan(row["target_length"]):
-        return ""
-    share = "" if row["num_reached"] == num_seeds else f" ({row['num_reached']:.0f} of {num_seeds})"
-    return f"{row['steps_to_target']:.0f}{share}" if row["num_reached"] else "never"
-
-
 def _shown_signs(differences: Sequence[tuple[float, float]], is_corrected: bool) -> np.ndarray:
     """Of differences with their p values: 1 where shown to be positive, -1 where negative, else 0."""
     means, p_values = np.array(differences).T
-    return np.sign(means) * (holm(p_values) if is_corrected else p_values < SIGNIFICANCE)
+    signs: np.ndarray = np.sign(means) * (holm(p_values) if is_corrected else p_values < SIGNIFICANCE)
+    return signs
 
 
-def _pairs_told(points: Mapping[str, pd.DataFrame]) -> list[str]:
+def _pairs_told(points: Sequence[pd.DataFrame]) -> list[str]:
     """How many pairs of methods at the same target are told apart."""
+    place = ["name", "target_length"]
     pairs = [
         (first, second)
-        for first, second in itertools.combinations(points.values(), 2)
-        if first["name"].iloc[0] != second["name"].iloc[0]
-        and first["target_length"].iloc[0] == second["target_length"].iloc[0]
+        for first, second in itertools.combinations(points, 2)
+        if (first[place].iloc[0] == second[place].iloc[0]).tolist() == [False, True]
     ]
     if not pairs:
         return []
@@ -503,11 +761,6 @@ def _pairs_told(points: Mapping[str, pd.DataFrame]) -> list[str]:
     ]
 
 
-def _front_table(points: Mapping[str, pd.DataFrame]) -> str:
-    alone, corrected = front(points, is_corrected=False), front(points, is_corrected=True)
-    return markdown(alone.assign(after=corrected["front"]).rename(columns={"after": "after Holm"}))
-
-
 def front(points: Mapping[str, pd.DataFrame], is_corrected: bool) -> pd.DataFrame:
     """Where each point lies relative to the front of accuracy over tokens, and which points beat it.
 
@@ -524,52 +777,42 @@ def front(points: Mapping[str, pd.DataFrame], is_corrected: bool) -> pd.DataFram
     Returns:
         `pd.DataFrame`: Columns `point`, `front` ("on it", "off it" or "cannot be told") and `beaten by`.
     """
-    names = [*points]
     accuracies, lengths = ([own[name].to_numpy() for own in points.values()] for name in ("accuracy", "mean_tokens"))
-    pairs = list(itertools.combinations(range(len(names)), 2))
-    turned = [(second, first) for first, second in pairs]
-    tests = [(accuracies, 1.0, pairs), (lengths, 1.0, pairs), (lengths, 1 + MARGIN, pairs), (lengths, 1 + MARGIN, turned)]
-    differences = [welch(values[j], factor * values[i]) for values, factor, chosen in tests for i, j in chosen]
-    # of the second point over the first, by their indexes; 0 on the diagonal
-    gain, cost, excess = np.zeros((3, len(names), len(names)))
-    upper = np.triu_indices(len(names), 1)
+    longer = [(1 + MARGIN) * values for values in lengths]
+    pairs = list(itertools.combinations(range(len(points)), 2))
+    differences = [
+        *(welch(accuracies[other], accuracies[own]) for own, other in pairs),
+        *(welch(lengths[other], lengths[own]) for own, other in pairs),
+        *(welch(lengths[other], longer[own]) for own, other in pairs),
+        *(welch(lengths[own], longer[other]) for own, other in pairs),
+    ]
+    # of the point of a column over that of a row; 0 on the diagonal
+    gain, cost, excess = np.zeros((3, len(points), len(points)))
+    upper = np.triu_indices(len(points), 1)
     gain[upper], cost[upper], excess[upper], excess.T[upper] = np.split(_shown_signs(differences, is_corrected), 4)
-    gain, cost = gain - gain.T, cost - cost.T
-    is_beaten = (gain > 0) & (excess < 0)
-    is_safe = (gain < 0) | (cost > 0) | np.eye(len(names), dtype=bool)
-    return pd.DataFrame(
-        {
-            "point": names,
-            "front": np.where(
-                is_beaten.any(axis=1), "off it", np.where(is_safe.all(axis=1), "on it", "cannot be told")
-            ),
-            "beaten by": [", ".join(itertools.compress(names, others)) for others in is_beaten],
-        }
-    )
+    is_beaten = (gain - gain.T > 0) & (excess < 0)
+    is_safe = (gain - gain.T < 0) | (cost - cost.T > 0) | np.eye(len(points), dtype=bool)
+    places = np.where(is_beaten.any(axis=1), "off it", np.where(is_safe.all(axis=1), "on it", "cannot be told"))
+    beaten_by = [", ".join(itertools.compress(points, others)) for others in is_beaten]
+    return pd.DataFrame({"point": [*points], "front": places, "beaten by": beaten_by})
 
 
-def _equal_length_table(points: Mapping[str, pd.DataFrame]) -> list[str]:
+def _equal_length_table(points: Sequence[pd.DataFrame]) -> list[str]:
     """Every curve against the first one: points by method, and by settings where they share a target."""
+    firsts = pd.DataFrame([own.iloc[0] for own in points])
+    shared = firsts[firsts["target_length"].notna() & firsts.duplicated(["name", "target_length"])]["name"].tolist()
     curves: dict[str, list[pd.DataFrame]] = {}
-    targets = pd.DataFrame([own.iloc[0] for own in points.values()]).groupby("name")["target_length"]
-    has_repeats = targets.agg(lambda column: column.dropna().duplicated().any())
-    for own in points.values():
-        method = own["name"].iloc[0]
-        curves.setdefault(in_words(own.iloc[0]) if has_repeats[method] else method, []).append(own)
+    for own in points:
+        name = own["name"].iloc[0]
+        curves.setdefault(in_words(own.iloc[0]) if name in shared else name, []).append(own)
     (reference, first), *others = [(name, own) for name, own in curves.items() if len(own) > 1] or [("", [])]
-    rows = []
+    heading, rows = f"accuracy minus that of {reference} [95 % of the mean]", []
     for name, own in others:
-        cell, covered = _equal_length(own, first)
-        rows.append({"method": name, f"accuracy minus that of {reference} [95 % of the mean]": cell, "tokens": covered})
+        found = accuracy_at_equal_length(own, first)
+        cell = "n/a" if found is None else with_interval(found[0], "{:+.3f}".format)
+        covered = "" if found is None else f"{found[1]:.1f} to {found[2]:.1f}"
+        rows.append({"method": name, heading: cell, "tokens": covered})
     return [markdown(pd.DataFrame(rows)), EQUAL_LENGTH_LEGEND] if rows else []
-
-
-def _equal_length(first: Sequence[pd.DataFrame], second: Sequence[pd.DataFrame]) -> tuple[str, str]:
-    found = accuracy_at_equal_length(first, second)
-    if found is None:
-        return "n/a", ""
-    difference, shortest, longest = found
-    return with_interval(difference, "{:+.3f}".format), f"{shortest:.1f} to {longest:.1f}"
 
 
 def accuracy_at_equal_length(
@@ -593,28 +836,24 @@ def accuracy_at_equal_length(
     if len({tuple(sorted(own["seeds"])) for own in (*first, *second)}) > 1:
         return None
     curves = [_curves(first), _curves(second)]
-    low = float(max(lengths[:, 0].max() for lengths, _ in curves))
-    high = float(min(lengths[:, -1].min() for lengths, _ in curves))
+    low = max(length[0] for own in curves for length, _ in own)
+    high = min(length[-1] for own in curves for length, _ in own)
     if low >= high:
         return None
     differences = []
-    for own_lengths, own, other_lengths, other in zip(*curves[0], *curves[1], strict=True):
-        inside = np.concatenate([[low, high], own_lengths, other_lengths])
-        knots = np.unique(inside[(inside >= low) & (inside <= high)])
-        gap = np.interp(knots, own_lengths, own) - np.interp(knots, other_lengths, other)
+    for (lengths, accuracies), (other_lengths, other_accuracies) in zip(*curves, strict=True):
+        knots = np.unique(np.concatenate([lengths, other_lengths]).clip(low, high))
+        gap = np.interp(knots, lengths, accuracies) - np.interp(knots, other_lengths, other_accuracies)
         differences.append(float(((gap[1:] + gap[:-1]) / 2 * np.diff(knots)).sum() / (high - low)))
     mean, size = float(np.mean(differences)), len(differences)
     reach = t_quantile(size - 1) * math.sqrt(np.var(differences, ddof=1) / size)
     return Estimate(mean, mean - reach, mean + reach), math.exp(low), math.exp(high)
 
 
-def _curves(points: Sequence[pd.DataFrame]) -> tuple[np.ndarray, np.ndarray]:
-    """Logarithms of tokens in rising order, and accuracies, of each seed in the order of seeds, `(S, points)`."""
-    ordered = [own.sort_values("seeds") for own in points]
-    lengths = np.log([own["mean_tokens"] for own in ordered]).T
-    rising = np.argsort(lengths, axis=1)
-    accuracies = np.array([own["accuracy"] for own in ordered]).T
-    return np.take_along_axis(lengths, rising, 1), np.take_along_axis(accuracies, rising, 1)
+def _curves(points: Sequence[pd.DataFrame]) -> list[np.ndarray]:
+    """Logarithms of tokens in rising order and their accuracies, of each seed in the order of seeds."""
+    by_seed = pd.concat(points).sort_values(["seeds", "mean_tokens"]).groupby("seeds")
+    return [np.array([np.log(own["mean_tokens"]), own["accuracy"]]) for _, own in by_seed]
 
 
 def level_rows(

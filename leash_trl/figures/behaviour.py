@@ -14,29 +14,25 @@ from matplotlib.figure import Figure
 
 from leash_trl.evaluation.frame import EvaluatedRun
 from leash_trl.evaluation.intervals import mean_amount, mean_over_benchmarks
+from leash_trl.figures import style
 from leash_trl.figures.evaluation import draw_with_band
-from leash_trl.figures.style import LABEL_SIZE, TITLE_SIZE, label_steps, leave_room, marked_style, two_panels
 
 
 # As printed in the appendix table "Keyword groups used for behavior analysis", in its order.
 KEYWORDS = {
     "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
     "rethink": (
-        "check again",
-        "double-check",
-        "re-evaluate",
-        "re-examine",
-        "reanalyze",
-        "reassess",
-        "recheck",
-        "reconsider",
-        "reevaluate",
-        "reevaluation",
-        "reexamine",
-        "rethink",
-        "think again",
-        "verify again",
-        "wait",
+        *(
+            "check again",
+            "double-check",
+            "re-evaluate",
+            "re-examine",
+            "reanalyze",
+            "reassess",
+            "recheck",
+            "reconsider",
+        ),
+        *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
     ),
     "plan": ("first", "First", "Second", "second", "step", "Step"),
 }
@@ -79,8 +75,8 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
             Whether only the spellings of the table count, each as a keyword of its own: "Wait" and "so" do not.
 
     Returns:
-        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of the
-        paper's table, in lower case unless case decides.
+        `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of
+        the paper's table, in lower case unless case decides.
 
     Example:
         >>> counts = keyword_counts("So first I add. Wait, also step by step: first")
@@ -151,7 +147,12 @@ def _checkpoint(run: EvaluatedRun, case_sensitive: bool) -> dict[str, Any]:
     values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
     problems = values.groupby(["benchmark", "id"], sort=False).mean()
     benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]
-    row = {"run": run.label, "step": run.run.get("step"), "problems": len(problems), "responses": len(samples)}
+    row: dict[str, Any] = {
+        "run": run.label,
+        "step": run.run.get("step"),
+        "problems": len(problems),
+        "responses": len(samples),
+    }
     for name in ("tokens", *KEYWORDS):
         estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
         row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
@@ -176,13 +177,13 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
     Returns:
         `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
     """
-    figure, (left, right) = two_panels(columns)
+    figure, (left, right) = style.two_panels(columns)
     steps = points["step"].fillna(0).astype(int)
     has_steps = points["step"].notna().any() and steps.is_unique
     places = steps if has_steps else pd.Series(range(len(points)))
     # unlike any keyword group, which the legend names
-    looks = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
-    looks |= {group: marked_style(index) for index, group in enumerate(KEYWORDS)}
+    looks: dict[str, dict[str, Any]] = {"tokens": {"color": "black", "linestyle": "-", "marker": "o"}}
+    looks |= {group: style.marked_style(index) for index, group in enumerate(KEYWORDS)}
     for index, (name, look) in enumerate(looks.items()):
         axis, (low, high) = (left if name == "tokens" else right), (points[f"{name}_low"], points[f"{name}_high"])
         if has_steps:
@@ -191,18 +192,18 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
         x = places + (0.0 if name == "tokens" else APART * (index - 2))
         axis.plot(x, points[name], markersize=6, label=name.capitalize(), **{**look, "linestyle": "None"})
         axis.vlines(x, low, high, color=look["color"])
-    left.set_title("Mean response length (tokens)", fontsize=TITLE_SIZE)
-    right.set_title("Keywords per response", fontsize=TITLE_SIZE)
+    left.set_title("Mean response length (tokens)", fontsize=style.TITLE_SIZE)
+    right.set_title("Keywords per response", fontsize=style.TITLE_SIZE)
     for axis in (left, right):
-        leave_room(axis)
+        style.leave_room(axis)
         if not has_steps:
             _label_ticks(axis, points["run"])
         else:
-            label_steps(axis, "training step")
+            style.label_steps(axis, "training step")
             if len(points) == 1:
                 axis.set_xticks(places)
     right.set_ylim(top=LEGEND_ROOM * right.get_ylim()[1])
-    right.legend(loc="upper right", ncols=len(KEYWORDS), frameon=False, fontsize=LABEL_SIZE, columnspacing=1.2)
+    right.legend(loc="upper right", ncols=len(KEYWORDS), frameon=False, fontsize=style.LABEL_SIZE, columnspacing=1.2)
     return figure
 
 
@@ -210,5 +211,5 @@ def _label_ticks(axis: Axes, labels: Sequence[str]) -> None:
     is_slanted = len(labels) > 1 and sum(map(len, labels)) > SLANT_FROM
     slant: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_slanted else {}
     lines = [textwrap.fill(label, LONGEST_TICK) for label in labels]
-    axis.set_xticks(range(len(labels)), lines, fontsize=LABEL_SIZE, **slant)
+    axis.set_xticks(range(len(labels)), lines, fontsize=style.LABEL_SIZE, **slant)
     axis.set_xlim(-0.5, len(labels) - 0.5)

@@ -11,156 +11,106 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
 
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
-from leash_trl.evaluation.intervals import mean_over_seeds
-from leash_trl.figures.style import LABEL_SIZE, WIDE, leave_room, legend_above, line_style, marked_style, new_figure
+from leash_trl.evaluation.tables import comparison_rows, in_words, read_comparison
+from leash_trl.figures import style
 from leash_trl.gym import base_record
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
 BAND_ALPHA = 0.2
-ROOM = 0.06  # share of an axis on each side of the outermost points
-REACHING_OUT = 0.25  # share of intervals
+ROOM = 0.04  # share of an axis on each side of what is drawn
 WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
 STYLE_TICKS = (5, 10, 20, 50, 100)
 
 
-def pareto_figure(points: pd.DataFrame, width: float = WIDE) -> Figure:
+def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     """Accuracy over mean tokens with both intervals: a curve for each name, a black diamond for the base.
-
-    If there are many intervals, the longest end at the frame.
 
     Args:
         points (`DataFrame`):
-            A method, run or target a row, the base first. Columns: `name`; `accuracy` in [0, 1], `mean_tokens` and,
-            for the ends of their intervals, both with `_interval_low` and `_interval_high`, NaN if not known;
-            `target_length` in tokens or NaN; `settings`, in words, which tell apart rows of one name and target;
-            `num_seeds`, of which several make intervals over seeds and fewer over problems.
+            A method, run or target a row, the base first, in the columns of a comparison's `table.csv`: `name`,
+            `accuracy`, `mean_tokens`, both with `_interval_low` and `_interval_high`, `target_length` and `seeds`.
+            Several seeds have intervals over seeds, others over problems. More columns hold settings, which tell apart
+            rows of one name and target.
         width (`float`, *optional*, defaults to `10.0`):
             Width in inches.
 
     Returns:
         `Figure`: 10 by 6.5 inches, 5 inches high where it is narrower. Its label tells the numbers.
     """
-    figure, (axis,) = new_figure(width, 6.5 if width >= WIDE else 5.5)
+    figure, (axis,) = style.new_figure(width, 6.5 if width >= style.WIDE else 5.5)
+    points = points.assign(label=[in_words(row) for row in points.to_dict("records")])
     base, rows = points[:1], points[1:]
-    curves = [(label, own, marked_style(index)) for index, (label, own) in enumerate(_curves(rows))]
+    curves = [(label, own, style.marked_style(index)) for index, (label, own) in enumerate(_curves(rows))]
     curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
-    for label, own, style in curves:
-        bars = {"color": style["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
+    for label, own, look in curves:
+        bars = {"color": look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
         axis.vlines(own["mean_tokens"], own["accuracy_interval_low"], own["accuracy_interval_high"], **bars)
         axis.hlines(own["accuracy"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
-        style = style if len(own) > 1 else {**style, "linestyle": "None"}
-        axis.plot(own["mean_tokens"], own["accuracy"], **style, linewidth=1.4, markersize=7, label=label, zorder=3)
-    told = [_told(label, row) for label, own, _ in [curves[-1], *curves[:-1]] for _, row in own.iterrows()]
+        look = look if len(own) > 1 else {**look, "linestyle": "None"}
+        axis.plot(own["mean_tokens"], own["accuracy"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
+    told = [_told(row) for _, own, _ in [curves[-1], *curves[:-1]] for row in own.to_dict("records")]
     figure.set_label("; ".join(told))
     targets = sorted(rows["target_length"].dropna().unique())
     for length in targets:
         axis.axvline(length, color="black", linestyle=":", linewidth=1.2, zorder=0)
-        words = f" target {length:g}" if len(targets) == 1 else f" {length:g}"
-        axis.text(length, 0.01, words, fontsize=LABEL_SIZE, transform=axis.get_xaxis_transform())
-    _set_frame(axis, points, targets)
-    kinds = {"seeds" if number > 1 else "problems" for number in rows["num_seeds"]} or {"problems"}
+        axis.text(length, 0.01, f" {length:g}", fontsize=style.LABEL_SIZE, transform=axis.get_xaxis_transform())
+    axis.set_xscale("log")  # lengths are shortened by ratio
+    axis.margins(ROOM)
+    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
+    locator = LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
+    axis.xaxis.set_major_locator(locator)
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.minorticks_off()
+    kinds = {"seeds" if " " in seeds else "problems" for seeds in rows["seeds"]}
     sample = " or ".join(sorted(kinds, reverse=True))
-    dotted = "; dotted: targets" if len(targets) > 1 else ""
+    dotted = "; dotted: target" if targets else ""
     axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
     axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
-    legend_above(figure, axis, len(curves))
+    style.legend_above(figure, axis, len(curves))
     return figure
 
 
-def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str | None = None) -> pd.DataFrame:
+def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
     """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
     points = []
     for run in runs:
-        point = {"name": run.label, "settings": "", "num_seeds": 1, "target_length": np.nan}
+        point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
         for key, metric in (("accuracy", "accuracy"), ("mean_tokens", "tokens")):
-            value, low, high = run.estimate(metric, benchmark or OVERALL)
+            value, low, high = run.estimate(metric, benchmark)
             point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
         points.append(point)
     return pd.DataFrame(points)
 
 
 def read_trade_offs(path: Path) -> pd.DataFrame:
-    """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`, or from its folder.
+    """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
 
     The seeds of a method at one target become their mean with its interval over seeds. The base of a file without one
     is the gym's.
-
-    Raises:
-        `ValueError`: If the file is none of these.
     """
-    table = pd.read_csv(path / "table.csv" if path.is_dir() else path, dtype=str).fillna("")
-    if "accuracy_interval_low" not in table or table.empty:
-        raise ValueError(f"{path} is no table.csv or seeds.csv of leash compare")
-    numbers = table.filter(regex="^(accuracy|mean_tokens|target_length)").apply(pd.to_numeric)
-    settings = [
-        ", ".join(f"{field.rpartition('.')[2]} {value}" for field, value in row.items() if value)
-        for _, row in table.loc[:, "generated_tokens":].iloc[:, 1:].iterrows()  # the fields of a grid come last
-    ]
-    rows = table[["name"]].assign(settings=settings, num_seeds=table["seeds"].str.split().str.len()).join(numbers)
-    points = []
-    for _, own in rows.groupby(["name", "settings", "target_length"], sort=False, dropna=False):
-        point = own.iloc[0].to_dict()
-        if len(own) > 1:
-            point["num_seeds"] = len(own)
-            for key, highest in (("accuracy", 1.0), ("mean_tokens", np.inf)):
-                value, low, high = mean_over_seeds(own[key].to_numpy(), highest=highest)
-                point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
-        points.append(point)
-    return pd.DataFrame(points if points[0]["num_seeds"] == 0 else [_gym_base(), *points])
-
-
-def _gym_base() -> dict[str, Any]:
-    record = base_record()
-    low, high = record["accuracy_interval"]
-    accuracy = {"accuracy": record["accuracy"], "accuracy_interval_low": low, "accuracy_interval_high": high}
-    return {"name": "base", "settings": "", "num_seeds": 0, **accuracy, "mean_tokens": record["mean_tokens"]}
+    rows = read_comparison(path).fillna({"seeds": ""})
+    return rows if rows["seeds"].iloc[0] == "" else comparison_rows(rows, base_record())
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Label and points of each curve, in the order of targets or else of tokens."""
     for name, own in rows.groupby("name", sort=False):
         has_repeats = own["target_length"].dropna().duplicated().any()
-        for _, part in own.groupby("settings" if has_repeats else "name", sort=False):
-            settings = part["settings"].unique()
-            label = f"{name}, {settings[0]}" if len(settings) == 1 and settings[0] else str(name)
-            yield label, part.sort_values(["target_length", "mean_tokens"])
+        for _, part in own.groupby("label" if has_repeats else "name", sort=False):
+            label = part["label"].iloc[0] if part["label"].nunique() == 1 else name
+            yield str(label), part.sort_values(["target_length", "mean_tokens"])
 
 
-def _told(label: str, row: "pd.Series[Any]") -> str:
+def _told(row: Mapping[str, Any]) -> str:
     """A row's numbers in words; an interval that is not known is left out."""
 
     def told(key: str, digits: int) -> str:
         value, low, high = (f"{row[key + end]:.{digits}f}" for end in ("", "_interval_low", "_interval_high"))
         return value if low == "nan" else f"{value} [{low}, {high}]"
 
-    target = "" if np.isnan(row["target_length"]) else f" at target {row['target_length']:g}"
-    return f"{label}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
-
-
-def _set_frame(axis: Axes, points: pd.DataFrame, targets: list[float]) -> None:
-    """Limits around the points and most of their intervals; tokens by ratio, as lengths are shortened."""
-    axis.set_xscale("log")
-    low, high = np.log(_ends(points, "mean_tokens", targets))
-    axis.set_xlim(*np.exp([low - ROOM * (high - low), high + ROOM * (high - low)]))
-    low, high = _ends(points, "accuracy")
-    axis.set_ylim(low - ROOM * (high - low), high + ROOM * (high - low))
-    is_wide = axis.get_xlim()[1] / axis.get_xlim()[0] > WIDE_RANGE
-    axis.xaxis.set_major_locator(
-        LogLocator(subs=(1, 2, 3, 5)) if is_wide else MaxNLocator(nbins=8, steps=[1, 2, 5, 10])
-    )
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.minorticks_off()
-
-
-def _ends(points: pd.DataFrame, key: str, others: list[float] = []) -> tuple[float, float]:  # noqa: B006
-    """Between these lie all values; of five or more intervals, the longest quarter may extend beyond."""
-    values = [*points[key], *others]
-    lows = points[f"{key}_interval_low"].where(lambda low: low > 0).dropna()
-    highs = points[f"{key}_interval_high"].dropna()
-    low = min([*values, *lows.quantile([REACHING_OUT], interpolation="lower").dropna()])
-    high = max([*values, *highs.quantile([1 - REACHING_OUT], interpolation="higher").dropna()])
-    return (low, high) if high > low else (0.9 * low, 1.1 * high)
+    target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
+    return f"{row['label']}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -175,9 +125,9 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     Returns:
         `Figure`: 4.5 inches high.
     """
-    figure, (axis,) = new_figure(width, 4.5)
+    figure, (axis,) = style.new_figure(width, 4.5)
     for index, (label, own) in enumerate(points.groupby("run", sort=False)):
-        draw_with_band(axis, own["at"], own["value"], own["low"], own["high"], str(label), marked_style(index))
+        draw_with_band(axis, own["at"], own["value"], own["low"], own["high"], str(label), style.marked_style(index))
     powers = {budget for budget in points["at"] if int(budget).bit_count() == 1}
     far = {b for b in points["at"] if all(max(b, power) / min(b, power) > NEXT_TICK for power in powers)}
     budgets = sorted(int(budget) for budget in powers | far)
@@ -186,40 +136,24 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     axis.minorticks_off()
     axis.set_xlabel("token budget")
     axis.set_ylabel("accuracy within budget, with 95 % interval")
-    leave_room(axis)
-    legend_above(figure, axis, points["run"].nunique())
+    style.leave_room(axis)
+    style.legend_above(figure, axis, points["run"].nunique())
     return figure
 
 
-def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str | None = None) -> pd.DataFrame:
+def budget_curves(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.DataFrame:
     """Points of [`budget_figure`] of each run on one benchmark, or their means over all."""
     results = pd.concat([run.results.assign(run=run.label) for run in runs])
-    is_shown = (results["metric"] == "accuracy_within") & (results["benchmark"] == (benchmark or OVERALL))
-    return results[is_shown]
+    return results[(results["metric"] == "accuracy_within") & (results["benchmark"] == benchmark)]
 
 
-def check_benchmark(runs: Sequence[EvaluatedRun], benchmark: str | None) -> None:
-    """Sees to it that runs can be drawn side by side.
-
-    Raises:
-        `ValueError`: If a run has no such benchmark; or none is chosen, and the runs have different ones.
-    """
-    have = "; ".join(f"{run.label!r} has {', '.join(run.benchmarks)}" for run in runs)
-    if benchmark is None and len({frozenset(run.benchmarks) for run in runs}) > 1:
-        raise ValueError(f"benchmark is None, but the runs have different ones: {have}; choose one that all have")
-    if benchmark is not None and not all(benchmark in run.benchmarks for run in runs):
-        raise ValueError(f"benchmark is {benchmark!r}, but {have}; choose one that all have")
-
-
-def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, style: Mapping[str, Any]) -> None:
+def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: str, look: Mapping[str, Any]) -> None:
     """A line with its intervals: a band with edges, or one bar for a single point."""
-    axis.plot(x, value, markersize=5, label=label, **style)
+    axis.plot(x, value, markersize=5, label=label, **look)
     if len(x) > 1:
-        axis.fill_between(
-            x, low, high, facecolor=(style["color"], BAND_ALPHA), edgecolor=style["color"], linewidth=0.5
-        )
+        axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)
     else:
-        axis.vlines(x, low, high, color=style["color"])
+        axis.vlines(x, low, high, color=look["color"])
 
 
 def styles_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
@@ -236,16 +170,16 @@ def styles_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     Returns:
         `Figure`: 4.5 inches high.
     """
-    figure, (axis,) = new_figure(width, 4.5)
+    figure, (axis,) = style.new_figure(width, 4.5)
     for index, (level, own) in enumerate(points.sort_values("tokens").groupby("level")):
         label = f"{level} term{'s' if level > 1 else ''} to add"
-        look = {**line_style(index), "marker": "os^Dv"[index % 5], "markersize": 4, "linewidth": 1}
+        look = {**style.line_style(index), "marker": "os^Dv"[index % 5], "markersize": 4, "linewidth": 1}
         axis.plot(own["tokens"], own["accuracy"], label=label, **look)
     means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
     axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
-    for style, place in means.iterrows():
+    for name, place in means.iterrows():
         axis.annotate(
-            str(style), tuple(place), (6, -10), textcoords="offset points", fontsize=LABEL_SIZE, fontweight="bold"
+            str(name), tuple(place), (6, -10), textcoords="offset points", fontsize=style.LABEL_SIZE, fontweight="bold"
         )
     axis.set_xscale("log")
     axis.set_xticks(STYLE_TICKS)
@@ -254,5 +188,5 @@ def styles_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     axis.set_ylim(0, 1.02)
     axis.set_xlabel("tokens of a completion")
     axis.set_ylabel("accuracy")
-    legend_above(figure, axis, points["level"].nunique() + 1)
+    style.legend_above(figure, axis, points["level"].nunique() + 1)
     return figure

@@ -1,7 +1,7 @@
-"""Builds the report on any folders of training runs, evaluated runs and comparisons: one page, as HTML and Markdown."""
+"""Builds the report on training runs, evaluated runs and comparisons: one page, as HTML and as Markdown."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,62 +12,30 @@ from matplotlib.figure import Figure
 
 from leash_trl import __version__
 from leash_trl.engines.checkpoint_path import length_control_state, read_recipe
+from leash_trl.evaluation import tables
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
 from leash_trl.evaluation.intervals import Estimate
-from leash_trl.evaluation.numbers import csv_table, markdown_table, percent, plain, points, tokens, with_interval
+from leash_trl.evaluation.tables import percent, plain, points, tokens, with_interval
 from leash_trl.figures.behaviour import KEYWORDS, behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
-from leash_trl.figures.runs import find_runs, kinds_of, load_evaluated_runs, load_runs
-from leash_trl.figures.style import NARROW, WIDE, inline_svg, write_figure
-from leash_trl.figures.training import dynamics_figure, logged, read_events, training_figure
+from leash_trl.figures.runs import find_runs, load_evaluated_runs, load_runs
+from leash_trl.figures.style import NARROW, inline_svg, write_figure
+from leash_trl.figures.training import dynamics_figure, logged, training_figure
 from leash_trl.files import write_whole
 
 
 FIGURE_FOLDER = "figures"
 LONG_TEXT = 800  # characters of a completion that is shown folded
-MANY_RUNS = 6  # whose labels need a wide figure
 LAST_BATCHES = 10
+SETTINGS_CAPTION = "Settings of the runs: what their recipes say; all else has its default."
+DIFFERENCES = {"Δ tokens": "relative_tokens", "Δ accuracy": "accuracy"}
 VERDICTS = {1.0: "right", 0.0: "wrong"}
-NOT_EVALUATED = (
-    "No run on this page was evaluated on held-out problems, so it says nothing of accuracy and tokens before and "
-    "after: leash eval, of the base model and of the trained one, measures both."
-)
-NO_OVERALL = (
-    "No means over benchmarks, and no figures of them: the runs have different benchmarks. leash plot with "
-    "--benchmark draws one."
-)
-NO_CLEAR_CHANGE = "no clear change (the interval includes zero)"
-NO_INTERVAL = "which may be chance (one problem gives no interval)"
-SETTINGS = (
-    "model_name_or_path",
-    "use_peft",
-    "lora_r",
-    "lora_alpha",
-    "dataset_name",
-    "reward_funcs",
-    "length_control",
-    "length_control_kwargs",
-    "target_length",
-    "target_schedule",
-    "lambda_init",
-    "lambda_lr",
-    "learning_rate",
-    "max_steps",
-    "num_generations",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "steps_per_generation",
-    "max_completion_length",
-    "temperature",
-    "top_p",
-    "beta",
-    "epsilon",
-    "epsilon_high",
-    "loss_type",
-    "scale_rewards",
-    "seed",
-)
-Changes = Mapping[str, pd.DataFrame]  # of `changes` by the label of the run
+NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
+NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
+NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
+
+
+Changes = Mapping[str, pd.DataFrame]  # of `changes`, by the label of the run
 
 
 class Table(NamedTuple):
@@ -78,11 +46,10 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A figure, the name of its file (letters, digits and hyphens), and its text for those who cannot see it."""
+    """A figure and the name of its file: letters, digits and hyphens."""
 
     name: str
     caption: str
-    description: str
     figure: Figure
 
 
@@ -98,7 +65,7 @@ class Section(NamedTuple):
 
     title: str
     blocks: Sequence[str | Table | Picture | SideBySide]
-    headline: list[str] = []  # noqa: RUF012
+    headline: Sequence[str] = ()
 
 
 def write_report(
@@ -123,22 +90,22 @@ def write_report(
         `ValueError`: If there is nothing to report on at a path, it is not complete, or the baseline is no evaluated
             run.
     """
-    if baseline is not None and "evaluation" not in kinds_of(baseline):
-        raise ValueError(f"baseline is '{baseline}', but must be a folder that leash eval wrote")
     found = find_runs(paths)
-    folders = [baseline] if baseline is not None else []
-    folders += [run for run in found["evaluation"] if baseline is None or run.resolve() != baseline.resolve()]
+    evaluated = found["evaluation"]
+    if baseline is not None:
+        others = [run for run in evaluated if run.resolve() != baseline.resolve()]
+        evaluated = [*find_runs([baseline], ["evaluation"])["evaluation"], *others]
     sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]
-    if folders:
-        runs = load_evaluated_runs(folders)
+    runs = load_evaluated_runs(evaluated)
+    if runs:
         keywords = behavior(runs, case_sensitive)
         sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
     if found["training"]:
-        sections.append(training_section(found["training"], folders))
+        sections.append(training_section(found["training"], runs))
     for picture in (block for section in sections for block in section.blocks if isinstance(block, Picture)):
         write_figure(picture.figure, folder / FIGURE_FOLDER / f"{picture.name}.svg")
-    if folders:
-        write_whole(folder / "behavior.csv", csv_table(keywords.to_dict("records")))
+    if runs:
+        write_whole(folder / "behavior.csv", tables.csv(keywords))
     write_whole(folder / "report.md", render("report.md.j2", title, sections))
     write_whole(folder / "report.html", render("report.html.j2", title, sections))
 
@@ -157,16 +124,20 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         "md": escape_markdown,
         "whole_interval": whole_interval,
         "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
-        "svg": lambda picture: Markup(inline_svg(picture.figure, picture.name, picture.description)),
-        "markdown_table": _markdown_table,
+        "svg": lambda picture: Markup(
+            inline_svg(picture.figure, picture.name, picture.figure.get_label() or picture.caption)
+        ),
+        "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
     }
-    page = {"title": title, "sections": sections, "version": __version__, "figure_folder": FIGURE_FOLDER}
+    headline = [sentence for section in sections for sentence in section.headline]
+    page = {
+        "title": title,
+        "headline": headline,
+        "sections": sections,
+        "version": __version__,
+        "figure_folder": FIGURE_FOLDER,
+    }
     return environment.get_template(template).render(page, narrow=NARROW, long_text=LONG_TEXT)
-
-
-def _markdown_table(frame: pd.DataFrame) -> str:
-    head, *rows = [[escape_markdown(cell) for cell in row] for row in [[*frame], *frame.to_numpy().tolist()]]
-    return markdown_table(head, rows)
 
 
 def whole_interval(text: str) -> str:
@@ -193,11 +164,10 @@ def escape_markdown(text: str) -> str:
 
 def comparison_section(folder: Path, name: str) -> Section:
     """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
-    points = read_trade_offs(folder)
-    paragraphs = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "").split("\n\n")
+    words = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "")
+    paragraphs = iter(words.split("\n\n"))
     blocks: list[str | Table | Picture] = []
-    while paragraphs:
-        paragraph = paragraphs.pop(0)
+    for paragraph in paragraphs:
         if not paragraph.startswith("| "):
             blocks.append(paragraph)
             continue
@@ -205,15 +175,9 @@ def comparison_section(folder: Path, name: str) -> Section:
         frame = pd.DataFrame(rows, columns=head)
         if "change" in head:  # first of the numbers, for a phone
             frame.insert(head.index("seeds"), "change", frame.pop("change"))
-        blocks.append(Table("".join(paragraphs[:1]), frame))
-        del paragraphs[:1]
-    picture = Picture(
-        name=name,
-        caption="Accuracy over mean tokens, with the table's 95 % intervals.",
-        description=f"Scatter plot of accuracy over mean tokens of {points['name'].nunique() - 1} methods and the base "
-        "model.",
-        figure=pareto_figure(points),
-    )
+        blocks.append(Table(next(paragraphs, ""), frame))
+    figure = pareto_figure(read_trade_offs(folder / "table.csv"))
+    picture = Picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure)
     return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
 
 
@@ -240,10 +204,9 @@ def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> 
         *filter(None, words),
         _main_table(runs, found, benchmarks),
         *(_result_pictures(runs) if are_alike else []),
-        *([_change_table(base.label, found, benchmarks)] if found and len(benchmarks) > 1 else []),
-        *(_benchmark_table(name, [run for run in runs if name in run.benchmarks]) for name in benchmarks),
+        *(_benchmark_table(name, [run for run in runs if name in run.benchmarks], found) for name in benchmarks),
         *_behavior_blocks(keywords),
-        _columns("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs}),
+        _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs}),
     ]
     return Section("Evaluation", blocks, headline(runs, found))
 
@@ -260,143 +223,93 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
             What [`changes`] says of each run that has the same problems, by label.
     """
     base, *others = runs
+    benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
+    problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
     if not others:
         accuracy, length = base.estimate("accuracy"), base.estimate("tokens")
         return [
-            f"{base.label}, on {_problems(base)}: accuracy {percent(accuracy.value)} %"
-            f"{_interval(accuracy, percent)}, {tokens(length.value)} tokens per response{_interval(length, tokens)}. "
-            "There is no baseline, so this page says nothing of a change."
+            f"{base.label}, on {problems}: accuracy {with_interval(accuracy, percent)} %, "
+            f"{with_interval(length, tokens)} tokens per response. There is no baseline to compare it with."
         ]
     return [
-        f"{run.label} against {base.label}, on the same {_problems(run)}: {_change(found[run.label])}."
+        f"{run.label} against {base.label}, on the same {problems}: {_in_words(found[run.label])}."
         if run.label in found
         else f"{run.label} is not compared with {base.label}: their problems differ."
         for run in others
     ]
 
 
-def _change(change: pd.DataFrame) -> str:
-    length, accuracy = _estimate(change, "relative_tokens", OVERALL), _estimate(change, "accuracy", OVERALL)
-    if length.high < 0:
-        fewer = Estimate(-length.value, -length.high, -length.low)
-        words = f"{percent(fewer.value)} % fewer tokens{_interval(fewer, percent)}"
-    elif length.low > 0:
-        words = f"{percent(length.value)} % more tokens{_interval(length, percent)}"
-    else:
-        words = f"tokens {points(length.value)} %{_interval(length, points)}{_doubt(length)}"
-    fell = " fell:" if accuracy.high < 0 else ""
-    return f"{words}, accuracy{fell} {points(accuracy.value)} points{_interval(accuracy, points)}{_doubt(accuracy)}"
+def _in_words(change: pd.DataFrame) -> str:
+    """Changes of the means over benchmarks, and words on each whose interval does not exclude zero."""
+    parts = []
+    for metric, words in {"relative_tokens": "tokens {} %", "accuracy": "accuracy {} points"}.items():
+        number = _change(change, metric, OVERALL)
+        is_clear = number.low > 0 or number.high < 0
+        parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
+    return "; ".join(parts)
 
 
-def _estimate(change: pd.DataFrame, metric: str, benchmark: str) -> Estimate:
+def _change(change: pd.DataFrame, metric: str, benchmark: str) -> Estimate:
     own = change[(change["metric"] == metric) & (change["benchmark"] == benchmark)]
     return Estimate(*own[["value", "low", "high"]].iloc[0])
 
 
-def _interval(number: Estimate, shown: Callable[[float], str]) -> str:
-    return f" [{shown(number.low)}, {shown(number.high)}]" if number.has_interval else ""
-
-
-def _doubt(change: Estimate) -> str:
-    """Words to add to a change whose interval does not exclude zero."""
-    if change.high < 0 or change.low > 0:
-        return ""
-    return f", {NO_CLEAR_CHANGE if change.has_interval else NO_INTERVAL}"
-
-
-def _problems(run: EvaluatedRun) -> str:
-    number = run.results["num_problems"].iloc[-1]
-    benchmarks = f" of {len(run.benchmarks)} benchmarks" if len(run.benchmarks) > 1 else ""
-    return f"{number:,} problem{'' if number == 1 else 's'}{benchmarks}"
+def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
+    """Cells of a run's changes, empty for the baseline and a run with other problems; none if no run has changes."""
+    if label in found:
+        return {head: with_interval(_change(found[label], n, benchmark), points) for head, n in DIFFERENCES.items()}
+    return dict.fromkeys(DIFFERENCES, "") if found else {}
 
 
 def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Table:
-    parts = ["Avg@k in % and mean tokens per benchmark."]
     sizes = {run.run["num_samples"] for run in runs}
     metric = f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
-    heads = {name: f"{name} {metric}" for name in benchmarks}
-    if have_overall(runs):
-        heads = {OVERALL: "overall accuracy", **heads}
-        parts.append("overall: unweighted mean over benchmarks, as in the paper.")
-    if found:
-        parts.append(
-            f"Δ: difference from {runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % "
-            "intervals over problems."
-        )
+    heads = ({OVERALL: f"{OVERALL} accuracy"} if have_overall(runs) else {}) | {n: f"{n} {metric}" for n in benchmarks}
     rows = []
     for run in runs:
-        row = {"run": run.label}
-        if found:
-            row |= _change_cells(found[run.label], OVERALL, "") if run.label in found else {"Δ tokens": "", "Δ accuracy": ""}
+        row = {"run": run.label, **_change_cells(run.label, OVERALL, found)}
         for name, head in heads.items():
             is_known = name in (OVERALL, *run.benchmarks)
             row[head] = percent(run.estimate("accuracy", name).value) if is_known else ""
             row[f"{name} tokens"] = tokens(run.estimate("tokens", name).value) if is_known else ""
         rows.append(row)
-    return Table(" ".join(parts), pd.DataFrame(rows))
+    caption = (
+        f"Avg@k in % and mean tokens per benchmark. overall: unweighted mean over benchmarks, as in the paper. Δ: "
+        f"difference from {runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % intervals "
+        "over problems."
+    )
+    return Table(caption, pd.DataFrame(rows))
 
 
-def _change_cells(change: pd.DataFrame, benchmark: str, name: str) -> dict[str, str]:
-    return {
-        f"{name}Δ tokens": with_interval(_estimate(change, "relative_tokens", benchmark), points),
-        f"{name}Δ accuracy": with_interval(_estimate(change, "accuracy", benchmark), points),
-    }
-
-
-def _change_table(base: str, found: Changes, benchmarks: Sequence[str]) -> Table:
-    rows = []
-    for label, change in found.items():
-        rows.append({"run": label})
-        for name in benchmarks:
-            rows[-1] |= _change_cells(change, name, f"{name} ")
-    return Table(f"Differences from {base} per benchmark: tokens in %, accuracy in points.", pd.DataFrame(rows))
-
-
-def _benchmark_table(name: str, runs: Sequence[EvaluatedRun]) -> Table:
+def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) -> Table:
     rows = []
     for run in runs:
-        own = run.results[run.results["benchmark"] == name]
         k = run.run["num_samples"]
-        passed = own[(own["metric"] == "pass") & (own["at"] == k)]["value"]
-        value = own[own["at"].isna()].set_index("metric")["value"]
-        rows.append(
-            {
-                "run": run.label,
-                "k": str(k),
-                "Avg@k": with_interval(run.estimate("accuracy", name), percent),
-                "pass@k": percent(passed.item()) if k > 1 else "",
-                "maj@k": percent(value["majority"]),
-                "tokens": with_interval(run.estimate("tokens", name), tokens),
-                "median": tokens(value["median_tokens"]),
-                "p95": tokens(value["p95_tokens"]),
-                "right": "" if pd.isna(value["right_tokens"]) else tokens(value["right_tokens"]),
-                "wrong": "" if pd.isna(value["wrong_tokens"]) else tokens(value["wrong_tokens"]),
-                "cut off": percent(value["truncated_rate"]),
-                "no answer": percent(value["no_answer_rate"]),
-            }
-        )
+        own = run.results[(run.results["benchmark"] == name) & (run.results["at"].isna() | (run.results["at"] == k))]
+        value = own.set_index("metric")["value"]
+        row = {"run": run.label, **_change_cells(run.label, name, found), "k": str(k)}
+        row["Avg@k"] = with_interval(run.estimate("accuracy", name), percent)
+        row |= {"pass@k": percent(value.get("pass")), "maj@k": percent(value["majority"])}
+        row["tokens"] = with_interval(run.estimate("tokens", name), tokens)
+        row |= {head: tokens(value[f"{head}_tokens"]) for head in ("median", "p95", "right", "wrong")}
+        row |= {"cut off": percent(value["truncated_rate"]), "no answer": percent(value["no_answer_rate"])}
+        rows.append(row)
     caption = (
         f"{name}: {runs[0].run['benchmarks'][name]['num_problems']} problems. Accuracies and rates in %, with 95 % "
-        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and of "
-        "wrong answers. pass@k and maj@k with k samples."
+        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
+        "of wrong answers. pass@k and maj@k with k samples."
     )
     return Table(caption, pd.DataFrame(rows))
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Picture]:
-    labels = ", ".join(run.label for run in runs)
     budgets = Picture(
-        name="budget",
-        caption="Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
-        description=f"Line plot of accuracy over token budgets of {labels}.",
-        figure=budget_figure(budget_curves(runs), width=NARROW),
+        "budget",
+        "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
+        budget_figure(budget_curves(runs), width=NARROW),
     )
-    pareto = Picture(
-        name="evaluation-pareto",
-        caption=f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}.",
-        description=f"Scatter plot of accuracy over mean tokens of {labels}.",
-        figure=pareto_figure(trade_offs(runs), width=NARROW if len(runs) <= MANY_RUNS else WIDE),
-    )
+    words = f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}."
+    pareto = Picture("evaluation-pareto", words, pareto_figure(trade_offs(runs), width=NARROW))
     return [pareto, budgets] if len(runs) > 1 else [budgets]
 
 
@@ -415,31 +328,24 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
         for _, row in keywords.iterrows()
     ]
     caption = (
-        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; and "
-        "per 1,000 tokens (/ 1k), where the change of length is taken out."
+        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; "
+        "and per 1,000 tokens (/ 1k), where the change of length is taken out."
     )
-    picture = Picture(
-        name="behavior",
-        caption="Mean response length, and the paper's keyword groups per response, with 95 % intervals.",
-        description=f"Two plots, length and keyword counts, of {', '.join(keywords['run'])}.",
-        figure=behavior_figure(keywords, columns=1),
-    )
+    words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
+    picture = Picture("behavior", words, behavior_figure(keywords, columns=1))
     return [Table(caption, pd.DataFrame(rows)), picture]
 
 
-def _columns(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Settings by name, a column per run."""
+def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Settings by name, a column per run, empty where a run has none."""
     names = dict.fromkeys(name for values in settings.values() for name in values)
-    rows = [
-        {"setting": name, **{label: str(values.get(name, "")) for label, values in settings.items()}} for name in names
-    ]
-    return Table(caption, pd.DataFrame(rows))
+    columns = {label: [str(values.get(name, "")) for name in names] for label, values in settings.items()}
+    return Table(caption, pd.DataFrame({"setting": [*names], **columns}))
 
 
 def _sampling(run: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
-    if weights := values.get("weights"):
-        values["weights"] = weights[:8]  # the complete hash would not fit a phone
+    values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash would not fit a phone
     values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
     values |= run["sampling"]
     values |= {f"version of {name}": version for name, version in run["versions"].items()}
@@ -463,9 +369,10 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
         )
         for place, reason in chosen(pairs).items():
             pair = pairs.loc[place]
-            title = f"{reason[0].upper()}{reason[1:]}: {pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
+            where = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
+            title = f"{reason.capitalize()}: {where}, gold answer {pair['solution']}"
             sides = [_said(base.label, pair, "_before"), _said(run.label, pair, "")]
-            blocks.append(SideBySide(f"{title}, gold answer {pair['solution']}", sides))
+            blocks.append(SideBySide(title, sides))
     return [Section("Before and after", blocks)] if blocks else []
 
 
@@ -498,58 +405,36 @@ def _said(label: str, pair: "pd.Series[Any]", side: str) -> tuple[str, str]:
     return f"{label}: {pair[f'num_tokens{side}']:,} tokens, {answer}, {verdict}{cut}", pair[f"text{side}"]
 
 
-def training_section(paths: Sequence[Path], evaluations: Sequence[Path] = ()) -> Section:
-    """Last numbers, figures and settings of training runs.
-
-    Args:
-        paths (`Sequence[Path]`):
-            Paths as for [`~leash_trl.figures.load_curves`].
-        evaluations (`Sequence[Path]`, *optional*):
-            Evaluated runs on the same page, whose labels the training runs share.
-    """
-    runs = load_runs(paths, evaluations)
+def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = ()) -> Section:
+    """Last numbers, figures and settings of training runs, at paths as for [`~leash_trl.figures.load_curves`]."""
+    runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
-    labels = ", ".join(settings)
-    blocks = [
-        Table(
-            f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, of "
-            f"fewer than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: "
-            "that of the last batch, after which it moved once more. Steps to target: first training batch whose mean "
-            "length is at or under it. Accuracy and satisfaction rate in %.",
-            pd.DataFrame([final_numbers(run) for run in runs]),
-        ),
-        Picture(
-            name="training",
-            caption="Mean tokens per response and mean accuracy over training.",
-            description=f"Two line plots over optimizer steps, tokens and accuracy, of {labels}.",
-            figure=training_figure(runs, columns=1),
-        ),
-        Picture(
-            name="dynamics",
-            caption="Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training.",
-            description=f"Line plots over optimizer steps of {labels}.",
-            figure=dynamics_figure(runs, columns=2),
-        ),
-        _columns("Settings of the runs.", settings)
-        if any(settings.values())
-        else "The files of these runs do not tell their settings.",
-    ]
-    return Section("Training", blocks, [] if evaluations else [NOT_EVALUATED])
+    caption = (
+        f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, of fewer "
+        f"than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: that of the "
+        "last batch, after which it moved once more. Steps to target: first training batch whose mean length is at or "
+        "under it. Accuracy and satisfaction rate in %."
+    )
+    words = "Mean tokens per response and mean accuracy over training."
+    training = Picture("training", words, training_figure(runs, columns=1))
+    words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
+    dynamics = Picture("dynamics", words, dynamics_figure(runs, columns=2))
+    numbers = Table(caption, pd.DataFrame([final_numbers(run) for run in runs]))
+    headline = () if evaluated else [NOT_EVALUATED]
+    return Section("Training", [numbers, training, dynamics, _settings_table(SETTINGS_CAPTION, settings)], headline)
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
-    """The settings of a run, from its event files, else its recipe, else its controller's state; its reward functions
-    from what it logged of each."""
+    """Method, target and recipe of a run, as far as its folder tells, and the reward functions that it logged."""
     state = length_control_state(path) or {}
-    rewards = [name.removeprefix("rewards/").removesuffix("/mean") for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
+    rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
     known = {
         "length_control": state.get("method"),
         "target_length": state.get("target_length"),
         **read_recipe(path),
-        **read_events(path)[1],
         "reward_funcs": ", ".join(rewards) or None,
     }
-    return {name: known[name] for name in SETTINGS if known.get(name) is not None}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:

@@ -1,14 +1,21 @@
 """Finds training runs, evaluated runs and comparisons in folders, and gives each run a label of its own."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE
-from leash_trl.evaluation.frame import RUN_FILE, EvaluatedRun, load_evaluated_run, read_run
-from leash_trl.figures.training import event_files, load_curves
+from leash_trl.evaluation.frame import OVERALL, RUN_FILE, EvaluatedRun, load_evaluated_run, read_run, warning
+from leash_trl.figures.behaviour import behavior, behavior_figure
+from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
+from leash_trl.figures.style import NARROW
+from leash_trl.figures.training import dynamics_figure, event_files, load_curves, training_figure
 
+
+logger = logging.getLogger(__name__)
 
 KINDS = ("comparison", "evaluation", "training")  # in the order of a report
 
@@ -40,7 +47,9 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
         inside = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
         runs = [(kind, run) for run in inside for kind in kinds_of(run) if kind in kinds]
         if not runs:
-            raise ValueError(f"{path} holds no {' and no '.join(kinds)}; name a run's folder, or one that holds some")
+            raise ValueError(
+                f"{path} holds no {' and no '.join(kinds)} run; name a run's folder, or one that holds some"
+            )
         for kind, run in runs:
             if run not in found[kind]:
                 found[kind].append(run)
@@ -60,10 +69,18 @@ def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
     return [load_evaluated_run(folder, label) for folder, label in _apart(labels).items()]
 
 
-def load_runs(paths: Sequence[str | Path]) -> list[pd.DataFrame]:
-    """Curves of several runs, as [`load_curves`] reads them, with the names of their folders as labels."""
-    runs = {Path(path): load_curves(path) for path in paths}
-    for path, label in _apart({path: curves.attrs["label"] for path, curves in runs.items()}).items():
+def load_runs(paths: Sequence[str | Path], evaluated: Sequence[EvaluatedRun] = ()) -> list[pd.DataFrame]:
+    """Curves of several runs, as [`load_curves`] reads them, each with a label of its own.
+
+    That is the label of its evaluation, if one of the `evaluated` runs is of its model or a checkpoint, else the name
+    of its folder.
+    """
+    runs, labels = {Path(path): load_curves(path) for path in paths}, {}
+    models = {run.label: Path(run.run["model"]).resolve() for run in evaluated}
+    for path, curves in runs.items():
+        own = [label for label, model in models.items() if path.resolve() in (model, model.parent)]
+        labels[path] = own[0] if len(own) == 1 else curves.attrs["label"]
+    for path, label in _apart(labels).items():
         runs[path].attrs["label"] = label
     return [*runs.values()]
 
@@ -77,3 +94,30 @@ def _apart(labels: Mapping[Path, str]) -> dict[Path, str]:
         path: f"{label} ({'/'.join(path.resolve().parts[-size:])})" if shown.count(label) > 1 else label
         for path, label in labels.items()
     }
+
+
+def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
+    """The figure of that name: `dynamics`, `training`, `behavior`, `budget` or `pareto`.
+
+    Raises:
+        `ValueError`: If a run is not what the figure needs, has no such benchmark, or, without one, others.
+    """
+    tables = [path / "table.csv" if path.is_dir() else path for path in paths]
+    if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
+        return pareto_figure(read_trade_offs(tables[0]), width=NARROW)
+    if name in ("dynamics", "training"):
+        curves = load_runs(find_runs(paths, ["training"])["training"])
+        return dynamics_figure(curves) if name == "dynamics" else training_figure(curves)
+    runs = load_evaluated_runs(find_runs(paths, ["evaluation"])["evaluation"])
+    if told := warning(runs):
+        logger.warning(told)
+    if name == "behavior":
+        return behavior_figure(behavior(runs))
+    for run in runs:
+        if {*run.benchmarks} != {*runs[0].benchmarks} if benchmark is None else benchmark not in run.benchmarks:
+            raise ValueError(
+                f"benchmark is {benchmark!r}, but {run.label!r} has {', '.join(run.benchmarks)}; choose one that all "
+                "runs have"
+            )
+    shown = benchmark or OVERALL
+    return budget_figure(budget_curves(runs, shown)) if name == "budget" else pareto_figure(trade_offs(runs, shown))

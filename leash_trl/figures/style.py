@@ -1,11 +1,9 @@
-"""The look of all figures: lines, axes and legends in one style, and the image files, of which the same figure gives the
-same bytes."""
+"""The look of all figures, and the image files, of which the same figure gives the same bytes."""
 
 import html
 import io
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +25,8 @@ WIDE = 10.0  # inches, of a figure on a wide page
 NARROW = 5.6  # inches, of a figure that can be read on a phone
 HEADROOM = 0.05  # share of an axis above its highest value
 LEGEND_WIDTH = 10  # characters of labels that fit above an inch of a figure
-# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a light
-# and of a dark page; black is left to what changes with the background.
+# Six after Paul Tol's vibrant scheme, and green and brown: tones that contrast 3 : 1 and more with the cards of a
+# light and of a dark page; black is left to what changes with the background.
 COLORS = ("#0077bb", "#dd5f1a", "#009988", "#ee3377", "#8f6fc4", "#8b8b00", "#3f9142", "#a9714b")
 NEUTRAL = "#808080"  # for grids
 DASHES = ("-", "--", ":", "-.")
@@ -68,9 +66,9 @@ def line_style(index: int) -> dict[str, Any]:
 
 
 def marked_style(index: int) -> dict[str, Any]:
-    """Colour, marker and line of the curve with that number; the first eight differ by colour and by marker."""
-    place = index % len(COLORS)
-    return {"color": COLORS[place], "marker": "os^vXP<D"[place], "linestyle": DASHES[index // len(COLORS) % len(DASHES)]}
+    """Colour, marker and line of the curve with that number; eight differ by colour and by marker, 64 by both."""
+    turn, place = divmod(index, len(COLORS))
+    return {"color": COLORS[place], "marker": "os^vXP<D"[(place + turn) % 8], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
@@ -78,7 +76,7 @@ def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -
     invented; a single value is a dot."""
     steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy()
     gaps = np.diff(steps)
-    breaks = np.flatnonzero(gaps > 5 * np.median(gaps)) + 1 if len(gaps) else []
+    breaks = np.flatnonzero(gaps > 5 * np.median(gaps) if len(gaps) else gaps) + 1
     x, y = np.insert(steps, breaks, np.nan), np.insert(values, breaks, np.nan)
     marker = "o" if len(curve) == 1 else None
     axis.plot(x, y, **{"linewidth": 1.6, "label": label, "marker": marker, "markersize": 4, **style})
@@ -99,7 +97,8 @@ def leave_room(axis: Axes) -> None:
 
 def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
     """Legend of a panel's first lines, as many as told, above the figure; none for a single line."""
-    handles, labels = (part[:num_labels] for part in axis.get_legend_handles_labels())
+    handles, labels = axis.get_legend_handles_labels()
+    handles, labels = handles[:num_labels], labels[:num_labels]
     if num_labels > 1 and labels:
         fitting = max(1, int(LEGEND_WIDTH * figure.get_figwidth() // (max(map(len, labels)) + 6)))
         columns = math.ceil(len(labels) / math.ceil(len(labels) / fitting))
@@ -145,7 +144,7 @@ def _image(figure: Figure, image_format: str, is_transparent: bool = False) -> b
 def inline_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an `<svg>` element for a page, readable on light and on dark ones.
 
-    Black becomes the colour of the page's text, white the colour of the CSS variable `--card`; the background is clear.
+    Black becomes the colour of the page's text, white that of the CSS variable `--card`; the background is clear.
 
     Args:
         figure (`Figure`):

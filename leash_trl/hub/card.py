@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -15,10 +16,10 @@ from huggingface_hub import EvalResult, HfUri, ModelCard
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
-from leash_trl.data.references import SOURCES
+from leash_trl.data.sources import SOURCES
 from leash_trl.files import write_whole
 from leash_trl.hub.recipe import recipe_yaml
-from leash_trl.hub.repository import CARD_FILE, CURVES_FILE
+from leash_trl.hub.repository import CARD_FILE
 from leash_trl.length_control.methods import find_method
 
 
@@ -83,6 +84,9 @@ def write_model_card(
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
     metadata.eval_results = [*eval_results] or None
+    efforts = _mapping(recipe.get("efforts"))
+    target = next(iter(efforts.values()), state.get("target_length"))
+    made = method(**{field.name: given[field.name] for field in own if field.name in given})
     template = Path(__file__).with_name("card.md.j2").read_text(encoding="utf-8")
     card = jinja2.Template(template, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True).render(
         metadata=metadata,
@@ -93,7 +97,8 @@ def write_model_card(
         folder=folder,
         paper=method.paper,
         knobs={name: given.get(name, default) for name, default in defaults.items()},
-        efforts=_mapping(recipe.get("efforts")),
+        efforts=efforts,
+        method_suffix=made.prompt_suffix(target, given.get("max_completion_length", math.inf)),
         evaluation=evaluation,
         shell=shlex.quote,
         python=json.dumps,
@@ -112,21 +117,3 @@ def _hub_id(name: Any) -> str | None:
 def _mapping(value: Any) -> dict[str, Any]:
     """A field that a recipe may give as text."""
     return (yaml.safe_load(value) if isinstance(value, str) else value) or {}
-
-
-def write_curves(folder: Path, trainer_state: Mapping[str, Any]) -> None:
-    """Draws the training curves into a folder as `training_curves.png`, if any were logged.
-
-    Args:
-        folder (`Path`):
-            The model's folder, whose name the legend shows.
-        trainer_state (`Mapping[str, Any]`):
-            As for [`write_model_card`].
-    """
-    from leash_trl.figures import dynamics_figure, write_figure
-    from leash_trl.figures.curves import curves_from_log
-
-    target = trainer_state["stateful_callbacks"]["LengthControl"].get("target_length")
-    curves = curves_from_log(trainer_state["log_history"], folder.resolve().name, target)
-    if len(curves.steps) > 0:
-        write_figure(dynamics_figure([curves], columns=2), folder / CURVES_FILE)

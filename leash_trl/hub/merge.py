@@ -9,8 +9,8 @@ from peft import PeftConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from trl import ModelConfig
 
-from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path
-from leash_trl.hub.recipe import read_recipe, write_recipe
+from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, checkpoint_path, read_recipe
+from leash_trl.hub.recipe import write_recipe
 
 
 # what TRL's ModelConfig says of the model; its other fields make adapters or quantise the base

@@ -4,7 +4,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from transformers.trainer_utils import HubStrategy
 
 from leash_trl.hub import repository
-from leash_trl.hub.card import write_curves, write_model_card
+from leash_trl.hub.card import write_model_card
 from leash_trl.hub.recipe import changed_fields, write_recipe
 from leash_trl.hub.repository import HubRepository, found_files
 
@@ -43,6 +43,9 @@ class Publisher:
         recipe (`dict[str, Any]`):
             The content of `leash_recipe.yaml`: by default the model and the fields of `args` that differ from their
             defaults; data and reward functions of a Python program are not known.
+        draw (`Callable`, *optional*):
+            Draws the curves of a trainer state into a file, as [`~leash_trl.figures.training.write_curves`] does; by
+            default there is no drawing.
     """
 
     def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):
@@ -51,6 +54,7 @@ class Publisher:
             "dtype": str(model.dtype).removeprefix("torch."),
             **changed_fields(args),
         }
+        self.draw: Callable[[Mapping[str, Any], Path], None] | None = None
         self._args = args
         self._output_dir = Path(str(args.output_dir))
         self._is_adapter = isinstance(model, PeftModel)
@@ -81,8 +85,8 @@ class Publisher:
                 Whether training goes on.
         """
         try:
-            if self._args.push_to_hub or not is_in_train:
-                write_curves(self._output_dir, trainer_state)
+            if self.draw is not None and (self._args.push_to_hub or not is_in_train):
+                self.draw(trainer_state, self._output_dir / repository.CURVES_FILE)
             write_model_card(self._output_dir, trainer_state, self.recipe, repo_id, self._is_adapter)
         except Exception:
             logger.warning("the model card of %s could not be written", self._output_dir, exc_info=True)

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
+from leash_trl.engines.checkpoint_path import RECIPE_FILE
 from leash_trl.files import write_whole
 from leash_trl.hub.hub_token import without_token
 
 
-RECIPE_FILE = "leash_recipe.yaml"
 # this machine's environment and folders, the checkpoint of a resume and, as all `hub_` fields, the pushes
 NOT_THE_RUN = ("config", "env", "output_dir", "push_to_hub", "resume_from_checkpoint", "run_name")
 # what transformers, accelerate and TRL work out from other fields when a configuration is made
@@ -69,9 +69,3 @@ def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))
-
-
-def read_recipe(folder: str | Path) -> dict[str, Any]:
-    """The fields of a folder's `leash_recipe.yaml`; empty if there is none."""
-    file = Path(folder) / RECIPE_FILE
-    return dict(yaml.safe_load(file.read_text(encoding="utf-8")) or {}) if file.is_file() else {}

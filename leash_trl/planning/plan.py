@@ -6,7 +6,7 @@ With $\Psi$ parameters on $N_d$ GPUs, weights, gradients and optimizer state fol
 TRL loads weights in float32 unless `dtype` says otherwise, and `bf16: true` then means autocast: one copy in float32
 is both weights and master, there is no further one. DeepSpeed turns the same weights into bfloat16 and makes its own
 master copy; FSDP2 keeps float32 shards and gathers bfloat16. With LoRA only the adapter has gradients and optimizer
-state, and activations are those of full training.
+state, QLoRA holds the matrices under it in 4 bits, and activations are those of full training.
 
 Activations are counted tensor by tensor, as in [Reducing Activation Recomputation in Large Transformer
 Models](https://huggingface.co/papers/2205.05198), section 4. Its 34 bytes per position and unit of width are GPT's in
@@ -34,11 +34,11 @@ PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("p
 
 # Model types that the formulas hold for
 MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")
-# How training is distributed: DDP, DeepSpeed's ZeRO stages, FSDP2
-SHARDINGS = ("none", "zero1", "zero2", "zero3", "fsdp")
 
 GIB = 2**30
 BFLOAT16, FLOAT32 = 2, 4
+# Bytes of a weight in 4 bits, with a float32 scale for each 64: [QLoRA](https://huggingface.co/papers/2305.14314)
+QUANTISED = 0.5 + FLOAT32 / 64
 # Share of a GPU that the plan leaves free: CUDA context, NCCL's buffers, fragments
 HEADROOM = 0.05
 # Of the usable memory; to have less left is within the estimate's error
@@ -67,7 +67,9 @@ class Architecture:
         num_parameters (`int`):
             The complete model; a tied head counts once.
         adapter_parameters (`int`):
-            The adapter that is trained in the model's place; 0 if the model itself is trained.
+            The adapter that LoRA trains in the model's place.
+        quantised_parameters (`int`):
+            The layers' matrices, which QLoRA holds in 4 bits.
     """
 
     config: "PreTrainedConfig"
@@ -75,7 +77,8 @@ class Architecture:
     kv_size: int
     layer_parameters: int
     num_parameters: int
-    adapter_parameters: int = 0
+    adapter_parameters: int
+    quantised_parameters: int
 
 
 def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig":
@@ -87,7 +90,7 @@ def load_model_config(model: str, config_file: str | None) -> "PreTrainedConfig"
     return AutoConfig.from_pretrained(config_file or complete_model_path(model))
 
 
-def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig | None" = None) -> Architecture:
+def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> Architecture:
     """The sizes of a model and its adapter, counted on torch's meta device, which holds no data.
 
     Raises:
@@ -107,8 +110,10 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig | Non
         layer, num_parameters = model.model.layers[0], model.num_parameters()
         widths = layer.self_attn.q_proj.out_features, layer.self_attn.k_proj.out_features
         layer_parameters = sum(parameter.numel() for parameter in layer.parameters())
-        adapter = get_peft_model(model, peft_config).get_nb_trainable_parameters()[0] if peft_config else 0
-    return Architecture(config, *widths, layer_parameters, num_parameters, adapter)
+        matrices = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() == 2)
+        adapter = get_peft_model(model, peft_config).get_nb_trainable_parameters()[0]
+    quantised = config.num_hidden_layers * matrices
+    return Architecture(config, *widths, layer_parameters, num_parameters, adapter, quantised)
 
 
 @dataclass(frozen=True)
@@ -123,12 +128,14 @@ class Settings:
         gpu_memory (`float`):
             Memory of one GPU, in GiB.
         sharding (`str`):
-            A name of `SHARDINGS`.
+            How training is distributed: `none` (DDP), DeepSpeed's `zero1`, `zero2`, `zero3`, or `fsdp` (FSDP2).
         weight_bytes (`int`), compute_bytes (`int`):
             Bytes per element of the weights as loaded, 4, TRL's default, or 2 with `dtype: bfloat16`; and of matrix
             products, 2 with `bf16`.
-        has_reference (`bool`):
-            Whether there is a reference model, as with `beta` other than 0; an adapter is switched off instead.
+        beta (`float`):
+            Other than 0, there is a reference model; an adapter is switched off instead.
+        use_peft (`bool`), load_in_4bit (`bool`):
+            Whether LoRA's adapter is trained, and whether the model under it is quantised, as QLoRA does.
         attn_implementation (`str`):
             With a flash attention, padded batches get no mask of T x T, as `sdpa` keeps one.
         groups_lengths (`bool`):
@@ -146,7 +153,9 @@ class Settings:
     weight_bytes: int
     compute_bytes: int
     gradient_checkpointing: bool
-    has_reference: bool
+    beta: float
+    use_peft: bool
+    load_in_4bit: bool
     attn_implementation: str
     groups_lengths: bool
     per_device_train_batch_size: int
@@ -159,6 +168,11 @@ class Settings:
     vllm_enable_sleep_mode: bool
     vllm_tensor_parallel_size: int
     vllm_max_model_length: int
+
+    @property
+    def adapter_parameters(self) -> int:
+        """Parameters that are trained in the model's place; 0 if the model itself is trained."""
+        return self.use_peft * self.architecture.adapter_parameters
 
     @property
     def tokens(self) -> int:
@@ -218,6 +232,8 @@ def cast_bytes(settings: Settings, num_layers: int) -> int:
     ends, and without checkpointing the graph keeps them until the layer's backward pass. Source: `cached_cast` in
     torch's aten/src/ATen/autocast_mode.cpp.
     """
+    if settings.load_in_4bit:  # a matrix is made whole for its product only, so one layer is an upper bound
+        return settings.compute_bytes * settings.architecture.layer_parameters
     is_cast = settings.forward_weight_bytes != settings.compute_bytes
     return is_cast * BFLOAT16 * num_layers * settings.architecture.layer_parameters
 
@@ -234,7 +250,7 @@ def head_bytes(settings: Settings) -> int:
     vocabulary, hidden = config.vocab_size, config.hidden_size
     tile = settings.compute_bytes * min(tokens, HEAD_TOKENS) * HEAD_COLUMNS
     head_slice = settings.compute_bytes * min(vocabulary, HEAD_COLUMNS) * hidden
-    trained = 0 if settings.architecture.adapter_parameters else vocabulary
+    trained = 0 if settings.adapter_parameters else vocabulary
     gradient = (FLOAT32 + (size if size != FLOAT32 else 0)) * trained * hidden
     outer = (FLOAT32 + size) * hidden + FLOAT32 + 8
     return tile + head_slice + gradient + tokens * (outer + (2 * size + FLOAT32) * hidden)
@@ -258,7 +274,7 @@ def activation_peak(settings: Settings) -> int:
     if not settings.gradient_checkpointing:
         return mask + num_layers * layer + cast_bytes(settings, num_layers) + max(head, gradients)
     stream = num_layers * settings.forward_weight_bytes * config.hidden_size * tokens
-    cached = 1 if settings.architecture.adapter_parameters else num_layers  # autocast caches no frozen weights
+    cached = 1 if settings.adapter_parameters else num_layers  # autocast caches no frozen weights
     forward = 3 * size * config.intermediate_size * tokens + cast_bytes(settings, cached)
     return mask + stream + max(forward, head, layer + cast_bytes(settings, 1) + gradients)
 
@@ -266,7 +282,8 @@ def activation_peak(settings: Settings) -> int:
 def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
     r"""Bytes of weights, of accumulated gradients, of the optimizer's state and of the buffers of communication.
 
-    Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32. Gradients: as what is trained,
+    Weights: all of them, $1/N_d$ with `zero3` and `fsdp`, and an adapter in float32; quantised, a layer's matrices
+    take 4 bits and their scales, while embedding, head and norms stay. Gradients: as what is trained,
     $1/N_d$ with `zero2` too. Optimizer: AdamW's two moments, in the dtype of the weights that it updates; with
     DeepSpeed also the float32 master weights and their gradient, all $1/N_d$.
 
@@ -278,8 +295,9 @@ def held_bytes(settings: Settings) -> tuple[float, float, float, float]:
     architecture, sharding, share = settings.architecture, settings.sharding, 1 / settings.num_gpus
     size, whole, layer = settings.forward_weight_bytes, architecture.num_parameters, architecture.layer_parameters
     kept = share if sharding in ("zero3", "fsdp") else 1.0
-    model, adapter = (FLOAT32 if sharding == "fsdp" else size) * whole, FLOAT32 * architecture.adapter_parameters
-    trained, elements = adapter or model, architecture.adapter_parameters or whole
+    model, adapter = 1.0 * (FLOAT32 if sharding == "fsdp" else size) * whole, FLOAT32 * settings.adapter_parameters
+    model -= settings.load_in_4bit * (size - QUANTISED) * architecture.quantised_parameters
+    trained, elements = adapter or model, settings.adapter_parameters or whole
     weights, gradients = kept * (model + adapter), trained * (share if sharding == "zero2" else kept)
     if sharding == "none":
         return weights, gradients, 2.0 * trained, gradients if settings.num_gpus > 1 else 0.0
@@ -334,7 +352,7 @@ def items(settings: Settings) -> dict[str, tuple[float, float]]:
     """
     weights, gradients, state, buffers = held_bytes(settings)
     share = vllm_bytes(settings)[0] if settings.vllm_mode == "colocate" else 0.0
-    reference = weights if settings.has_reference else 0.0
+    reference = weights if settings.beta and not settings.use_peft else 0.0
     generated = 0 if settings.vllm_mode else settings.steps_per_generation * settings.tokens
     return {
         "parameters": (weights, weights),
@@ -386,7 +404,7 @@ def refusal(settings: Settings) -> str | None:
 
 
 def changes(settings: Settings) -> list[dict[str, Any]]:
-    """Options that may save memory and keep the policy update, each alone, the cheapest first."""
+    """Options that may save memory, each alone, the cheapest first; all but LoRA keep the policy update."""
     rows = settings.per_device_train_batch_size
     halved = {
         "per_device_train_batch_size": rows // 2,
@@ -400,6 +418,8 @@ def changes(settings: Settings) -> list[dict[str, Any]]:
         {"vllm_enable_sleep_mode": True},
         *({"sharding": sharding} for sharding in ("zero2", "fsdp", "zero3") if settings.num_gpus > 1),
         *([{"vllm_mode": "server"}] if settings.vllm_mode else []),
+        *([] if settings.use_peft else [{"use_peft": True}]),
+        {"use_peft": True, "load_in_4bit": True},
     ]
 
 

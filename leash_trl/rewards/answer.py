@@ -27,28 +27,33 @@ BETWEEN_BOXES = re.compile(
 )
 MATH_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
-WORD = re.compile(r"[A-Za-z]{2,}")
-FUNCTION_NAME = re.compile(
-    r"(?:arc)?(?:sin|cos|tan)h?|cot|sec|csc|log|ln|exp|sqrt|max|min|gcd|lcm|mod|pi", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True)
 class Answer:
-    r"""An answer as people and as math-verify read it.
+    """The text of an answer without box and dollar signs.
 
     Args:
         text (`str`):
-            The answer without box and dollar signs.
-        expression (`str`):
-            The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2.
+            The answer.
         is_found (`bool`, *optional*, defaults to `True`):
-            Whether the answer has a known place; else math-verify looks for one in the expression.
+            Whether the answer has a known place; else math-verify looks for one in the source.
+        source (`str`, *optional*):
+            The text as it was written, where the answer has no known place.
     """
 
     text: str
-    expression: str
     is_found: bool = True
+    source: str = ""
+
+    @property
+    def expression(self) -> str:
+        r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
+        return (
+            f"\\boxed{{{self.text}}}"
+            if self.is_found and not DELIMITER.search(self.text)
+            else self.source or self.text
+        )
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -113,9 +118,7 @@ def boxed_answer(text: str) -> Answer | None:
     if not joined:
         return None
     contents = [_bare(text[start:end]) for _, start, end in reversed(joined)]
-    if not any(contents):
-        return None
-    return Answer(", ".join(contents), " and ".join(f"\\boxed{{{content}}}" for content in contents))
+    return Answer(", ".join(contents)) if any(contents) else None
 
 
 def _bare(text: str) -> str:
@@ -129,33 +132,16 @@ def _bare(text: str) -> str:
     return text
 
 
-def _is_prose(text: str) -> bool:
-    words = {word.lower() for word in WORD.findall(text) if not FUNCTION_NAME.fullmatch(word)}
-    return "\\" not in text and len(words) >= 2
-
-
 def stated_answer(text: str) -> Answer | None:
-    r"""An answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`.
-
-    A sentence, and a text that is partly between math delimiters, is left to math-verify's own extraction.
-    """
-    bare = _bare(text)
-    if not bare:
-        return None
-    return Answer(bare, bare if DELIMITER.search(bare) or _is_prose(bare) else f"\\boxed{{{bare}}}")
-
-
-def _line_answer(line: str) -> Answer | None:
-    """The answer after the last `Answer:` of a line."""
-    content = ANSWER_MARK.split(line)[-1].replace(TAG_START, "").replace(TAG_END, "")
-    return stated_answer(content.strip("* \t\r"))
+    r"""An answer that stands alone or in a sentence, such as `34`, `$2\sqrt{3}$` or `the largest $n$ is 34`."""
+    return Answer(bare) if (bare := _bare(text)) else None
 
 
 def _tagged(text: str) -> str | None:
     """Content of the last complete `<answer>` tag, found from the end, in linear time."""
-    end = text.rfind(TAG_END)
-    start = text.rfind(TAG_START, 0, max(end, 0))
-    return None if start < 0 else text[start + len(TAG_START) : end]
+    before, end, _ = text.rpartition(TAG_END)
+    _, start, content = before.rpartition(TAG_START)
+    return content if start and end else None
 
 
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
@@ -175,11 +161,14 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if (answer := boxed_answer(text)) is not None:
         return answer
     if lines := ANSWER_LINE.findall(text):
-        return _line_answer(lines[-1])
-    if not lenient or not text.strip():
+        last = ANSWER_MARK.split(lines[-1])[-1].replace(TAG_START, "").replace(TAG_END, "")
+        return stated_answer(last.strip("* \t\r"))
+    if not lenient:
         return None
     tagged = _tagged(text)
-    return Answer(_bare(text), text, is_found=False) if tagged is None else stated_answer(tagged)
+    if tagged is not None:
+        return stated_answer(tagged)
+    return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
 
 
 def gold_answer(solution: str) -> Answer | None:

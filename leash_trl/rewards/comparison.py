@@ -1,69 +1,65 @@
-r"""Decides whether two parsed answers are equal: lists, tuples, sets, intervals, equations, quantities.
+r"""Decides whether two parsed answers are equal: lists, tuples, sets, equations, quantities.
 
-A verdict here is final. These are equal: numbers of one value, formulas of one value for all their letters, lists and
-sets with the same members, tuples with the same members in order, the same set of reals (`-2 \le x < 7`, `[-2, 7)`),
-the same time of day, numerals of one value in their bases. A name ("x = 5", "5 = x") or a unit that one side leaves
-out does not matter; units that both name are converted. An equation of numbers must be true, and states its value.
-The verdict is `None` if one side cannot be read: then math-verify decides.
+A verdict here is final. These are equal: numbers of one value, lists and sets with the same members, tuples with the
+same members in order, the same time of day, numerals of one value in their bases. A name ("x = 5", "5 = x") or a unit
+that one side leaves out does not matter; units that both name are converted. An equation of numbers must be true, and
+states its value. The verdict is `None` if one side cannot be read, and where it depends on formulas that have no
+rational value: the worker then asks again with [`~leash_trl.rewards.algebra.same`].
 """
 
-import math
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from leash_trl.rewards.formula import formulas_equal, proportional, read_formula, value_of
-from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Cut, Reading, points, read
-from leash_trl.rewards.units import quantities_equal, unit_of
+from leash_trl.rewards.rational import rational, rationals_equal
+from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Reading, read
+from leash_trl.rewards.units import Same, quantities_equal, unit_of
 
 
-ROUNDED = re.compile(r"-?\d*\.\d{6,}")  # a gold with as many decimals may be rounded
+ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a gold with as many decimals may be rounded
 INDEX = re.compile(r"_(?:\w|\{[^{}]*\})$")
 # 3 h, 18 mph: these are units if the gold has no letters
 LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{1,3})\.?((?:\s*\^\s*\{?[23]\}?)?)")
 DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
 
 
-def comparison(answer: str, gold: str) -> bool | None:
-    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if one cannot be read.
+def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
+    r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if that is open.
 
     Args:
         answer (`str`), gold (`str`):
             Results of [`~leash_trl.rewards.wording.commitment`].
+        same (`callable`, *optional*):
+            Whether two formulas, or two equations, are equal; `None` if it cannot tell.
 
     Example:
-        >>> comparison("1 234", "1{,}234"), comparison(r"-2 \le x < 7", "[-2, 7)"), comparison("2+3=12", "12")
-        (True, True, False)
-        >>> comparison(r"\ln x^2", r"2\ln x") is None
-        True
+        >>> comparison("1 234", "1{,}234"), comparison("2+3=12", "12"), comparison(r"\sqrt{12}", r"2\sqrt{3}")
+        (True, False, None)
     """
     try:
-        return _comparison(answer, gold)
+        return _comparison(answer, gold, same)
     except (ArithmeticError, RecursionError, ValueError):
         return None  # no answer may end a training run
 
 
-def _comparison(answer: str, gold: str) -> bool | None:
+def _comparison(answer: str, gold: str, same: Same) -> bool | None:
     one, other = read(answer), read(gold)
     if one is None or other is None:
         return False if one is NOTHING and other is not None else None
-    verdict = _equal(one, other)
-    if (
-        verdict is not True
-        and (match := LETTER_UNIT.fullmatch(answer))
-        and all(item.is_closed for item in other.items)
-    ):
+    verdict = _equal(one, other, same)
+    if verdict is True:
+        return True
+    if (match := LETTER_UNIT.fullmatch(answer)) and all(item.is_closed for item in other.items):
         has_unit = any(item.unit for item in other.items)
         if has_unit or (match[2] and (len(match[3]) > 1 or unit_of(match[3]))):
-            verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other)
+            verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other, same)
     if verdict is not True and len(one.items) == 2 and len(DECIMAL_COMMA.findall(answer)) == answer.count(",") == 1:
         decimal = read(DECIMAL_COMMA.sub(".", answer))
         if len(other.items) == 1 and decimal:
-            return _equal(decimal, other)
-    if verdict is False and ROUNDED.fullmatch(gold.strip()) and "." not in answer and len(one.items) == 1:
-        value = value_of(one.items[0].formula) if one.items[0].formula else None
-        decimals = len(gold.strip().partition(".")[2])
-        return value is not None and not value.imag and abs(value.real - float(gold)) <= 0.5001 * 10.0**-decimals
+            return _equal(decimal, other, same)
+    if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
+        value = rational(one.items[0].formula)  # without one, math-verify rounds
+        return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
     return verdict
 
 
@@ -75,73 +71,51 @@ def _any(verdicts: Sequence[bool | None]) -> bool | None:
     return True if True in verdicts else None if None in verdicts else False
 
 
-def _equal(one: Reading, gold: Reading) -> bool | None:
+def _equal(one: Reading, gold: Reading, same: Same) -> bool | None:
     kinds = {one.kind, gold.kind}
     if "nothing" in kinds:
         return None if gold.kind == "nothing" else False
     if "reals" in kinds:
-        cuts, gold_cuts = _cuts(one), _cuts(gold)
-        return len(cuts) == len(gold_cuts) > 0 and all(map(_same_cut, cuts, gold_cuts))
+        return None if kinds <= {"reals", "tuple", "set"} else False
     if kinds == {"time"}:
         (minutes, is_sure), (gold_minutes, gold_is_sure) = one.key, gold.key
         return minutes == gold_minutes or (is_sure != gold_is_sure and (minutes - gold_minutes) % 720 == 0)
     if kinds == {"numeral"}:
         return one.key == gold.key
     if kinds == {"value"}:
-        return _same_quantity(one, gold)
+        return _same_quantity(one, gold, same)
     if kinds & {"numeral", "time"}:
         return None if "numeral" in kinds or "ratio" in kinds else False
-    return _same_ratio(one, gold) if "ratio" in kinds else _same_collection(one, gold)
+    return _same_ratio(one, gold, same) if "ratio" in kinds else _same_collection(one, gold, same)
 
 
-def _cuts(reading: Reading) -> tuple[Cut, ...]:
-    """Cuts of a set of reals, an interval or a set of numbers; none for anything else."""
-    if reading.kind == "reals":
-        return reading.key
-    formulas = [item.formula for item in map(_only, reading.items)]
-    numbers = [value.real for formula in formulas if formula and (value := value_of(formula)) is not None]
-    if len(numbers) < len(formulas) or reading.kind not in ("tuple", "set"):
-        return ()
-    if reading.kind == "set":
-        return points(numbers)
-    is_open = reading.name == "("
-    return ((numbers[0], int(is_open)), (numbers[1], int(not is_open))) if len(numbers) == 2 else ()
-
-
-def _same_cut(one: Cut, other: Cut) -> bool:
-    return one[1] == other[1] and math.isclose(one[0], other[0], rel_tol=1e-12, abs_tol=1e-300)
-
-
-def _only(reading: Reading) -> Reading:
-    return reading.items[0] if reading.kind == "list" and len(reading.items) == 1 else reading
-
-
-def _same_ratio(one: Reading, gold: Reading) -> bool | None:
+def _same_ratio(one: Reading, gold: Reading, same: Same) -> bool | None:
     ratios = []
-    for reading in map(_only, (one, gold)):
-        parts = reading.items if reading.kind == "ratio" else (reading, Reading("value", formula=read_formula("1")))
-        ratios.append([part.formula for part in parts if part.formula])
-    if len(ratios[0]) != len(ratios[1]) or len(ratios[0]) < 2:
+    for reading in (one, gold):
+        only = reading.items[0] if reading.kind == "list" and len(reading.items) == 1 else reading
+        ratios.append([part.formula for part in only.items] if only.kind == "ratio" else [only.formula, "1"])
+    if len(ratios[0]) != len(ratios[1]) or "" in ratios[0] + ratios[1]:
         return False
     (first, *rest), (gold_first, *gold_rest) = ratios
-    return _all([formulas_equal(first.times(b), a.times(gold_first)) for a, b in zip(rest, gold_rest, strict=True)])
+    return _all([same(f"({first})*({b})", f"({a})*({gold_first})") for a, b in zip(rest, gold_rest, strict=True)])
 
 
-def _same_collection(one: Reading, gold: Reading) -> bool | None:
+def _same_collection(one: Reading, gold: Reading, same: Same) -> bool | None:
     a, b = (reading.items if reading.kind in ("list", "set", "tuple") else (reading,) for reading in (one, gold))
+    pairs = [_equal(*pair, same) for pair in zip(a, b, strict=False)] if len(a) == len(b) > 1 else []
     if one.kind == gold.kind == "tuple":
-        return len(a) == len(b) and _all([*map(_equal, a, b)]) if one.name == gold.name else None
+        return len(a) == len(b) and _all(pairs) if one.name == gold.name else None
     if (one.kind, one.name, gold.kind) == ("set", "«", "tuple"):
         return False  # a set has no order
-    if len(a) > 1 and len(a) == len(b):
+    if pairs:
         names, gold_names = _assigned(one), _assigned(gold)
         if names and names.keys() == gold_names.keys():
-            return _all([_equal(names[name], gold_names[name]) for name in names])
+            return _all([_equal(names[name], gold_names[name], same) for name in names])
         if "tuple" in (one.kind, gold.kind):
-            return _all([*map(_equal, a, b)]) if names or gold_names else None
+            return _all(pairs) if names or gold_names else None
     if "tuple" in (one.kind, gold.kind):
         return False if "set" not in (one.kind, gold.kind) and 1 in (len(a), len(b)) else None
-    return _same_members(a, b)
+    return _same_members(a, b, same)
 
 
 def _assigned(reading: Reading) -> dict[str, Reading]:
@@ -150,34 +124,27 @@ def _assigned(reading: Reading) -> dict[str, Reading]:
     return dict(zip(names, reading.items, strict=True)) if len(set(names)) == len(names) and all(names) else {}
 
 
-def _fraction(reading: Reading) -> Fraction | None:
-    """The value of a bare number; `None` for anything else."""
-    formula = reading.formula
-    if formula is None or formula.names or reading.unit or reading.equation:
-        return None
-    value = formula.at(0)
-    return value if isinstance(value, Fraction) else None
+def _bare_number(reading: Reading) -> Fraction | None:
+    return None if reading.unit or reading.equation or not reading.formula else rational(reading.formula)
 
 
-def _same_members(a: Sequence[Reading], b: Sequence[Reading]) -> bool | None:
+def _same_members(a: Sequence[Reading], b: Sequence[Reading], same: Same) -> bool | None:
     if not a or not b:
         return not a and not b
-    numbers, gold_numbers = ({_fraction(item) for item in items} for items in (a, b))
+    numbers, gold_numbers = ({_bare_number(item) for item in items} for items in (a, b))
     if None not in numbers | gold_numbers:
         return numbers == gold_numbers
     if len(a) * len(b) > 1_000:
         return None
-    table = [[_equal(one, other) for other in b] for one in a]
+    table = [[_equal(one, other, same) for other in b] for one in a]
     return _all([_any(row) for row in table] + [_any(column) for column in zip(*table, strict=True)])
 
 
-def _same_quantity(one: Reading, gold: Reading) -> bool | None:
-    is_gold_solved = gold.equation is None or bool(SIMPLE_NAME.fullmatch(gold.name))
-    is_solved = one.equation is None or bool(SIMPLE_NAME.fullmatch(one.name))
-    if one.equation is not None and gold.equation is not None and not (is_solved and is_gold_solved):
-        if proportional(one.equation, gold.equation):
-            return True
-        return False if is_gold_solved else None
-    if one.formula is None or gold.formula is None or (not is_gold_solved and not one.name):
+def _same_quantity(one: Reading, gold: Reading, same: Same) -> bool | None:
+    is_gold_solved = not gold.equation or bool(SIMPLE_NAME.fullmatch(gold.name))
+    is_solved = not one.equation or bool(SIMPLE_NAME.fullmatch(one.name))
+    if one.equation and gold.equation and not (is_solved and is_gold_solved):
+        return same(one.equation, gold.equation)
+    if not one.formula or not gold.formula or (not is_gold_solved and not one.name):
         return None
-    return quantities_equal(one.formula, one.unit, gold.formula, gold.unit)
+    return quantities_equal(one.formula, one.unit, gold.formula, gold.unit, same)

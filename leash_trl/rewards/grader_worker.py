@@ -1,89 +1,25 @@
-"""The worker process that asks math-verify: one JSON line in, one out, within limits of time and memory.
+"""The worker process that does algebra: one JSON line in, one out, within limits of time and memory.
 
 `grader_pool` starts it as `python -m leash_trl.rewards.grader_worker`; it is of no use by hand.
 """
 
 import contextlib
-import functools
 import json
 import logging
 import os
 import resource
 import signal
 import sys
+from pathlib import Path
 from typing import IO
 
-import sympy
-from math_verify import parse, verify
-
-from leash_trl.rewards.grader_pool import OUT_OF_TIME, READY
+from leash_trl.rewards.algebra import are_equivalent, is_readable
 
 
-logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-
-WORN = 3  # exit code
+WORN, DIED = 3, 4  # exit codes
 MEMORY_LIMIT_BYTES = 1_000_000_000
 WORN_BYTES = MEMORY_LIMIT_BYTES // 2
-TYPICAL = (
-    r"-\frac{3}{2}",
-    r"2\sqrt{3} + 1",
-    r"\left( 3, \frac{\pi}{2} \right)",
-    r"(-\infty, 2) \cup [3, \infty)",
-    "x^2 + 3x - 6",
-    r"\begin{pmatrix} 1 \\ -2 \end{pmatrix}",
-    r"x \in [-2, 7]",
-    r"\{1 \pm \sqrt{5}, -2\}",
-    "y = 2x + 3",
-    r"\text{even}",
-    r"\sin x",
-    "1 - 12i",
-)
-
-
-@functools.lru_cache(maxsize=512)
-def _values(expression: str) -> tuple[object, ...]:
-    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
-    return tuple(parse(expression, parsing_timeout=None))
-
-
-def _gold_values(expression: str) -> tuple[object, ...]:
-    """In a box where nothing else is found: math-verify then takes words, such as "no solution", for an expression."""
-    return _values(expression) or _values(f"\\boxed{{{expression}}}")
-
-
-def _is_undefined(values: tuple[object, ...]) -> bool:
-    """Whether a value divides by zero: math-verify takes 12:00 for such a value, equal to 3:00."""
-    return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
-
-
-def is_readable(expression: str) -> bool:
-    """Whether math-verify finds anything in a gold answer."""
-    return bool(_gold_values(expression))
-
-
-def are_equivalent(answer: str, gold: str) -> bool | None:
-    r"""math-verify's verdict with its default settings.
-
-    Args:
-        answer (`str`), gold (`str`):
-            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
-
-    Returns:
-        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
-        equal nothing.
-    """
-    gold_values, answer_values = _gold_values(gold), _values(answer)
-    if not gold_values:
-        return None
-    if _is_undefined(gold_values) or _is_undefined(answer_values):
-        return False
-    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
-
-
-def _warm_up() -> None:
-    """Compares a few expressions of every kind: the parser is several times slower the first time it meets one."""
-    for expression in TYPICAL:
-        are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
+TYPICAL = (r"2\sqrt{3}+\frac{1}{2}", r"(3,\frac{\pi}{2})", r"(-\infty,2]\cup[3,\infty)", "y=x^2+3x-6", r"\sin x-12i")
 
 
 def _limit_memory() -> None:
@@ -94,33 +30,26 @@ def _limit_memory() -> None:
 
 
 def _is_worn() -> bool:
-    """Whether caches and what a case left behind take so much memory that a later case could lack it."""
-    try:
-        with open("/proc/self/statm") as statm:  # not ru_maxrss, which a process takes over from its parent
-            pages = int(statm.read().split()[0])
-    except FileNotFoundError:  # not Linux
+    """Whether what earlier cases left behind takes so much memory that a later case could lack it."""
+    if sys.platform != "linux":
         return False
-    return pages * os.sysconf("SC_PAGE_SIZE") > WORN_BYTES
-
-
-def _say(answers: IO[str], is_equal: bool | None, failure: str | None) -> None:
-    print(json.dumps({"is_equal": is_equal, "failure": failure}), file=answers, flush=True)
+    # not ru_maxrss, which a process takes over from its parent
+    num_pages = int(Path("/proc/self/statm").read_text().split()[0])
+    return num_pages * resource.getpagesize() > WORN_BYTES
 
 
 def _serve(answers: IO[str]) -> int:
     """Answers requests until there are no more, or this process is worn; its exit code."""
     for line in sys.stdin:
-        request = json.loads(line)
-        answer, gold = request["answer"], request["gold"]
+        answer, gold, seconds = json.loads(line)
         is_equal, failure = None, None
-        # The system ends this process once it has used so much more processor time.
-        signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # the system ends this process at this much processor time
         try:
             is_equal = is_readable(gold) if answer is None else are_equivalent(answer, gold)
-        except (RecursionError, MemoryError) as error:
-            is_equal, failure = False, f"raised {type(error).__name__}"
+        except Exception as error:  # no answer may end a run
+            failure = f"raised {type(error).__name__}"
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(answers, is_equal, failure)
+        print(json.dumps([is_equal, failure]), file=answers, flush=True)
         if _is_worn():
             return WORN
     return 0
@@ -138,18 +67,19 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Says `ready`, then answers `{"answer", "gold", "seconds"}` with `{"is_equal", "failure"}`.
+    """Answers `[answer, gold, seconds]` with `[is_equal, failure]`, or with `null` after `seconds` of processor time.
 
     Without an answer, `is_equal` tells whether the gold can be read. A forked child compares, so that one that runs
-    over its `seconds` of processor time is replaced at once, with all modules loaded. A child that dies of anything
-    else takes this process with it.
+    out of time is replaced at once, with all modules loaded. A child that dies of anything else takes this process
+    with it.
     """
     # What a library prints must not be read as an answer.
     answers, sys.stdout = sys.stdout, sys.stderr
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     parent = os.getppid()
     _limit_memory()
-    _warm_up()
-    print(READY, file=answers, flush=True)
+    for expression in TYPICAL:  # the parser is several times slower the first time it meets a kind
+        are_equivalent(f"\\boxed{{{expression}}}", r"\boxed{\sqrt{2}}")
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a thread of the parent may have blocked the two alarms
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     _end_with(parent)
@@ -159,9 +89,9 @@ def main() -> None:
             sys.exit(_serve(answers))
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if code == -signal.SIGPROF:
-            _say(answers, False, OUT_OF_TIME)
+            print("null", file=answers, flush=True)
         elif code != WORN:
-            os._exit(code != 0)  # the alarm would end an exit that takes its time
+            os._exit(DIED if code else 0)  # the alarm would end an exit that takes its time
 
 
 if __name__ == "__main__":

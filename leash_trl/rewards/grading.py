@@ -37,8 +37,7 @@ class Grade:
         is_correct (`bool`, *optional*):
             Whether the answer is equivalent to the gold; `None` if that is not known.
         failure (`str`, *optional*):
-            Why the comparison did not end, if it did not. Then `is_correct` is False if the answer is to blame, and
-            `None` if it is not. Without a failure, `None` means that the gold cannot be read.
+            Why the comparison did not end, if it did not. Without one, `None` means that the gold cannot be read.
     """
 
     answer: str | None
@@ -51,9 +50,8 @@ def _pool() -> GraderPool:
     return GraderPool()
 
 
-if hasattr(os, "register_at_fork"):
-    # the threads of a pool do not survive in a forked process, such as those of `Dataset.map(num_proc=...)`
-    os.register_at_fork(after_in_child=_pool.cache_clear)
+# a forked process, as in `Dataset.map(num_proc=...)`, must not talk to the workers of its parent
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
@@ -101,25 +99,17 @@ def grade(
         `list[Grade]`: A completion without an answer is wrong, even if its gold cannot be read.
 
     Raises:
-        `RuntimeError`: If no worker process of the grader ever started and each attempt gave up by itself, as when
-            math-verify is not installed.
+        `RuntimeError`: If no worker process of the grader starts, as when math-verify is not installed.
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
-    grades: list[Grade] = []
-    hard: dict[int, tuple[str, str]] = {}
+    grades, hard = [], {}
     for index, (answer, gold) in enumerate(zip(answers, map(gold_answer, solutions), strict=True)):
-        if answer is None:
-            grades.append(Grade(None, False))
-        elif gold is None:
-            grades.append(Grade(answer.text, None))
-        elif (is_equal := quick_verdict(answer, gold)) is not None:
-            grades.append(Grade(answer.text, is_equal))
-        else:
-            hard[index] = (_expression(answer), gold.expression)
-            grades.append(Grade(answer.text, None))
-    verdicts = _pool().verdicts([*hard.values()]) if hard else []
-    for index, verdict in zip(hard, verdicts, strict=True):
+        is_equal = None if answer else False
+        if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
+            hard[index] = (_expression(answer), _expression(gold))
+        grades.append(Grade(answer and answer.text, is_equal))
+    for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades
 
@@ -127,7 +117,7 @@ def grade(
 def _expression(answer: Answer) -> str:
     """The input for math-verify: the formula among the words, if there is exactly one."""
     said = commitment(answer.text) if answer.is_found and len(answer.text) <= MAX_LENGTH else None
-    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said.replace(chr(34), ' ')}}}"
+    return answer.expression if said in (None, answer.text) else f"\\boxed{{{said}}}"
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
@@ -147,8 +137,7 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
         for row, gold in golds.items()
         if gold and (len(gold.text) > MAX_LENGTH or not (choice_letters(gold.text) or read(gold.text)))
     }
-    verdicts = _pool().verdicts([(None, expression) for expression in hard.values()]) if hard else []
-    for row, verdict in zip(hard, verdicts, strict=True):
+    for row, verdict in zip(hard, _pool().verdicts([(None, gold) for gold in hard.values()]), strict=True):
         if not verdict.is_equal:
             faults[row] = verdict.failure or "cannot be read by math-verify"
     return dict(sorted(faults.items()))

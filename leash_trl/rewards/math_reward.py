@@ -14,12 +14,9 @@ def _text(completion: str | list[dict]) -> str:
     """The model's text in either of TRL's forms; tool output is not part of it."""
     if isinstance(completion, str):
         return completion
-    return "\n".join(_message_text(message) for message in completion if message["role"] == "assistant")
-
-
-def _message_text(message: dict) -> str:
-    content = message.get("content") or ""
-    return content if isinstance(content, str) else "".join(block.get("text") or "" for block in content)
+    contents = [message.get("content") or "" for message in completion if message["role"] == "assistant"]
+    blocks = [[{"text": content}] if isinstance(content, str) else content for content in contents]
+    return "\n".join("".join(block.get("text") or "" for block in message) for message in blocks)
 
 
 def _gold(index: int, solution: Any) -> str:
@@ -35,10 +32,6 @@ def _gold(index: int, solution: Any) -> str:
         f"solution of completion {index} is {value!r:.200}, but must be text or a number; make it one answer a row "
         "with datasets' map"
     )
-
-
-def _reward(is_correct: bool | None) -> float | None:
-    return None if is_correct is None else (1.0 if is_correct else -1.0)
 
 
 def math_reward(
@@ -66,10 +59,8 @@ def math_reward(
             Gold answers, as text with or without dollar signs or a box, or as numbers; `None` and NaN are golds that
             cannot be read.
         log_metric (`callable`, *optional*):
-            The trainer's function; logs two shares of the completions. `grader/failed_share`: wrong because the
-            comparison ran out of time or memory. `grader/unscorable_share`: left out with the reward `None`, because
-            the gold cannot be read, the worker was killed twice, does not start or gets no processor, or too many
-            others of the batch ran out of time; a warning says which.
+            The trainer's function; logs `grader/unscorable_share`, the share of completions left out with the reward
+            `None`, because the gold cannot be read or the comparison did not end; a warning says why.
         lenient (`bool`, *optional*, defaults to `False`):
             Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too, as in
             [`lenient_math_reward`].
@@ -95,11 +86,8 @@ def math_reward(
     golds = [_gold(index, gold) for index, gold in enumerate(solution)]
     grades = grade([_text(completion) for completion in completions], golds, lenient, opens_thinking)
     if log_metric is not None and grades:
-        num_unscorable = sum(grade.is_correct is None for grade in grades)
-        num_failed = sum(grade.failure is not None and grade.is_correct is not None for grade in grades)
-        log_metric("grader/failed_share", num_failed / len(grades))
-        log_metric("grader/unscorable_share", num_unscorable / len(grades))
-    return [_reward(grade.is_correct) for grade in grades]
+        log_metric("grader/unscorable_share", sum(grade.is_correct is None for grade in grades) / len(grades))
+    return [None if grade.is_correct is None else 2.0 * grade.is_correct - 1.0 for grade in grades]
 
 
 def lenient_math_reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
@@ -121,12 +109,8 @@ def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Call
         [-1.0, 1.0]
     """
 
-    @functools.wraps(math_reward)
-    def reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
-        settings = {"lenient": lenient, "opens_thinking": opens_thinking}
-        return math_reward(completions, solution, **{**kwargs, **settings})  # type: ignore[arg-type]
-
-    return reward
+    reward = functools.partial(math_reward, lenient=lenient, opens_thinking=opens_thinking)
+    return functools.update_wrapper(reward, math_reward)  # unlike a function in here, it can be pickled
 
 
 def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_template_kwargs: Any) -> list[Any]:

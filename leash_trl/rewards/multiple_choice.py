@@ -8,12 +8,10 @@ from leash_trl.rewards.wording import ANY_LABEL, NEGATION, REASON, REMARK, flat
 LETTERS = "A-J"  # MMLU-Pro has up to ten options
 ONE = rf"(?:\(\s*([{LETTERS}])\s*\)|\[([{LETTERS}])\]|([{LETTERS}])\)?(?![A-Za-z]))"
 HEAD = re.compile(
-    r"[\s*]*(?:(?:so|thus|hence|therefore)\b,?\s*)?"
+    r"(?i)[\s*]*(?:(?:so|thus|hence|therefore)\b,?\s*)?"
     r"(?:(?:(?:the|my)\s+)?(?:(?:final|correct|right|best)\s+)*(?:answer|option|choice|letter)\s*(?:is|must be|:)\s*"
     r"|(?:it|this)\s+(?:is|must be)\s+|I\s+(?:choose|pick|select|think|say)\s+)?"
-    r"(?:(?:the\s+)?(?:option|choice|letter)\s+)?"
-    r"(?:选项|选择|选|答案是|答案)?\s*",
-    re.IGNORECASE,
+    r"(?:(?:the\s+)?(?:option|choice|letter)\s+)?(?:选项|选择|选|答案是|答案)?\s*"
 )
 # "A, B" and "A or B" are two choices, so no answer; "I, II" are statements, and "A: 3, B: 5" is a table
 SECOND = re.compile(
@@ -25,10 +23,6 @@ TEXT = re.compile(
 )
 SMALL = re.compile(r"\(?[a-j]\)?")
 SEVERAL = re.compile(rf"\(?([{LETTERS}])\)?(?:\s*(?:,|;|&|\band\b|和|,\s*and\b)\s*\(?([{LETTERS}])\)?)+")
-
-
-def _kept(remark: re.Match[str]) -> str:
-    return "" if re.search("[a-z]{2}", remark[0]) else remark[0]  # (III) is no remark
 
 
 def choice_letter(text: str) -> str | None:
@@ -49,7 +43,8 @@ def choice_letter(text: str) -> str | None:
     match = re.compile(ONE).match(text, head.end() if head else 0)
     if match is None:
         return None
-    letter, rest = next(filter(None, match.groups())), REMARK.sub(_kept, text[match.end() :])
+    letter, rest = next(filter(None, match.groups())), text[match.end() :]
+    rest = REMARK.sub(lambda remark: "" if re.search("[a-z]{2}", remark[0]) else remark[0], rest)  # (III) is no remark
     for cut in (REASON, NEGATION):
         if (found := cut.search(rest)) and (cut is REASON or not re.match(r"\W*\w+\W+is\b", rest)):
             rest = rest[: found.start()]

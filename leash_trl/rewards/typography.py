@@ -4,15 +4,15 @@ import re
 import unicodedata
 
 
+COMMANDS = (
+    r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
+    r"∅ \emptyset ℝ \mathbb{R} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
+)
 SIGNS: dict[int, str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
-    **dict.fromkeys(map(ord, "−–—‒―﹣⁃"), "-"),
+    **{ord(sign): f"{command} " for sign, command in re.findall(r"(\S) (\S+)", COMMANDS)},
+    **str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//"),
     **dict.fromkeys(map(ord, "\u00a0\u2009\u202f\u2007\u2002\u2003"), " "),
-    **{ord("π"): r"\pi ", ord("∞"): r"\infty ", ord("°"): r"^\circ ", ord("±"): r"\pm ", ord("∓"): r"\mp "},
-    **{ord("×"): r"\times ", ord("÷"): "/", ord("∈"): r"\in ", ord("∪"): r"\cup ", ord("∩"): r"\cap "},
-    **{ord("≤"): r"\le ", ord("≥"): r"\ge ", ord("≠"): r"\ne ", ord("≈"): r"\approx ", ord("⋅"): r"\cdot "},
-    **{ord("·"): r"\cdot ", ord("∅"): r"\emptyset ", ord("ℝ"): r"\mathbb{R}", ord("→"): r"\to ", ord("θ"): r"\theta "},
-    **{ord("⟨"): r"\langle ", ord("⟩"): r"\rangle ", ord("∖"): r"\setminus ", ord("’"): "'", ord("⁄"): "/"},
 }
 UNSEEN = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 RAISED, LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿ", "₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙ"
@@ -27,30 +27,49 @@ POWER = re.compile(r"(?<=[\w)])\*\*(?=[\w(-])")
 NATURAL_LOG = re.compile(r"\\log_(?:e(?![A-Za-z])|\{e\})")
 LOOSE_MARK = re.compile(r"(?<=\d)\s?\{ ?, ?\}\s?(?=\d)")
 REPEATING = re.compile(r"(\d{0,9})\.(\d{0,9})(?:\\(?:overline|bar|dot)\s*\{(\d{1,9})\}|\((\d{1,9})\)(?![\w(^]))")
-IGNORED = re.compile(
-    r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|bf|rm|it|limits|mathstrut)(?![A-Za-z])"
-    r"|\\(?:text)?color\s*\{\w+\}|(?<=\d)\\!|\\!"
-)
-FONT = re.compile(r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}|\\text\s*\{\s*([ie])\s*\}")
-UPRIGHT_UNIT = re.compile(r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})")
-TEXT = re.compile(
-    r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*\{([^{}]*)\}"
-)
-SPACE = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+")
+FONTS = r"\\(?:text(?:bf|it|rm|normal)?|math(?:rm|bf|sf|it)|mbox|operatorname|underline|emph)\s*"
 SPELLINGS = [
-    (re.compile(rf"\\(?:{names})(?![A-Za-z])"), sign)
-    for names, sign in {
-        "leqslant|leq|le": "≤", "geqslant|geq|ge": "≥", "neq|ne": "≠", "lt": "<", "gt": ">", "times|cdot|ast": "*",
-        "div": "/", "lor": "or", "land": "and", "langle": "(", "rangle": ")", "colon": ":", "approx": "≈", "to": "=",
-        "mid|vert": "|", "varnothing": r"\\emptyset", "degree": r"^\\circ", "equiv": "=",
-    }.items()
-]  # fmt: skip
-GROUP_MARK = re.compile(r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))")
-DECIMAL_MARK = re.compile(r"(?<=\d)\{,\}(?=\d)")
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (r"(?<=\d)(?:,\\!\s*|\{,\}|\{,\\!\})(?=\d{3}(?!\d))", "'"),
+        (r"(?<=\d)\{,\}(?=\d)", "."),
+        (r"\\(?:left|right|[bB]igg?[lr]?|(?:display|text)style|bf|rm|it|limits|mathstrut)(?![A-Za-z])|\\!", ""),
+        (r"\\(?:text)?color\s*\{\w+\}", ""),
+        (r"\\\{", "«"),
+        (r"\\\}", "»"),
+        (r"(?<=[\d}])((?:\\[,;: ]|~|\s)*)\\mathrm\s*\{\s*([A-Za-z])\s*\}(?<!\{[ie]\})", r'\1 "\2" '),  # a unit
+        (r"\\([%$])", r"\1"),
+        (r"\\(?:math(?:rm|bf|sf|it)|boldsymbol|operatorname)\s*\{\s*(\w)\s*\}", r"\1"),
+        (r"\\text\s*\{\s*([ie])\s*\}", r"\1"),
+        (FONTS + r"\{\s*((?=[^{}]*[^\W\d_])[^{}]*?)\s*\}", r' "\1" '),
+        (FONTS + r"\{([^{}]*)\}", r" \1 "),
+        (r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 "),
+        (r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}", r"\\frac{\1}{\2}"),
+        (r"\\[,;: ]|\\q?quad(?![A-Za-z])|~|\s+", " "),
+        (r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=", "≤"),
+        (r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=", "≥"),
+        (r"\\(?:neq|ne)(?![A-Za-z])|!=", "≠"),
+        (r"\\(?:to|equiv)(?![A-Za-z])|[:=]=", "="),
+        (r"\\(?:times|cdot|ast)(?![A-Za-z])|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
+        (r"\\l(or|and)(?![A-Za-z])", r"\1"),
+        (r"\\lt(?![A-Za-z])", "<"),
+        (r"\\gt(?![A-Za-z])", ">"),
+        (r"\\div(?![A-Za-z])", "/"),
+        (r"\\langle(?![A-Za-z])", "("),
+        (r"\\rangle(?![A-Za-z])", ")"),
+        (r"\\approx(?![A-Za-z])", "≈"),
+        (r"\\[lr]?(?:mid|vert)(?![A-Za-z])", "|"),
+        (r"\\varnothing(?![A-Za-z])", r"\\emptyset"),
+        (r"\\[dtc]frac(?![A-Za-z])", r"\\frac"),
+        (r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}"),
+        (r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}"),
+        (r"\\sqrt\s*(\d)(?!\d)", r"\\sqrt{\1}"),
+        (r"\s*(?:\{:\}|:|\\colon(?![A-Za-z]))\s*", ":"),
+        (r" *\^ *(?:\{ *\\circ *\}|\\circ)|\\degree(?![A-Za-z])", r"^\\circ"),
+        (r" +(?=\^)|(?<= ) +", ""),
+    )
+]
 GERMAN_NUMBER = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
-OVER = re.compile(r"\{([^{}]*)\\over(?![A-Za-z])([^{}]*)\}")
-TEN_POWER = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)")
-COLON = re.compile(r"\{:\}|\\!:\\!|\s*:\s*")
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -85,24 +104,7 @@ def latex(text: str) -> str:
 
 def plain(text: str) -> str:
     """A text in one spelling: words in quotes, braces of sets as guillemets, no spacing commands."""
-    text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), GROUP_MARK.sub("'", text))
-    text = IGNORED.sub("", DECIMAL_MARK.sub(".", text)).replace(r"\{", "«").replace(r"\}", "»")
-    text = FONT.sub(r"\1\2", UPRIGHT_UNIT.sub(r'\1 "\2" ', text).replace(r"\%", "%").replace(r"\$", "$"))
-    text = TEXT.sub(
-        lambda match: f' "{match[1].strip()}" ' if re.search(r"[^\W\d_]", match[1]) else f" {match[1]} ", text
-    )
-    text = re.sub(r'"\s*(?:,\s*)?(and|or)\s*"', r" \1 ", text)
-    text = SPACE.sub(" ", OVER.sub(r"\\frac{\1}{\2}", text))
-    for pattern, sign in SPELLINGS:
-        text = pattern.sub(sign, text)
-    text = text.replace("<=", "≤").replace(">=", "≥").replace("!=", "≠").replace(":=", "=").replace("==", "=")
-    text = re.sub(r"\\[dtc]frac(?![A-Za-z])", r"\\frac", TEN_POWER.sub("*", text))
-    text = re.sub(r"\\frac\s*(\d)\s*(?=[\d{])", r"\\frac{\1}", text)
-    text = re.sub(r"(\\frac\s*\{[^{}]*\}\s*)(\d)", r"\1{\2}", text)
-    return (
-        re.sub(" +", " ", COLON.sub(":", text))
-        .replace(" ^", "^")
-        .replace(r"^{\circ}", r"^\circ")
-        .rstrip(" .,;")
-        .lstrip()
-    )
+    text = GERMAN_NUMBER.sub(lambda match: match[0].replace(".", "").replace(",", "."), text)
+    for pattern, replacement in SPELLINGS:
+        text = pattern.sub(replacement, text)
+    return text.rstrip(" .,;").lstrip()

@@ -1,40 +1,35 @@
 """The units of answers: their names, kinds and sizes, and whether two quantities with units are equal."""
 
 import re
+from collections.abc import Callable
 from fractions import Fraction
 
-from leash_trl.rewards.formula import Formula, formulas_equal, value_of
+from leash_trl.rewards.rational import rational
 
 
 Unit = tuple[str, Fraction]  # its kind, and its size in the first unit of this kind
+Same = Callable[[str, str], bool | None]  # whether two formulas, or two equations, are equal
 
 
+SIZES = {
+    "length": "mm millimeter millimetre 0.001 cm centimeter centimetre 0.01 m meter metre 1"
+    " km kilometer kilometre 1000 in inch inche 0.0254 ft foot feet 0.3048 yd yard 0.9144 mi mile 1609.344",
+    "mass": "mg milligram 0.001 g gram 1 kg kilogram 1000 lb pound 453.592 oz 28.3495",
+    "time": "s sec second 1 min minute 60 h hr hour 3600 day 86400 week 604800",
+    "volume": "ml milliliter 0.001 l liter litre 1",
+    "money": "dollar usd $ 1 cent ¢ 0.01",
+    "angle": "degree deg ° 1",
+    "radian": "radian rad 1",
+    "prime": "' 1",
+    "percent": "% percent pct percentage 1",
+    "times": "dozen 12 hundred 100 thousand 1e3 million 1e6 billion 1e9 trillion 1e12",
+}
 UNITS: dict[str, Unit] = {
-    name: (dimension, Fraction(factor))
-    for dimension, units in {
-        "length": {"mm millimeter millimetre": "0.001", "cm centimeter centimetre": "0.01", "m meter metre": "1"}
-        | {"km kilometer kilometre": "1000", "in inch inche": "0.0254", "ft foot feet": "0.3048", "yd yard": "0.9144"}
-        | {"mi mile": "1609.344"},
-        "mass": {
-            "mg milligram": "0.001",
-            "g gram": "1",
-            "kg kilogram": "1000",
-            "lb pound": "453.592",
-            "oz": "28.3495",
-        },
-        "time": {"s sec second": "1", "min minute": "60", "h hr hour": "3600", "day": "86400", "week": "604800"},
-        "volume": {"ml milliliter": "0.001", "l liter litre": "1"},
-        "money": {"dollar usd $": "1", "cent ¢": "0.01"},
-        "angle": {"degree deg °": "1"},
-        "radian": {"radian rad": "1"},
-        "prime": {"'": "1"},
-        "percent": {"% percent pct percentage": "1"},
-        "times": {"thousand": "1000", "million": "1000000", "billion": "1000000000", "trillion": "1000000000000"},
-    }.items()
-    for names, factor in units.items()
+    name: (dimension, Fraction(size))
+    for dimension, sizes in SIZES.items()
+    for names, size in re.findall(r"(\D+) ([\d.e]+)", sizes)
     for name in names.split()
 }
-ONE_PERCENT = Fraction(1, 100)
 
 
 def unit_of(name: str) -> str:
@@ -50,6 +45,8 @@ def read_unit(text: str) -> Unit | None:
         >>> read_unit("cm"), read_unit("square feet")[0], read_unit("apples")
         (('length', Fraction(1, 100)), 'length 2', None)
     """
+    if not text.strip():
+        return None
     text = text.replace("per cent", "percent").replace(".", " ")
     text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower())
     power = next((match[1] for match in re.finditer(r"\^\s*\{?\s*([23])", text)), "1")
@@ -61,16 +58,22 @@ def read_unit(text: str) -> Unit | None:
     return (dimension, factor) if power == "1" else (f"{dimension} {power}", factor ** int(power))
 
 
-def quantities_equal(one: Formula, unit: Unit | None, gold: Formula, gold_unit: Unit | None) -> bool | None:
+def times(formula: str, factor: Fraction) -> str:
+    r"""A formula times a number, as a formula."""
+    return rf"({formula})*(\frac{{{factor.numerator}}}{{{factor.denominator}}})"
+
+
+def quantities_equal(one: str, unit: Unit | None, gold: str, gold_unit: Unit | None, same: Same) -> bool | None:
     """Whether two quantities are equal; a unit that only one side names does not matter, and 7 % is 7 or 0.07."""
     (kind, factor), (gold_kind, gold_factor) = unit or ("", Fraction(1)), gold_unit or ("", Fraction(1))
     if kind and gold_kind:
-        return kind == gold_kind and formulas_equal(one.times(factor), gold.times(gold_factor))
-    verdict = formulas_equal(one, gold)
+        return kind == gold_kind and same(times(one, factor), times(gold, gold_factor))
+    verdict = same(one, gold)
     if "percent" not in (kind, gold_kind):
         return verdict
-    share = formulas_equal(one.times(ONE_PERCENT), gold) if kind else formulas_equal(one, gold.times(ONE_PERCENT))
-    value = value_of(gold)
+    percent = Fraction(1, 100)
+    share = same(times(one, percent), gold) if kind else same(one, times(gold, percent))
+    value = rational(gold)
     if kind and value is not None and abs(value) < 1:
         return share  # 0.07 is 7 %, not 0.07 %
     return True if True in (verdict, share) else None if None in (verdict, share) else False

@@ -21,14 +21,11 @@ SPACING = re.compile(r"\\[,;: ]|\\q?quad(?![A-Za-z])|~")
 LABEL = re.compile(r"\s*(?:\(([A-J])\)|([A-J])[.)])\s*(?=\S)(?![^A-Za-z0-9]*$)")
 ANY_LABEL = re.compile(r"\([A-J]\)|(?<![A-Za-z\\])[A-J][.):](?=\s)")
 BASE = re.compile(r"\s*\(?\bbase[ -]?(\w+)\)?", re.IGNORECASE)
-REMARK = re.compile(
-    r"\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)[^()]*\)", re.IGNORECASE
-)
+REMARK = re.compile(r"(?i)\((?=[^()]*[^\W\d_]{2})(?![^()]*\\)(?!\s*(?:or|maybe|perhaps|possibly)\b)[^()]*\)")
 ALTERNATIVE_REMARK = re.compile(r"\(((?:or|maybe|perhaps|possibly)\b[^()]*)\)", re.IGNORECASE)
 NEGATION = re.compile(
-    r"[,;.]?\s*\b(?:(?:and|but)\s+)?(?:not|never|cannot|isn't|rather than|instead of|nicht|kein|pas|no|non|не)\b"
-    r"|[,;]?\s*[不没非]",
-    re.IGNORECASE,
+    r"(?i)[,;.]?\s*\b(?:(?:and|but)\s+)?(?:not|never|cannot|isn't|rather than|instead of|nicht|kein|pas|no|non|не)\b"
+    r"|[,;]?\s*[不没非]"
 )
 SENTENCE = re.compile(r"(?<=[\w)}\]])\.\s+(?=[A-Z<])")
 REASON = re.compile(r"[,;.]?\s*\b(?:because|since|as|where|which|so that|weil|car|porque)\b", re.IGNORECASE)
@@ -41,23 +38,22 @@ WORD = re.compile(
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "und", "oder", "et", "ou", "y", "o", "e", "и", "или", "和", "或", "和", "及", "与"])
 ALTERNATIVES = ("oder", "ou", "или", "或")
-BOUNDS = frozenset(
-    re.findall(
-        r"\w+",
-        "between from least most more less fewer over under than up maybe or to zwischen entre между tra",
-    )
-)
-GOES_ON = re.compile(r"[,;]\s*(?:\.\.|…|\\[lc]?dots)")
-# Words beside a number that change its meaning; before it they count from the last verb on
+BOUNDED = "between from least most more less fewer over under than up maybe or to zwischen entre между tra"
+BOUNDS = frozenset(re.findall(r"\w+", BOUNDED))
+GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
+# Words beside a number that compute with it, or count in parts; before it they matter from the last verb on
 CHANGED = re.compile(
-    r"\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
-    r"|\d\s*(?:squared|cubed|factorial)\b|\b(?:wrong|incorrect)\b",
-    re.IGNORECASE | re.DOTALL,
+    r"(?is)\b(?:negative|minus|half|twice|double|triple|(?:root|square|cube|multiple)s? of|below|above|except)\b.*\d"
+    r"|\d\W*(?:squared|cubed|factorial|hal(?:f|ves)|thirds?|(?:four|fif|six|seven|eigh|nin|ten|twelf|hundred)ths?)\b"
+    r"|\d.*\b(?:plus|minus|below|above|doubled|tripled|halved|divided)\b"
+)
+JUDGED = re.compile(
+    r"(?i)\b(?:wrong|incorrect|false|invalid|impossible|extraneous|rejected)\b"
+    r"|\bnot\s+(?:the\s+)?(?:correct|right|true|valid|possible|answer)\b"
 )
 PRONOUNS = re.compile(
-    r"\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
-    r"(?:is|must be)\s*:?\s+",
-    re.IGNORECASE,
+    r"(?i)\s*(?:(?:so|thus|hence|therefore),?\s+)?(?:it|this|that|the (?:final )?(?:correct )?answer)\s+"
+    r"(?:is|must be)\s*:?\s+"
 )
 
 
@@ -76,17 +72,9 @@ def flat(text: str) -> str:
 
 def is_word(run: str) -> bool:
     """Whether letters in a row are a word, and not a product such as `xy`."""
-    run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".")
-    if NEGATION.fullmatch(run):
-        return True
-    return (
-        len(run) > 3
-        or not run.isascii()
-        or run.lower() in JOINERS | BOUNDS | {"of", "out"}
-        or bool(unit_of(run))
-        or run.lower() == "sq"
-        or "." in run
-    )
+    run = re.sub(r"[\s^{}\d]+$", "", run).rstrip(".").lower()
+    is_known = run in JOINERS | BOUNDS | {"of", "out", "sq"} or unit_of(run) or NEGATION.fullmatch(run)
+    return bool(len(run) > 3 or not run.isascii() or "." in run or is_known)
 
 
 def _words(text: str) -> list[re.Match[str]]:
@@ -116,7 +104,12 @@ def commitment(text: str) -> str | None:
     sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
     said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
     said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
-    said = REASON.split(REMARK.sub("", said), maxsplit=1)[0] or said
+    said = REMARK.sub(
+        lambda remark: "" if NUMBER.search(remark[0]) or not JUDGED.search(remark[0]) else remark[0], said
+    )
+    said = REASON.split(said, maxsplit=1)[0] or said
+    if JUDGED.search(said) and NUMBER.search(said):
+        return None
     if (denied := NEGATION.search(said)) and NUMBER.search(said):
         said = said[: denied.start()]
         if not NUMBER.search(said):

@@ -2,9 +2,10 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
 from transformers import ProgressCallback, Trainer, TrainerCallback
@@ -13,12 +14,15 @@ from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.length_control.method import LengthControl
-from leash_trl.length_control.rollouts import joined
+from leash_trl.length_control.rollouts import Rollouts, joined
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.length_controlled_reward import RULE, LengthControlledReward, RunSettings, Scored, logged
 
 
+logger = get_logger(__name__)  # of the main process
+
 STATE_ENTRY = "LengthControl"  # in `state.stateful_callbacks`
+MOST_BLANK = 10  # batches in a row without a single reward
 
 SHOWN_BESIDE_THE_BAR = {
     "lambda": "leash/lambda",
@@ -33,14 +37,16 @@ class DualStepCallback(TrainerCallback):
 
     LEASH ignores updates without new completions, so lambda moves once per generation batch, even if several updates
     share the batch (`steps_per_generation`, `num_iterations`). If mixed precision skips an update because gradients
-    overflowed, the dual step waits for the next. The state lies in `state.stateful_callbacks["LengthControl"]`, which
-    transformers saves in `trainer_state.json`, and comes back from there when a run is resumed.
+    overflowed, the dual step waits for the next. A batch in which no completion of any process has a reward moves
+    nothing, and ten in a row end the run, with a checkpoint. The state lies in
+    `state.stateful_callbacks["LengthControl"]`, which transformers saves in `trainer_state.json`, and comes back from
+    there when a run is resumed.
 
     Args:
         method (`LengthControl`):
             The method.
         target_length (`float`, *optional*):
-            The configured target in tokens, which a resumed run should share.
+            The configured target in tokens, which the model card names.
         extra (`Callable[[], dict]`, *optional*):
             Gives what else to save, in types of JSON.
     """
@@ -53,6 +59,21 @@ class DualStepCallback(TrainerCallback):
         self._target_length = target_length
         self._extra = extra
         self._loss_scale = 1.0
+        self._num_blank = 0
+        self._has_news = False
+
+    def observe(self, parts: Sequence[Rollouts]) -> None:
+        """Shows the method a generation batch of all processes, unless no completion in it has a reward."""
+        if any(part.is_scorable.any() for part in parts):
+            self._num_blank, self._has_news = 0, True
+            for part in parts:
+                self.method.observe(part)
+            return
+        self._num_blank += 1
+        logger.warning_once(
+            f"reward_funcs gave None for all {sum(len(part.lengths) for part in parts)} completions of a batch, which "
+            f"moves nothing; {MOST_BLANK} such batches in a row end the run"
+        )
 
     def restore(self, entry: Mapping[str, Any]) -> None:
         """Takes the state that a checkpoint has under `stateful_callbacks["LengthControl"]`.
@@ -64,12 +85,6 @@ class DualStepCallback(TrainerCallback):
             raise CannotStartError(
                 f"the checkpoint's length control is {entry['method']!r}, but this run has {self.method.name!r}; go "
                 "on with the former, or start a run of its own from the weights"
-            )
-        if entry["target_length"] != self._target_length:
-            warnings.warn(
-                f"target_length was {entry['target_length']} and is {self._target_length} from here on; the state of "
-                f"{self.method.name} goes on from what it was",
-                stacklevel=2,
             )
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
@@ -89,9 +104,13 @@ class DualStepCallback(TrainerCallback):
         """Moves the state unless the update was skipped."""
         # accelerate does not see that a fused optimizer skips by itself; the falling scale shows it
         has_overflowed = _loss_scale(optimizer) < self._loss_scale
-        if not (has_overflowed or optimizer.step_was_skipped):
+        is_blank = self._num_blank > 0 and not self._has_news
+        if not (has_overflowed or optimizer.step_was_skipped or is_blank):
             self.method.step()
             self.version += 1
+            self._has_news = False
+        if self._num_blank >= MOST_BLANK:
+            control.should_save = control.should_training_stop = True
         state.stateful_callbacks[STATE_ENTRY] = {
             "method": self.method.name,
             "state": self.method.state_dict(),
@@ -99,6 +118,15 @@ class DualStepCallback(TrainerCallback):
             "target_length": self._target_length,
             **self._extra(),
         }
+
+    def on_train_end(self, args, state, control, **kwargs):
+        """Raises `CannotStartError` if the run ended for want of rewards; its last checkpoint is written."""
+        if self._num_blank >= MOST_BLANK:
+            raise CannotStartError(
+                f"reward_funcs gave None for every completion of {self._num_blank} batches in a row, so nothing was "
+                f"learned from them; mend the functions or the data, and go on from {args.output_dir} with "
+                "resume_from_checkpoint"
+            )
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -149,7 +177,7 @@ class LengthControlCallback(DualStepCallback):
             self._logged["leash/lag"] = float(self.version - min(each.version for each in batch))
             if self.version == 0 and (problem := self.method.reward_scale_problem(rollouts)) is not None:
                 warnings.warn(problem, stacklevel=2)
-            self.method.observe(rollouts)
+            self.observe([rollouts])
         super().on_step_end(args, state, control, optimizer)
         self.reward.publish(self.version)
 

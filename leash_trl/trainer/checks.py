@@ -10,6 +10,8 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from datasets import Dataset
 from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
-from leash_trl.data.blank_prompts import check_not_blank
+from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.context import context_length
 from leash_trl.engines.shrinking_batch import check_samples_plainly, shrinking_rollout
 from leash_trl.length_control.acting import cannot_act
@@ -151,8 +153,9 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     """Warns of prompts, as the model gets them, that go without their chat template, close the thinking, or leave too
     little context."""
     args, dataset, tokenizer = trainer.args, trainer.train_dataset, trainer.processing_class
-    by_size = sorted(enumerate(dataset["prompt"]), key=lambda numbered: -len(str(numbered[1])))
-    rows = [dataset[row] for row, _ in by_size[:MOST_MEASURED]]
+    prompts = chain.from_iterable(batch["prompt"] for batch in dataset.select_columns("prompt").iter(1000))
+    by_size = nlargest(MOST_MEASURED, enumerate(prompts), key=lambda numbered: len(str(numbered[1])))
+    rows = [dataset[row] for row, _ in by_size]
     seen, *_ = rows_with_targets(
         rows, trainer.length_control, args.target_at(0), args.target_length, args.generation_limit
     )

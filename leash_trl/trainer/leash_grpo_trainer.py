@@ -256,8 +256,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._metrics["train"]["leash/generated_tokens"] = [self.generated_tokens]
         if self.state.global_step == 0:
             checks.check_first_batch(round_.rollouts, self.length_control, self.args)
-        for part in generated:
-            self.length_control.observe(part.rollouts)
+        self._dual_step.observe([part.rollouts for part in generated])
         return batch
 
     def _new_round(self, inputs) -> Round:

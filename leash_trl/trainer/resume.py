@@ -1,6 +1,5 @@
 """Makes a resumed run repeat the uninterrupted one: where it begins, its order of epochs, and where it may save."""
 
-import math
 import os
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +11,8 @@ from accelerate.logging import get_logger
 from transformers import TrainerCallback
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.engines.checkpoint_path import length_control_state, whole_checkpoints
-from leash_trl.hub.recipe import portable, read_recipe
+from leash_trl.engines.checkpoint_path import length_control_state, read_recipe, whole_checkpoints
+from leash_trl.hub.recipe import portable
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
@@ -110,11 +109,6 @@ class WindowEndCallback(TrainerCallback):
             self._is_save_due, control.should_save = True, False
             if args.load_best_model_at_end and control.should_evaluate:
                 self._is_evaluation_due, control.should_evaluate = True, False
-            window = math.lcm(generation_window(args), args.gradient_accumulation_steps)
-            logger.warning_once(
-                f"save_steps is {args.save_steps}, but only the end of a generation window can be resumed exactly: "
-                f"checkpoints are moved there, every {window // args.gradient_accumulation_steps} updates"
-            )
 
 
 class EpochShuffleCallback(TrainerCallback):

@@ -8,6 +8,7 @@ from huggingface_hub import ModelCard
 from saved_run import RECIPE, trainer_state
 
 from leash_trl.hub.card import write_model_card
+from leash_trl.length_control.l1 import L1Exact
 
 
 TRL_S = "It has been trained using [TRL](https://github.com/huggingface/trl)."
@@ -82,6 +83,13 @@ def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(
 )
 def test_the_example_asks_in_the_form_of_the_training_prompts(data, question, tmp_path):
     assert f'question = "{question}"\n' in card_of(tmp_path, {**RECIPE, **data}).text
+
+
+def test_the_example_asks_as_the_method_did_in_training(tmp_path):
+    recipe = {**RECIPE, "dataset_name": "gym", "length_control": "l1_exact"}
+    recipe.pop("lambda_lr")
+    suffix = L1Exact().prompt_suffix(4096, 32768)
+    assert f'question = "16 (a) +9 (b) -8 = ?{suffix}"\n' in card_of(tmp_path, recipe).text
 
 
 def test_the_commands_train_on_from_the_hub(tmp_path):

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 from conftest import ROOT
+from peft import LoraConfig
 from transformers import MixtralConfig
 
 from leash_trl.cli.main import main
-from leash_trl.cli.plan import make_settings, parse
+from leash_trl.cli.plan import make_settings, parse_plan
 from leash_trl.planning import plan
 from leash_trl.planning.plan import GIB, PAPER_MODELS, read_architecture
 
@@ -20,7 +21,7 @@ ON_32 = ["--config", RECIPE, "--num_gpus", "32", "--gpu_memory", "96"]
 
 @pytest.fixture(scope="module")
 def paper():
-    return make_settings(*parse(ON_32))
+    return make_settings(*parse_plan(ON_32))
 
 
 @pytest.mark.parametrize(
@@ -39,33 +40,6 @@ def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weight
     *held, moved = plan.held_bytes(replace(paper, sharding=sharding))
     assert held == pytest.approx([weights * size, gradients * size, optimizer * size])
     assert buffers is None or moved == buffers * limits[sharding]
-    # the adapter alone has gradients and optimizer state; it is in float32, and so is FSDP's shard of it
-    adapter = replace(paper, sharding=sharding, architecture=replace(paper.architecture, adapter_parameters=1000))
-    share = 1 / 32 if sharding in ("zero2", "zero3", "fsdp") else 1
-    kept = 1 / 32 if sharding in ("zero3", "fsdp") else 1
-    expected = [weights * size + 4000 * kept, 4000 * share, optimizer * 1000]
-    assert plan.held_bytes(adapter)[:3] == pytest.approx(expected)
-
-
-def test_one_gpu_and_no_reference_take_nothing(paper):
-    assert plan.held_bytes(replace(paper, num_gpus=1))[3] == 0
-    assert plan.items(paper)["reference model"] == (0, 0)
-    assert plan.items(replace(paper, has_reference=True))["reference model"] == plan.items(paper)["parameters"]
-
-
-def test_without_vllm_the_generation_batch_is_cached_at_full_length(paper):
-    # 16 rows, keys and values, 28 layers, 2 heads of 128, 2 bytes
-    cached = 16 * paper.max_length * 2 * 28 * 256 * 2
-    assert plan.items(replace(paper, vllm_mode=None))["generation cache"] == (0, cached)
-    assert plan.items(paper)["generation cache"] == (0, 0)
-
-
-def test_only_colocated_vllm_takes_its_share_and_only_awake(paper):
-    share = paper.vllm_gpu_memory_utilization * 96 * GIB
-    awake = replace(paper, vllm_enable_sleep_mode=False)
-    assert plan.items(awake)["vLLM"] == (share, share)
-    assert plan.items(replace(awake, vllm_enable_sleep_mode=True))["vLLM"] == (0, share)
-    assert plan.items(replace(awake, vllm_mode="server"))["vLLM"] == (0, 0)
 
 
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
@@ -75,19 +49,9 @@ def test_a_refusal_says_with_what_share_vllm_starts(paper):
     assert plan.vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share - 0.01)) == 0
 
 
-def test_proposed_changes_leave_the_policy_update_as_it_is(paper):
-    run = replace(paper, per_device_train_batch_size=8, gradient_accumulation_steps=1)
-    for change in plan.changes(run):
-        changed = replace(run, **change)
-        rows = changed.per_device_train_batch_size
-        assert (rows * changed.gradient_accumulation_steps, rows * changed.steps_per_generation) == (8, 8 * 16)
-    assert not any("sharding" in change for change in plan.changes(replace(run, num_gpus=1)))
-    assert {"per_device_train_batch_size"} & {name for change in plan.changes(run) for name in change}
-
-
 def test_models_that_the_formulas_do_not_hold_for_are_refused():
     with pytest.raises(ValueError, match="'mixtral'"):
-        read_architecture(MixtralConfig())
+        read_architecture(MixtralConfig(), LoraConfig())
 
 
 @pytest.mark.parametrize("spare", [0.049, 0.051])
@@ -111,7 +75,7 @@ LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gp
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (ON_32, ["1,777,088,000 parameters on 32 GPUs of 96 GiB", "float32 weights, bfloat16 autocast"]),
+        (ON_32, ["1,777,088,000 parameters on 32 GPUs of 96 GiB", "float32 weights, computed in bfloat16"]),
         (ON_32, ["512 completions, 2 policy updates of 256; at most 16,777,216 tokens", "38 sequences of 33,792"]),
         # r 16 on all matrices of 28 layers: 16 * (in + out) each
         (LORA, [f"{28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496):,} of an adapter"]),
@@ -123,7 +87,7 @@ LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gp
         # 32 * 1 * 2 completions are 4 groups
         ([*ON_32, "--steps_per_generation", "2"], ["generation batch: 64 completions"]),
         ([*ON_32, "--sharding", "fsdp"], ["float32 weights, computed in bfloat16"]),
-        ([*ON_32, "--dtype", "bfloat16", "--bf16", "false"], ["bfloat16 weights, no autocast"]),
+        ([*ON_32, "--dtype", "bfloat16", "--bf16", "false"], ["bfloat16 weights"]),
     ],
 )
 def test_the_command_plans_a_recipe_with_the_fields_that_follow(capsys, argv, parts):
@@ -132,6 +96,27 @@ def test_the_command_plans_a_recipe_with_the_fields_that_follow(capsys, argv, pa
     assert all(part in out for part in parts)
     assert "warning" not in out  # such as TRL's own of a deprecated name
     assert out.splitlines()[-1].startswith("fits")
+
+
+def item(out: str, name: str) -> list[float]:
+    return [float(number) for number in re.search(rf"^{name} .*$", out, re.MULTILINE)[0].split()[len(name.split()) :]]
+
+
+def test_an_adapters_weights_train_and_quantised_ones_take_four_bits_and_a_scale(capsys):
+    adapter, matrices = 18_464_768, 28 * (2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960)
+    plain, quantised = (run_plan(capsys, *LORA, *more)[1] for more in ((), ("--load_in_4bit", "true")))
+    for out in (plain, quantised):
+        assert item(out, "optimizer state")[0] == pytest.approx(2 * 4 * adapter / GIB, abs=0.005)
+    weights = [item(out, "parameters")[0] for out in (plain, quantised)]
+    assert weights[0] == pytest.approx(4 * (1_777_088_000 + adapter) / GIB, abs=0.005)
+    assert weights[0] - weights[1] == pytest.approx((4 - 0.5 - 4 / 64) * matrices / GIB, abs=0.01)
+
+
+def test_where_all_weights_do_not_fit_lora_is_named(capsys):
+    code, out, _ = run_plan(capsys, *LORA, "--use_peft", "false", "--vllm_mode", "server")
+    assert code == 1
+    assert re.search(r"^  --use_peft true: [\d.]+ GiB, fits$", out, re.MULTILINE)
+    assert "--use_peft" not in run_plan(capsys, *LORA)[1]
 
 
 def test_an_adapter_needs_no_reference_model(capsys):
@@ -164,7 +149,7 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
 def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, is_grouped, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**PAPER_MODELS["Qwen/Qwen3-4B-Thinking-2507"], **model}))
-    settings = make_settings(*parse([*ON_32, "--model_config", str(config), *argv]))
+    settings = make_settings(*parse_plan([*ON_32, "--model_config", str(config), *argv]))
     assert settings.groups_lengths == is_grouped
     assert settings.needs_mask != is_grouped  # of one row
 
@@ -174,7 +159,7 @@ def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, is_grouped, 
     [
         (["--num_gpus", "0"], ["--num_gpus is 0"]),
         (["--num_gpus", "32", "--optim", "adafactor"], ["optim is 'adafactor'"]),
-        (["--num_gpus", "32", "--load_in_4bit", "true"], ["load_in_4bit"]),
+        (["--num_gpus", "32", "--load_in_4bit", "true"], ["load_in_4bit", "use_peft"]),
         (["--num_gpus", "32", "--model_config", "nowhere.json"], ["nowhere.json", "model_config"]),
     ],
 )

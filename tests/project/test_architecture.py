@@ -17,31 +17,28 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 HEAVY = {"trl", "transformers", "datasets", "accelerate", "peft", "vllm"}
 
 TRL = {"trl", "vllm"}
-COMMANDS = {f"leash_trl.{room}" for room in ("analysis", "benchmark", "cli", "evaluation", "figures", "planning")}
+COMMANDS = {f"leash_trl.{room}" for room in ("benchmark", "cli", "evaluation", "figures", "planning")}
 TRAINING = {f"leash_trl.{room}" for room in ("trainer", "microbatching")}
 
 # room, or module -> what it may not reach
 FORBIDDEN = {
     "length_control": HEAVY | TRAINING | COMMANDS | {"leash_trl.rewards", "leash_trl.data", "leash_trl.hub"},
     "engines": COMMANDS | TRAINING | {"leash_trl.hub"},
-    # the model card draws the run's curves, where it is written, and nowhere else
-    "hub": (COMMANDS - {"leash_trl.figures"}) | TRAINING | {"vllm"},
+    "hub": COMMANDS | TRAINING | {"vllm"},
     "microbatching": COMMANDS
     | {"leash_trl.trainer", "leash_trl.length_control", "leash_trl.engines", "leash_trl.hub"},
     "microbatching.partition": HEAVY,
     "microbatching.loss_weights": HEAVY | {"torch"},
     "microbatching.batch_fields": HEAVY,
-    "trainer": (COMMANDS - {"leash_trl.figures"}) | {"leash_trl.rewards"},
+    "trainer": COMMANDS | {"leash_trl.rewards"},
     "rewards": HEAVY | TRAINING | COMMANDS,
     "data": TRL | TRAINING | COMMANDS,
     # parameters are counted on torch's meta device, with the classes of transformers and peft
     "planning": (HEAVY - {"transformers", "peft"}) | TRAINING | {"leash_trl.cli", "leash_trl.benchmark"},
-    "figures": HEAVY | TRAINING | (COMMANDS - {"leash_trl.figures"}) | {"torch"},
-    # hub.recipe, which reads a run's recipe, imports transformers' AcceleratorConfig
-    "analysis": (HEAVY - {"transformers"}) | TRAINING | {"torch", "leash_trl.cli", "leash_trl.benchmark"},
-    "evaluation": TRAINING | {"leash_trl.cli", "leash_trl.benchmark", "leash_trl.analysis"},
-    "benchmark": {"leash_trl.cli", "leash_trl.analysis"},
-    "gym": TRAINING | {"leash_trl.cli", "leash_trl.analysis", "leash_trl.benchmark", "leash_trl.planning"},
+    "figures": HEAVY | TRAINING | {"torch", "leash_trl.hub", "leash_trl.cli", "leash_trl.benchmark"},
+    "evaluation": TRAINING | {"leash_trl.cli", "leash_trl.benchmark", "leash_trl.figures"},
+    "benchmark": {"leash_trl.cli"},
+    "gym": TRAINING | {"leash_trl.cli", "leash_trl.benchmark", "leash_trl.planning"},
 }
 ROOMS = ("length_control", "microbatching", "engines", "hub", "trainer")
 """Between these there is no circle; the rooms around them are not in order yet."""

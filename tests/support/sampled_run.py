@@ -2,23 +2,32 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
-from leash_trl.evaluation.samples import RUN_FILE, SAMPLES_FOLDER, ProblemSamples, SampledCompletion
+from leash_trl.evaluation.frame import RUN_FILE, samples_path
 
 
-def completion(answer: str | None, num_tokens: int, is_correct: bool | None, limit: int = 64) -> SampledCompletion:
+def completion(answer: str | None, num_tokens: int, is_correct: bool | None, limit: int = 64) -> dict[str, Any]:
     """A completion that is cut off where it is as long as the limit, and took ten tokens of trials."""
-    finish_reason = "length" if num_tokens == limit else "eos"
-    return SampledCompletion(0, "text", num_tokens, num_tokens + 10, finish_reason, answer, is_correct)
+    return {
+        "seed": 0,
+        "text": "text",
+        "num_tokens": num_tokens,
+        "num_generated_tokens": num_tokens + 10,
+        "finish_reason": "length" if num_tokens == limit else "eos",
+        "answer": answer,
+        "is_correct": is_correct,
+        "grader_failure": None,
+    }
 
 
-def problem(index: int, *completions: SampledCompletion, name: str = "p") -> ProblemSamples:
-    return ProblemSamples(index, f"{name}{index}", "1", completions)
+def problem(index: int, *completions: dict[str, Any], name: str = "p") -> dict[str, Any]:
+    return {"index": index, "id": f"{name}{index}", "solution": "1", "completions": [*completions]}
 
 
 def write_run(
     folder: Path,
-    benchmarks: dict[str, list[ProblemSamples]],
+    benchmarks: dict[str, list[dict[str, Any]]],
     label: str = "base",
     limit: int = 64,
     expected: dict[str, int] | None = None,
@@ -26,11 +35,11 @@ def write_run(
 ) -> Path:
     """Writes a run; `expected` says how many problems a benchmark has, where some are missing."""
     sizes = {name: len(problems) for name, problems in benchmarks.items()} | (expected or {})
-    num_samples = {len(row.completions) for problems in benchmarks.values() for row in problems} or {1}
-    (folder / SAMPLES_FOLDER).mkdir(parents=True)
+    num_samples = {len(row["completions"]) for problems in benchmarks.values() for row in problems} or {1}
     for name, problems in benchmarks.items():
-        lines = "".join(row.to_json() + "\n" for row in problems)
-        (folder / SAMPLES_FOLDER / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        path = samples_path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in problems), encoding="utf-8")
     run = {
         "label": label,
         "model": "models/tiny",
@@ -40,7 +49,9 @@ def write_run(
         "num_samples": max(num_samples),
         "seed": 0,
         "batch_size": 8,
-        "benchmarks": {name: {"num_problems": size, "fingerprint": "f"} for name, size in sizes.items()},
+        "benchmarks": {
+            name: {"num_problems": size, "fingerprint": "f", "reference": name} for name, size in sizes.items()
+        },
         "versions": {"torch": "2.6"},
         "step": step,
     }

@@ -1,6 +1,5 @@
 """Length control in TRL's own trainers: lambda is the paper's, whatever the batching, and survives a restart."""
 
-import json
 from functools import partial
 
 import pytest
@@ -8,7 +7,7 @@ import stock_run
 import torch
 from conftest import parity_reward
 from processes import in_two_processes
-from stock_run import Calls, States, lambda_in, lambdas_by_hand, stock_trainer
+from stock_run import Calls, States, lambdas_by_hand, stock_trainer
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
@@ -203,7 +202,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one_to_the_last_bit(kind, name,
         assert torch.equal(ours, theirs)
 
 
-def test_a_checkpoint_of_another_method_is_refused_and_another_target_said(tiny_model_path, tmp_path):
+def test_a_checkpoint_of_another_method_is_refused(tiny_model_path, tmp_path):
     trainer = stock_trainer(
         "GRPO", tiny_model_path, tmp_path, max_steps=1, save_strategy="steps", save_steps=1, reward_func=parity_reward
     )
@@ -213,12 +212,6 @@ def test_a_checkpoint_of_another_method_is_refused_and_another_target_said(tiny_
     with pytest.raises(ValueError, match=r"'leash'.*'laser'") as caught:
         other.train(resume_from_checkpoint=checkpoint)
     assert "\n" not in str(caught.value)
-    reward = LengthControlledReward(parity_reward, Leash(), target_length=7)
-    moved = LengthControlCallback(reward)
-    entry = json.loads((tmp_path / "checkpoint-1" / "trainer_state.json").read_text())["stateful_callbacks"]
-    with pytest.warns(UserWarning, match=r"6.*7"):
-        moved.restore(entry["LengthControl"])
-    assert moved.method.lam == lambda_in(entry["LengthControl"]) != 0.1
 
 
 @pytest.mark.parametrize("optimizer", ["adamw_torch", "adamw_torch_fused"])

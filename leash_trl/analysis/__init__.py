@@ -1,1 +1,0 @@
-"""Reads the folders of finished runs and builds the report: curves, behaviour, tables, figures."""

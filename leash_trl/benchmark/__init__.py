@@ -1,1 +1,0 @@
-"""Repeatable measurements of the training step and of rollout engines; `leash bench` runs them."""

@@ -1,0 +1,176 @@
+"""math-verify's verdict, in the worker process: what [`~leash_trl.rewards.comparison`] asks about formulas, and more.
+
+Two formulas are equal if they agree to 50 digits, where a letter stands for a number: formulas with letters are
+compared at several points, positive and negative ones. So 0.3333333 is not 1/3. Two equations are equal if the
+differences of their sides are proportional.
+"""
+
+import contextlib
+import functools
+import re
+
+import sympy
+from math_verify import parse, verify
+
+from leash_trl.rewards.answer import boxed_answer
+from leash_trl.rewards.comparison import comparison
+from leash_trl.rewards.rational import Unreadable, with_plain_numbers
+from leash_trl.rewards.reading import COMMA, LIST_MARK, SIMPLE_NAME, inside, split
+from leash_trl.rewards.typography import plain
+
+
+DIGITS, DIFFERENT = 50, 1e-30
+SCALES = ("13/10", "2/5", "37", "-6", "-2/7")  # of the letters, so that most functions are defined
+CONSTANTS = {"i": sympy.I, "e": sympy.E}
+NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
+CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
+ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
+
+ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
+MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
+SET_OPERATIONS = {
+    re.compile(rf"\s*,?\s*(?<![A-Za-z\\]){mark}(?![A-Za-z])\s*"): combine
+    for mark, combine in {"or": sympy.Union, "and": sympy.Intersection, r"\\cup": sympy.Union}.items()
+    | {r"\\cap": sympy.Intersection, r"\\(?:setminus|backslash)": sympy.Complement}.items()
+}
+SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
+RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
+
+
+@functools.lru_cache(maxsize=512)
+def _values(expression: str) -> tuple[object, ...]:
+    # Without math-verify's own time limits, which need the main thread's signals and do not work for every input.
+    return tuple(parse(expression, parsing_timeout=None))
+
+
+def _gold_values(expression: str) -> tuple[object, ...]:
+    """In a box where nothing else is found: math-verify then takes words, such as "no solution", for an expression."""
+    return _values(expression) or _values(f"\\boxed{{{expression}}}")
+
+
+def _formula(text: str) -> sympy.Expr | None:
+    if CALL.search(text):
+        return None
+    text = NAME.sub(_symbol, ANGLE.sub(r"(\\frac{\\pi*\1}{180})", text))
+    found = _values(f"\\boxed{{{text}}}")
+    if not found or not isinstance(found[0], sympy.Expr) or found[0].has(sympy.zoo, sympy.nan):
+        return None
+    letters = {letter: CONSTANTS[letter.name] for letter in found[0].free_symbols if letter.name in CONSTANTS}
+    return sympy.real_root(found[0].subs(letters))  # -2, not a complex number, for a cube root of -8
+
+
+def _symbol(match: re.Match[str]) -> str:
+    """A name that math-verify keeps: it would take `X` for `x`, and `x'` too."""
+    if not match[1] or match[0] in CONSTANTS:
+        return match[0]
+    return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
+
+
+def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.Expr | None:
+    """The value where the letters are other numbers at each point; `None` if it has none."""
+    scale = sympy.Rational(SCALES[point])
+    numbers = {letter: scale * (1 + sympy.Rational(1, 7 + 3 * place)) for place, letter in enumerate(letters)}
+    value = formula.subs(numbers).evalf(DIGITS)
+    return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
+
+
+def same(one: str, other: str) -> bool | None:
+    r"""Whether two formulas or two equations are equal, by the rule at the head of this file; `None` if that is open.
+
+    Example:
+        >>> same(r"\sqrt{12}", r"2\sqrt{3}"), same("x+y=1", "2-2y=2x"), same("0.3333333", r"\frac{1}{3}")
+        (True, True, False)
+    """
+    is_equation = "=" in one
+    sides = [_formula(side) for text in (one, other) for side in text.split("=")]
+    if None in sides or len(sides) != (4 if is_equation else 2):
+        return None
+    a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
+    letters = sorted(a.free_symbols | b.free_symbols, key=str)
+    if not letters and not is_equation and (difference := (a - b).doit()).is_Rational:
+        return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
+    points = range(len(SCALES) if letters else 1)
+    pairs = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs = [(x, y) for x, y in pairs if x is not None and y is not None]
+    if is_equation:  # compare the differences of the sides up to a factor
+        pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
+    verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
+    return False not in verdicts if len(verdicts) == 1 or (verdicts and is_equation) else None
+
+
+def _number(text: str) -> sympy.Expr:
+    value = _formula(with_plain_numbers(text))
+    if value is None or not value.is_extended_real or value.free_symbols:
+        raise Unreadable
+    return value.doit()
+
+
+def _real_set(text: str) -> sympy.Set:
+    """An interval, a set of numbers, what set operations make of them, or the solutions of inequalities."""
+    text = text.strip()
+    if match := MEMBER.fullmatch(text):
+        return _real_set(match[1] or match[2])
+    for mark, combine in SET_OPERATIONS.items():
+        parts = split(text, mark)
+        if len(parts) > 1:
+            return combine(*map(_real_set, parts))
+    if text in SETS:
+        return SETS[text]
+    if len(split(text, ORDER)) > 1:
+        return _solutions(ORDER.split(text))
+    if inside(text, "«»"):
+        return sympy.FiniteSet(*map(_number, split(text[1:-1], LIST_MARK)))
+    ends = split(text[1:-1], COMMA)
+    if len(ends) != 2 or text[0] not in "([]" or text[-1] not in ")][":
+        raise Unreadable
+    return sympy.Interval(*map(_number, ends), text[0] != "[", text[-1] != "]")
+
+
+def _solutions(parts: list[str]) -> sympy.Set:
+    """The numbers for which inequalities hold, given as sides and signs in turn, such as `1 < x ≤ 2`."""
+    if sum(bool(SIMPLE_NAME.fullmatch(side)) for side in parts[::2]) != 1:
+        raise Unreadable
+    sides = [sympy.Symbol("x", real=True) if SIMPLE_NAME.fullmatch(side) else _number(side) for side in parts[::2]]
+    signs = [RELATIONS.get(sign, sign) for sign in parts[1::2]]
+    return sympy.And(*map(sympy.Rel, sides, sides[1:], signs)).as_set()
+
+
+def _same_reals(one: str, other: str) -> bool:
+    a, b = _real_set(plain(one)), _real_set(plain(other))
+    return a == b or bool(a.symmetric_difference(b).is_empty)
+
+
+def is_readable(expression: str) -> bool:
+    """Whether math-verify finds anything in a gold answer."""
+    return bool(_gold_values(expression))
+
+
+def _is_undefined(values: tuple[object, ...]) -> bool:
+    """Whether a value divides by zero: math-verify takes 12:00 for such a value, equal to 3:00."""
+    return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
+
+
+def are_equivalent(answer: str, gold: str) -> bool | None:
+    r"""Whether an answer equals a gold: by [`~leash_trl.rewards.comparison`] with [`same`], else by math-verify.
+
+    Args:
+        answer (`str`), gold (`str`):
+            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
+
+    Returns:
+        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
+        equal nothing.
+    """
+    one, other = boxed_answer(answer), boxed_answer(gold)
+    for compare in (functools.partial(comparison, same=same), _same_reals) if one and other else ():
+        with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
+            if (verdict := compare(one.text, other.text)) is not None:
+                return verdict
+    gold_values, answer_values = (
+        find(text.replace('"', " ")) for find, text in ((_gold_values, gold), (_values, answer))
+    )
+    if not gold_values:
+        return None
+    if _is_undefined(gold_values) or _is_undefined(answer_values):
+        return False
+    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))

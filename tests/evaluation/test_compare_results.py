@@ -1,0 +1,305 @@
+"""The tables of a comparison: made anew from the committed files, and by hand."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from leash_trl.evaluation.intervals import mean_amount, mean_share
+from leash_trl.evaluation.tables import (
+    accuracy_at_equal_length,
+    comparison_markdown,
+    comparison_rows,
+    csv,
+    front,
+    level_rows,
+    read_comparison,
+    seed_row,
+    settling,
+)
+from leash_trl.gym import RECORD
+
+
+GYM = Path("recipes/gym")
+BASE = {"accuracy": 0.8, "accuracy_interval": [0.7, 0.9], "mean_tokens": 100.0, "p95_tokens": 158.0}
+
+
+def point(method, target, accuracies, tokens, seeds=None, **settings):
+    """The seeds of a point, with the columns of `seeds.csv`."""
+    rows = {
+        "name": method,
+        "seeds": [str(seed) for seed in (range(len(accuracies)) if seeds is None else seeds)],
+        "accuracy": np.array(accuracies, dtype=float),
+        "mean_tokens": np.array(tokens, dtype=float),
+        "target_length": math.nan if target is None else float(target),
+    }
+    columns = pd.read_csv(GYM / "budgets_seeds.csv", nrows=0).columns
+    return pd.DataFrame(rows).reindex(columns=columns).fillna({"num_reached": 0}).assign(**settings)
+
+
+def near(method, target, accuracy, tokens, spread=0.001, **settings):
+    """A point of three seeds that differ little."""
+    steps = np.array([-1.0, 0.0, 1.0])
+    return point(method, target, accuracy + spread * steps, tokens * (1 + 0.001 * steps), **settings)
+
+
+def cells(table):
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+# --- the committed files ---------------------------------------------------------------------------------------------
+
+
+def test_every_cell_of_the_gyms_comparison_is_that_of_its_csv_files():
+    written = (GYM / "compare_results.md").read_text(encoding="utf-8")
+    table = written[written.index("| method |") :]
+    _, _, _, *rows = cells(table.partition("\n\n")[0])
+    p95_tokens = [float(row[6]) for row in rows]  # of all seeds together, which no file of single seeds has
+    base = json.loads(RECORD.read_text(encoding="utf-8"))
+    levels = pd.read_csv(GYM / "compare_levels.csv")
+    seeds = read_comparison(GYM / "compare_seeds.csv")
+    assert comparison_markdown(seeds, base, levels, p95_tokens) + "\n" == table
+
+
+def test_the_pages_of_the_other_committed_seeds_have_their_numbers():
+    rows = comparison_rows(read_comparison(GYM / "budgets_seeds.csv"), json.loads(RECORD.read_text(encoding="utf-8")))
+    budgets, controllers = ((GYM / f"{name}.md").read_text(encoding="utf-8") for name in ("budgets", "controllers"))
+    for row in rows.itertuples():
+        assert f"| {row.accuracy:.3f} [{row.accuracy_interval_low:.3f}, {row.accuracy_interval_high:.3f}] |" in budgets
+    for row in read_comparison(GYM / "controllers_seeds.csv").itertuples():
+        assert f"{row.accuracy:.3f} at {row.mean_tokens:.1f}" in controllers
+
+
+# --- one seed --------------------------------------------------------------------------------------------------------
+
+
+SAMPLES = pd.DataFrame(
+    {
+        "id": ["a", "a", "b", "b"],
+        "index": [0, 0, 1, 1],
+        "is_correct": [1.0, 0.0, 1.0, 1.0],
+        "num_tokens": [10, 24, 24, 42],
+    }
+)
+
+
+def seed(number=100, target=24, samples=SAMPLES, **settings):
+    steps, lengths = np.arange(1, 17), np.array([60.0] * 6 + [24.0] * 10)
+    return seed_row("DOT", number, samples, BASE, target, steps, lengths, 1000, settings)
+
+
+def test_a_seed_by_hand():
+    row = seed(**{"length_control_kwargs.alpha": 0.5})
+    accuracy, length = mean_share(np.array([0.5, 1.0])), mean_amount(np.array([17.0, 33.0]))
+    assert (row["accuracy"], row["accuracy_interval_low"], row["accuracy_interval_high"]) == tuple(accuracy)
+    assert (row["mean_tokens"], row["mean_tokens_interval_low"], row["mean_tokens_interval_high"]) == tuple(length)
+    assert row["satisfaction_rate"] == 3 / 4  # at the target counts
+    assert row["token_change"] == pytest.approx(-0.75)
+    assert row["efficiency_score"] == pytest.approx(0.75 - 5 * 0.0625)
+    assert row["p95_tokens"] == pytest.approx(24 + 0.85 * 18)
+    assert (row["steps_to_target"], row["num_reached"], row["settling_error"]) == (7, 1, 0)
+    assert row["near_target_share"] == 1
+
+
+def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
+    (tmp_path / "seeds.csv").write_text(csv(pd.DataFrame([seed(**{"length_control_kwargs.alpha": 0.5}), seed(101)])))
+    back = read_comparison(tmp_path / "seeds.csv")
+    assert [*back.columns] == [*read_comparison(GYM / "compare_seeds.csv").columns]
+    assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
+    assert back["seeds"].tolist() == ["100", "101"]
+    assert back["accuracy"].tolist() == [0.75, 0.75]
+
+
+def test_without_a_target_nothing_is_said_of_it():
+    row = seed(target=None)
+    assert all(math.isnan(row[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
+    assert row["num_reached"] == 0
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([128.0, 96.0, 80.0, 48.0], (0.25, 0.0, 0.0, 4)),  # one batch below 64; the mean of all is 88
+        ([128.0, 80.0], (0.25, math.nan, math.nan, math.nan)),
+        ([64.0] * 4, (0.0, 1.0, 0.0, 1)),
+    ],
+)
+def test_settling_by_hand(lengths, expected):
+    found = settling(np.arange(1, len(lengths) + 1), np.array(lengths), 64)
+    assert tuple(found.values()) == pytest.approx(expected, nan_ok=True)
+
+
+# --- points ----------------------------------------------------------------------------------------------------------
+
+
+def test_seeds_become_their_mean_with_an_interval_over_seeds():
+    rows = pd.DataFrame([seed(100), seed(101, samples=SAMPLES.assign(is_correct=1.0, num_tokens=24))])
+    _, row = comparison_rows(rows, BASE, [33.0]).to_dict("records")
+    assert (row["seeds"], row["accuracy"], row["mean_tokens"], row["p95_tokens"]) == ("100 101", 0.875, 24.5, 33)
+    # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
+    assert row["mean_tokens_interval_high"] == pytest.approx(24.5 + 6.3531, abs=1e-4)
+    assert row["accuracy_interval_high"] == 1
+    assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
+
+
+def test_the_percentile_of_several_seeds_is_not_made_of_theirs():
+    rows = comparison_rows(pd.concat([near("A", 24, 0.5, 20), point("B", 24, [0.5], [20])]), BASE)
+    assert rows["p95_tokens"].isna().tolist() == [False, True, True]
+
+
+def test_a_point_that_some_seeds_never_reached_says_how_many():
+    rows = near("A", 24, 0.5, 20).assign(num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
+    assert "| 6 (2 of 3) |" in comparison_markdown(rows, BASE)
+    assert "| never |" in comparison_markdown(near("A", 24, 0.5, 20), BASE)
+
+
+def test_columns_of_the_grid_are_those_that_differ():
+    rows = [
+        near("A", 24, 0.5, 20, **{"x.alpha": "1", "x.beta": "2"}),
+        near("A", 24, 0.6, 20, **{"x.alpha": "3", "x.beta": "2"}),
+    ]
+    heading = cells(comparison_markdown(pd.concat(rows), BASE))[0]
+    assert heading[:3] == ["method", "alpha", "seeds"]
+
+
+def test_levels_by_hand(tmp_path):
+    other = SAMPLES.assign(is_correct=[0.0, 0.0, 1.0, 0.0])
+    rows = level_rows("DOT, alpha 1", 24, [SAMPLES, other], [9, 3])
+    found = {row["level"]: (row["accuracy"], row["mean_tokens"]) for row in rows}
+    assert found == {9: (0.25, 17.0), 3: (0.75, 33.0)}
+    (tmp_path / "levels.csv").write_text(csv(pd.DataFrame(rows)))
+    back = pd.read_csv(tmp_path / "levels.csv")
+    assert [*back.columns] == [*pd.read_csv(GYM / "compare_levels.csv").columns]
+    table = comparison_markdown(near("DOT", 24, 0.5, 20), BASE, back).split("\n\n")[-2]
+    assert cells(table)[2] == ["DOT, alpha 1", "24", "0.750, 33.0", "0.250, 17.0"]
+
+
+# --- told apart ------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_and_curves_by_hand():
+    points = [
+        near("LEASH", 12, 0.5, 12),
+        near("LEASH", 18, 0.8, 18.3),
+        near("L1", 12, 0.6, 12),
+        near("L1", 18, 0.8, 18),
+        near("far", 12, 0.9, 300),
+        near("far", 18, 0.9, 400),
+        point("lonely", 12, [0.5], [9.0]),
+        point("DOT", None, [0.6, 0.601, 0.6], [11.9, 12, 12.1], alpha="1"),
+        point("DOT", None, [0.8, 0.801, 0.8], [17.9, 18, 18.1], alpha="3"),
+    ]
+    text = comparison_markdown(pd.concat(points).fillna({"alpha": ""}), BASE).split("\n\n")
+    _, _, pairs, left_out, places, _, equal, _ = text
+    # L1 and LEASH: at 12 by accuracy, at 18 by tokens; far from both at both by both
+    assert "Of 6 pairs" in pairs
+    assert "5 are told apart by accuracy, 5 by tokens, 6 by either" in pairs
+    assert "over these 12 intervals: 5, 5 and 6." in pairs
+    assert left_out.endswith(": lonely at 12.")
+    rows = cells(places)
+    assert rows[0] == ["point", "front", "beaten by", "after Holm"]
+    assert rows[2] == ["LEASH at 12", "off it", "L1 at 12, DOT, alpha 1", "off it"]
+    assert rows[8][0] == "DOT, alpha 1"
+    assert "lonely" not in places
+    heading, _, *methods = cells(equal)
+    assert heading[1].startswith("accuracy minus that of LEASH")
+    assert [row[0] for row in methods] == ["L1", "far", "DOT"]
+    assert (methods[0][2], methods[1][1:]) == ("12.0 to 18.0", ["n/a", ""])
+
+
+def test_what_has_no_second_seed_or_point_is_not_told_apart():
+    lonely = comparison_markdown(pd.concat([point("A", 12, [0.5], [9.0]), near("B", 12, 0.5, 9)]), BASE)
+    assert len(lonely.split("\n\n")) == 2
+    one_target = comparison_markdown(pd.concat([near("A", 12, 0.5, 9), near("B", 12, 0.6, 9)]), BASE)
+    assert len(one_target.split("\n\n")) == 5  # no curves
+
+
+def places(points, is_corrected=False):
+    named = {own["name"].iloc[0]: own for own in points}
+    rows = front(named, is_corrected)
+    return dict(zip(rows["point"], zip(rows["front"], rows["beaten by"], strict=True), strict=True))
+
+
+def test_places_by_hand():
+    points = [
+        near("best", 18, 0.9, 20),
+        near("dearer and worse", 18, 0.8, 25),
+        near("short", 12, 0.7, 10),
+        near("as long and worse", 18, 0.85, 20),
+        near("noisy", 18, 0.84, 20.001, spread=0.1),
+    ]
+    assert places(points[:4]) == {
+        "best": ("on it", ""),
+        "dearer and worse": ("off it", "best, as long and worse"),
+        "short": ("on it", ""),
+        "as long and worse": ("off it", "best"),
+    }
+    assert places([points[0], points[4]])["noisy"] == ("cannot be told", "")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "place"),
+    [
+        (20.8, "off it"),  # 4 % more, with little spread: shown to be less than 5 %
+        (21.2, "on it"),  # 6 % more, and shown to be more
+        ([19.0, 20.0, 21.0], "cannot be told"),  # as many on average, but they may be 5 % more
+    ],
+)
+def test_a_point_beats_another_at_few_more_tokens_if_that_is_shown(tokens, place):
+    accurate = point("accurate", 18, [0.9, 0.901, 0.899], np.ones(3) * tokens)
+    for points in ([near("short", 18, 0.8, 20), accurate], [accurate, near("short", 18, 0.8, 20)]):
+        assert places(points)["short"][0] == place
+        assert places(points)["accurate"][0] == "on it"  # by its accuracy
+
+
+def test_the_correction_clears_what_was_barely_beaten():
+    barely = [point("A", 18, [0.8, 0.9, 1.0], [10, 10, 10]), point("B", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    # p = 0.021 for the accuracy; the other three of four hypotheses are certain, so it is compared with 0.05
+    assert places(barely, is_corrected=True)["B"] == ("off it", "A")
+    crowd = [*barely, point("C", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    assert places(crowd)["B"] == ("off it", "A")
+    assert places(crowd, is_corrected=True)["B"] == ("cannot be told", "")
+
+
+def curve(method, lengths, accuracies, seeds=None):
+    """One point for each column of lengths (logarithms of tokens) and accuracies, whose rows are seeds."""
+    lengths, accuracies = np.array(lengths, dtype=float), np.array(accuracies, dtype=float)
+    return [
+        point(method, 10 * index, accuracies[:, index], np.exp(lengths[:, index]), seeds)
+        for index in range(lengths.shape[1])
+    ]
+
+
+def test_accuracy_at_equal_length_by_hand():
+    first = curve("A", [[1, 3], [1, 3]], [[0.5, 0.9], [0.5, 0.7]])
+    second = curve("B", [[2, 4], [2, 4]], [[0.5, 0.8], [0.4, 0.6]])
+    # both cover 2 to 3. seed 0: 0.7 - 0.5 to 0.9 - 0.65, mean 0.225; seed 1: 0.6 - 0.4 to 0.7 - 0.5, mean 0.2
+    difference, shortest, longest = accuracy_at_equal_length(first, second)
+    assert difference.value == pytest.approx(0.2125)
+    # standard deviation 0.025 / sqrt(2), over sqrt(2)
+    assert difference.low == pytest.approx(0.2125 - 12.7062 * 0.0125, abs=1e-5)
+    assert (shortest, longest) == pytest.approx((math.e**2, math.e**3))
+
+
+def test_bends_inside_the_range_count_and_order_of_points_and_seeds_does_not():
+    tent = curve("A", [[0, 1, 2], [0, 1, 2]], [[0, 1, 0], [0, 0.8, 0]])
+    flat = curve("B", [[0, 2], [0, 2]], [[0, 0], [0.1, 0.1]])
+    found = accuracy_at_equal_length(tent, flat)
+    assert found[0].value == pytest.approx((0.5 + 0.3) / 2)
+    assert accuracy_at_equal_length([own[::-1] for own in reversed(tent)], flat) == found
+
+
+@pytest.mark.parametrize(
+    ("lengths", "seeds"),
+    [
+        ([[3, 4], [3, 4]], None),
+        ([[2, 4], [2, 4]], None),  # touches in one point
+        ([[0, 1], [0, 1]], (4, 5)),
+    ],
+)
+def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
+    other = curve("B", lengths, [[0, 0], [0, 0]], seeds)
+    assert accuracy_at_equal_length(curve("A", [[0, 2], [0, 2]], [[0, 0], [0, 0]]), other) is None

@@ -1,0 +1,222 @@
+"""Run folders as rows of completions and of metrics, and their changes against a baseline."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sampled_run import completion, problem, write_run
+
+from leash_trl.evaluation.frame import changes, load_evaluated_run, load_samples, read_lines, read_run, warning
+from leash_trl.evaluation.intervals import (
+    Estimate,
+    mean_amount,
+    mean_over_benchmarks,
+    mean_share,
+    mean_share_difference,
+    ratio_minus_one,
+)
+
+
+# accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
+EASY = problem(
+    0, completion("1", 10, True), completion("1.0", 20, True), completion("1", 30, True), completion(None, 64, False)
+)
+HARD = problem(
+    1, completion(None, 64, False), completion("9", 64, False), completion("9", 40, False), completion("1", 32, True)
+)
+# accuracy 1; tokens 8, 8, 16, 16
+SOLVED = problem(0, *(completion("1", tokens, True) for tokens in (8, 8, 16, 16)), name="q")
+UNGRADED = problem(2, *[completion("x", 20, None)] * 4)
+HALF_GRADED = problem(2, *[completion("1", 20, None)] * 2, completion("1", 20, True), completion("9", 20, False))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, HARD], "amc": [SOLVED]}))
+
+
+def values(run, benchmark):
+    rows = run.results[run.results["benchmark"] == benchmark]
+    return {(row.metric, *([] if math.isnan(row.at) else [row.at])): row.value for row in rows.itertuples()}
+
+
+def test_benchmark_by_hand(run):
+    assert values(run, "aime") == pytest.approx(
+        {
+            ("accuracy",): 1 / 2,
+            ("pass", 2): 3 / 4,  # 6 of 6 pairs and 3 of 6 hold a right one
+            ("pass", 4): 1.0,
+            ("majority",): 1 / 2,  # right by 3 to 0; wrong by 2 to 1
+            ("short_accuracy", 1): 1.0,  # 10 and 32 are right
+            ("short_waiting_tokens", 1): (10 + 32) / 2,
+            ("short_total_tokens", 1): (4 * 10 + 4 * 32) / 2,
+            ("short_accuracy", 3): 1.0,  # of 32, 40 and a 64 without answer: a tie that goes to 32
+            ("short_waiting_tokens", 3): (30 + 64) / 2,
+            ("short_total_tokens", 3): (10 + 20 + 30 + 30 + 64 + 64 + 40 + 32) / 2,
+            ("tokens",): (31 + 50) / 2,
+            ("generated_tokens",): (41 + 60) / 2,
+            ("truncated_rate",): 3 / 8,
+            ("no_answer_rate",): 2 / 8,
+            ("accuracy_within", 2): 0.0,
+            ("accuracy_within", 4): 0.0,
+            ("accuracy_within", 8): 0.0,
+            ("accuracy_within", 16): 1 / 8,
+            ("accuracy_within", 32): 4 / 8,
+            ("accuracy_within", 64): 4 / 8,
+            ("median_tokens",): 36.0,  # 10 20 30 32 40 64 64 64
+            ("p95_tokens",): 64.0,
+            ("right_tokens",): (10 + 20 + 30 + 32) / 4,
+            ("wrong_tokens",): (64 + 64 + 64 + 40) / 4,
+        }
+    )
+
+
+def test_every_mean_has_the_interval_of_its_kind(run):
+    assert run.estimate("accuracy", "aime") == mean_share(np.array([3 / 4, 1 / 4]))
+    assert run.estimate("pass", "aime") == mean_share(np.array([1.0, 1 / 2]))
+    assert run.estimate("tokens", "aime") == mean_amount(np.array([31.0, 50.0]))
+    assert math.isnan(run.estimate("median_tokens", "aime").low)
+
+
+def test_overall_weighs_benchmarks_alike(run):
+    parts = [run.estimate("accuracy", name) for name in ("aime", "amc")]
+    assert run.estimate("accuracy") == mean_over_benchmarks(parts)
+    assert values(run, "overall")[("median_tokens",)] == (36 + 12) / 2
+    assert math.isnan(values(run, "overall")[("wrong_tokens",)])  # amc has none
+    sizes = run.results[["benchmark", "num_problems", "num_graded", "num_samples"]].drop_duplicates()
+    assert sizes.to_numpy().tolist() == [["aime", 2, 2, 4], ["amc", 1, 1, 4], ["overall", 3, 3, 4]]
+
+
+def test_a_completion_of_exactly_the_budget_fits_it(tmp_path):
+    folder = write_run(tmp_path / "run", {"aime": [problem(0, completion("1", 32, True), completion("1", 33, True))]})
+    found = values(load_evaluated_run(folder), "aime")
+    assert (found[("accuracy_within", 32)], found[("accuracy_within", 64)]) == (0.5, 1.0)
+
+
+def test_samples_are_a_row_per_completion(tmp_path):
+    samples = load_samples(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED], "amc": [SOLVED]}))
+    assert samples["benchmark"].tolist() == ["aime"] * 8 + ["amc"] * 4
+    assert samples["sample"].tolist() == [0, 1, 2, 3] * 3
+    assert samples["id"].unique().tolist() == ["p0", "p2", "q0"]
+    assert samples["is_correct"].iloc[:4].tolist() == [1, 1, 1, 0]
+    assert samples["is_correct"].iloc[4:8].isna().all()
+
+
+def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path, caplog):
+    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED | {"id": "p3"}]}))
+    found = values(run, "aime")
+    assert run.results[["num_problems", "num_graded"]].iloc[0].tolist() == [3, 2]
+    assert found[("accuracy",)] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert found[("pass", 2)] == 1  # both of the two graded ones hold the right one
+    assert found[("majority",)] == pytest.approx((1 + 1 / 2) / 2)
+    assert found[("accuracy_within", 64)] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert len(caplog.records) == 1
+    assert "1 of 3 of aime" in warning([run])
+    assert "\n" not in warning([run])
+
+
+def test_a_benchmark_of_which_nothing_could_be_graded_has_no_numbers(tmp_path):
+    with pytest.raises(ValueError, match="aime"):
+        load_evaluated_run(write_run(tmp_path / "run", {"amc": [SOLVED], "aime": [UNGRADED]}))
+
+
+def test_a_label_of_ones_own(tmp_path):
+    folder = write_run(tmp_path / "run", {"amc": [SOLVED]}, label="base")
+    assert [load_evaluated_run(folder, label).label for label in (None, "mine")] == ["base", "mine"]
+
+
+# --- damage ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_half_written_last_line_is_dropped(tmp_path):
+    path = tmp_path / "aime.jsonl"
+    path.write_text(json.dumps(EASY) + "\n" + json.dumps(HARD))
+    assert read_lines(path) == [EASY]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", "null", '{"id": "p0"}', "\x00\x00"])
+def test_any_other_damaged_line_is_refused_with_its_number(tmp_path, line):
+    path = tmp_path / "aime.jsonl"
+    path.write_text(f"{json.dumps(EASY)}\n{line}\n{json.dumps(HARD)}\n")
+    with pytest.raises(ValueError, match="line 2") as error:
+        read_lines(path)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"benchmarks": {}}', '{"args": 1}', "\x00", '{"label": 1, "benchmarks": []}'],
+)
+def test_a_run_file_that_is_not_ours_is_named_in_one_line(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(ValueError, match=r"run\.json") as error:
+        read_run(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("problems", "expected", "named"),
+    [
+        ([EASY], 2, "aime has 1 of 2"),
+        ([EASY, EASY], 2, "aime"),
+        ([EASY, HARD], 1, "aime"),
+        ([EASY, problem(1, completion("1", 5, True))], 2, "p1"),
+    ],
+    ids=["unfinished", "twice", "too many", "other k"],
+)
+def test_samples_of_another_run_are_refused(tmp_path, problems, expected, named):
+    folder = write_run(tmp_path / "run", {"aime": problems}, expected={"aime": expected})
+    with pytest.raises(ValueError, match=named):
+        load_samples(folder)
+
+
+# --- changes ---------------------------------------------------------------------------------------------------------
+
+
+def change(found, benchmark, metric):
+    row = found[(found["benchmark"] == benchmark) & (found["metric"] == metric)]
+    return Estimate(*row[["value", "low", "high"]].iloc[0].tolist())
+
+
+def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
+    shorter = problem(0, *(completion("1", tokens, True) for tokens in (5, 10, 15, 30)))  # accuracy 1, mean 15
+    others = {"amc": [SOLVED], "aime": [HARD, shorter]}
+    found = changes(load_evaluated_run(write_run(tmp_path / "new", others, label="new")), run)
+    accuracy, tokens = np.array([0.0, 1 / 4]), np.array([0.0, 15 - 31.0])
+    assert change(found, "aime", "accuracy") == mean_share_difference(accuracy, 4)
+    assert change(found, "aime", "tokens") == mean_amount(tokens, -math.inf)
+    ratio = ratio_minus_one([np.array([50.0, 15.0])], [np.array([50.0, 31.0])])
+    assert change(found, "aime", "relative_tokens") == ratio
+    same = [mean_share_difference(np.zeros(1), 4), mean_share_difference(accuracy, 4)]
+    assert change(found, "overall", "accuracy") == mean_over_benchmarks(same)
+    assert found["benchmark"].unique().tolist() == ["amc", "aime", "overall"]
+
+
+def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
+    base = load_evaluated_run(write_run(tmp_path / "base", {"aime": [EASY, problem(2, *HARD["completions"])]}))
+    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED]}))
+    assert change(changes(run, base), "aime", "accuracy") == (0, -1, 1)
+
+
+@pytest.mark.parametrize(
+    ("benchmarks", "named"), [({"amc": [SOLVED]}, "aime"), ({"aime": [EASY], "amc": [SOLVED]}, "p1")]
+)
+def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
+    other = load_evaluated_run(write_run(tmp_path / "other", benchmarks))
+    with pytest.raises(ValueError, match=named) as error:
+        changes(run, other)
+    assert "\n" not in str(error.value)
+
+
+def test_runs_without_a_graded_problem_in_common_are_not_compared(tmp_path):
+    first = load_evaluated_run(write_run(tmp_path / "a", {"aime": [EASY, UNGRADED]}))
+    ungraded = problem(0, *UNGRADED["completions"])
+    other = load_evaluated_run(write_run(tmp_path / "b", {"aime": [ungraded, problem(2, *EASY["completions"])]}))
+    with pytest.raises(ValueError, match="aime"):
+        changes(first, other)

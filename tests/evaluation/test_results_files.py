@@ -1,0 +1,181 @@
+"""What an evaluation writes: Markdown, CSV and JSON with the same numbers, and the Hub's forms, read by its client."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+import yaml
+from huggingface_hub import ModelCardData, parse_eval_result_entries
+from huggingface_hub.repocard_data import model_index_to_eval_results
+from sampled_run import completion, problem, write_run
+
+from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.tables import (
+    hub_benchmarks,
+    hub_eval_results,
+    model_card_results,
+    results_csv,
+    results_json,
+    results_markdown,
+    summary_markdown,
+    write_results,
+)
+
+
+RIGHT, WRONG, LONG = completion("1", 10, True), completion("9", 20, False), completion(None, 64, False)
+
+
+def load(folder, label="base", **benchmarks):
+    return load_evaluated_run(write_run(folder, benchmarks, label=label, step=7))
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Accuracies 3/4 and 1 before, 1 and 1 after; tokens (15 + 10) / 2 = 12.5 and 64 / 2 = 37, then 10 and 10."""
+    before = [problem(0, RIGHT, WRONG), problem(1, RIGHT, RIGHT)]
+    after = [problem(0, RIGHT, RIGHT), problem(1, RIGHT, RIGHT)]
+    baseline = load(tmp_path / "base", aime=before, amc=[problem(0, RIGHT, LONG)])
+    return load(tmp_path / "run", "leash", aime=after, amc=[problem(0, RIGHT, RIGHT)]), baseline
+
+
+def cells(line):
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_the_papers_table_has_a_line_per_run(runs):
+    head, _, base, leash = map(cells, results_markdown(*runs).splitlines()[:4])
+    assert head[:3] == ["model", "aime Avg@2", "aime tokens"]
+    assert head[5:] == ["overall Avg@2", "overall tokens"]
+    assert [row[0] for row in (base, leash)] == ["base", "leash"]
+    assert base[1].startswith("75.0 [")
+    assert base[2].startswith("12.5 [")
+    assert base[4] == "37.0"  # one problem gives no interval of tokens
+    assert base[5].startswith("62.5 [")
+    assert leash[5].startswith("100.0 [")
+
+
+def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
+    run, _ = runs
+    lines = [cells(line) for line in results_markdown(run).partition("## leash")[2].splitlines() if line[:1] == "|"]
+    assert lines[0] == ["metric", "aime", "amc", "overall"]
+    names = [line[0] for line in lines[2:]]
+    assert names[:5] == ["problems", "Avg@2", "pass@2", "maj@2", "short-1@2"]
+    assert {"short-1@2 waiting tokens", "right within 64 tokens", "median tokens", "wrong tokens"} <= {*names}
+    assert lines[-1] == ["wrong tokens", "", "", ""]
+
+
+def test_differences_stand_below_with_signs(runs):
+    *_, aime, amc, overall = map(cells, results_markdown(*runs).splitlines())
+    assert [row[0] for row in (aime, amc, overall)] == ["aime", "amc", "overall"]
+    assert aime[1].startswith("+25.0 [")
+    assert aime[2].startswith("-2.5 [")
+    assert aime[3].startswith("-20.0 [")
+    assert amc[2] == "-27.0"
+
+
+def test_one_benchmark_needs_no_mean_over_benchmarks(tmp_path):
+    run = load(tmp_path / "run", aime=[problem(0, RIGHT, WRONG)])
+    assert "overall" not in results_markdown(run)
+
+
+def test_a_name_breaks_no_table(tmp_path):
+    run = load(tmp_path / "run", "a|b\n<c>", aime=[problem(0, RIGHT)])
+    assert len(cells(summary_markdown(run).splitlines()[2])) == 3
+    assert "<c>" not in summary_markdown(run)
+
+
+def test_csv_and_json_have_every_number_in_full(runs):
+    run, baseline = runs
+    rows = [*csv.DictReader(io.StringIO(results_csv(run, baseline)))]
+    (document,) = json.loads(results_json(run, baseline))
+    assert [row["benchmark"] for row in rows] == ["aime", "amc", "overall"]
+    changed = {"accuracy": "accuracy_change", "tokens": "token_change", "relative_tokens": "relative_token_change"}
+    parts = [*document["benchmarks"], document["overall"]]
+    changes = [*document["changes"]["benchmarks"], document["changes"]["overall"]]
+    for row, part, change in zip(rows, parts, changes, strict=True):
+        numbers = {
+            "label": "leash",
+            "model": "models/tiny",
+            "step": 7,
+            "benchmark": part["name"],
+            **part["statistics"],
+        }
+        numbers |= {name: part[name] for name in ("num_problems", "num_graded", "num_samples")}
+        named = part["means"] | {column: change[metric] for metric, column in changed.items()}
+        for name, mean in named.items():
+            numbers |= {name: mean["value"], f"{name}_low": mean["low"], f"{name}_high": mean["high"]}
+        assert row == {name: "" if value is None else str(value) for name, value in numbers.items()}
+    assert document["overall"]["means"]["accuracy"]["value"] == run.estimate("accuracy").value
+    assert {"pass_at_2", "short_1_waiting_tokens", "accuracy_within_64"} <= document["overall"]["means"].keys()
+    assert document["run"] == run.run
+    assert document["changes"]["baseline_label"] == "base"
+
+
+def test_without_a_baseline_there_are_no_changes(runs):
+    assert json.loads(results_json(runs[0]))[0]["changes"] is None
+    assert "change" not in results_csv(runs[0])
+
+
+def test_few_problems_are_warned_of_in_every_form(runs):
+    warned = json.loads(results_json(runs[0]))[0]["warning"]
+    assert "aime has 2" in warned
+    assert warned in results_markdown(runs[0])
+    assert warned in summary_markdown(runs[0])
+
+
+# --- the Hub ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hub_run(tmp_path_factory):
+    """aime24: of 30 problems with three completions each, one is solved once, 40 tokens but for one of 43; aime25: all
+    right, 8 tokens; gym_test is not on the Hub."""
+    hard = [problem(i, *(completion("2", 40, False) for _ in range(3))) for i in range(29)]
+    hard.append(problem(29, completion("1", 43, True), completion("2", 40, False), completion("2", 40, False)))
+    solved = [problem(i, *[completion("1", 8, True)] * 3) for i in range(30)]
+    folder = tmp_path_factory.mktemp("run") / "run"
+    return load(folder, aime24=hard, gym_test=solved[:1], aime25=solved)
+
+
+def test_eval_results_read_back_with_how_they_were_measured(hub_run):
+    aime24, aime25 = parse_eval_result_entries(yaml.safe_load(hub_eval_results(hub_run)))
+    assert (aime24.dataset_id, aime24.task_id, aime24.value) == ("HuggingFaceH4/aime_2024", "default", 1.11)
+    assert (aime25.dataset_id, aime25.task_id, aime25.value) == ("math-ai/aime25", "default", 100)
+    low, high = (100 * end for end in hub_run.estimate("accuracy", "aime24")[1:])
+    assert aime24.notes == (
+        f"Avg@3 in % [{low:.1f}, {high:.1f}]; 30 problems; 40 tokens per completion; temperature 0.6, top_p 0.95, "
+        "top_k 0, max_new_tokens 64, plain decoding"
+    )
+
+
+def test_model_card_takes_the_entries_and_gives_them_back(hub_run):
+    card = ModelCardData(model_name="leash", eval_results=model_card_results(hub_run))
+    _, back = model_index_to_eval_results(card.to_dict()["model-index"])
+    assert [(entry.dataset_type, entry.metric_name, entry.metric_value) for entry in back] == [
+        ("HuggingFaceH4/aime_2024", "Avg@3 (%)", 1.11),
+        ("HuggingFaceH4/aime_2024", "mean tokens per completion", 40.0),
+        ("math-ai/aime25", "Avg@3 (%)", 100.0),
+        ("math-ai/aime25", "mean tokens per completion", 8.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reference", "is_local"), [("aime24", False), ("HuggingFaceH4/aime_2024:train", False), ("aime24=x.jsonl", True)]
+)
+def test_notes_say_whether_rows_are_a_local_copy(hub_run, reference, is_local):
+    hub_run.run["benchmarks"]["aime24"]["reference"] = reference
+    aime24, _ = parse_eval_result_entries(yaml.safe_load(hub_eval_results(hub_run)))
+    assert ("local" in aime24.notes) == is_local
+
+
+def test_a_part_of_a_benchmark_is_not_published(tmp_path):
+    run = load(tmp_path / "run", aime24=[problem(i, RIGHT) for i in range(29)])
+    assert hub_benchmarks(run) == {}
+    write_results(tmp_path / "written", run, None)
+    assert sorted(path.name for path in (tmp_path / "written").iterdir()) == [
+        "results.csv",
+        "results.json",
+        "results.md",
+    ]

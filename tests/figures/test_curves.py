@@ -1,0 +1,137 @@
+"""Curves from trainer states, from TensorBoard's event files and from the authors' logs."""
+
+import numpy as np
+import pytest
+from event_file import write_events
+from written_runs import write_training
+
+from leash_trl.figures import load_curves
+from leash_trl.figures.training import by_budget, curves_from_log, logged, read_events
+
+
+@pytest.fixture
+def run_folder(tmp_path):
+    rows = [
+        {
+            "leash/mean_length": 100.0 - step,
+            "leash/mean_penalty": None if step == 2 else 0.01,
+            "leash/target_length": 48,
+        }
+        for step in (1, 2, 3)
+    ]
+    return write_training(tmp_path / "run", [*rows, {"step": 3, "train_loss": 0.0}])
+
+
+def lengths(*steps, scale=1.0):
+    return {step: {"leash/mean_length": scale * step} for step in steps}
+
+
+def test_curves_are_the_logged_columns_by_step(run_folder):
+    curves = load_curves(run_folder)
+    assert curves.index.tolist() == [1, 2, 3]
+    assert curves["leash/mean_length"].tolist() == [99, 98, 97]
+    assert curves["leash/mean_penalty"].isna().tolist() == [False, True, False]
+    assert logged(curves, "leash/mean_penalty").index.tolist() == [1, 3]
+    assert logged(curves, "leash/lambda").empty
+    assert curves.attrs == {"label": "run", "target_length": 48}
+
+
+def test_a_target_that_moved_is_no_target_of_the_run():
+    log = [{"step": step, "leash/target_length": target} for step, target in ((1, 64.0), (2, 32.0))]
+    assert curves_from_log(log, "x").attrs["target_length"] is None
+
+
+def test_evaluations_and_batches_of_a_step_are_one_row():
+    log = [
+        {"step": 2, "leash/mean_length": 8.0},
+        {"step": 2, "eval_leash/mean_length": 7.0, "eval_leash/accuracy": None},
+        {"step": 1, "leash/mean_length": 9.0},
+    ]
+    curves = curves_from_log(log, "x")
+    assert curves["leash/mean_length"].tolist() == [9, 8]
+    assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
+    assert "eval_leash/accuracy" not in curves
+
+
+def test_the_state_with_the_most_steps_says_what_happened(run_folder):
+    for step in (9, 10):
+        write_training(run_folder / f"checkpoint-{step}", [{"leash/lambda": float(step)}], step=step)
+    (run_folder / "checkpoint-11").mkdir()
+    (run_folder / "checkpoint-11" / "trainer_state.json").write_text('{"global_step": 11, "log_his')
+    assert load_curves(run_folder)["leash/lambda"].tolist() == [10]
+
+
+@pytest.mark.parametrize("where", ["run/runs/now/events.out.tfevents.1", "run/runs/now", "run"])
+def test_events_are_found_from_file_and_folders(tmp_path, where):
+    rows = {1: {"leash/mean_length": 64.0, "train/rewards/mine/mean": 1.0}, 2: {"eval_leash/accuracy": 0.75}}
+    write_events(tmp_path / "run" / "runs" / "now" / "events.out.tfevents.1", 5.0, rows)
+    curves = load_curves(tmp_path / where)
+    assert {column: logged(curves, column).to_dict() for column in curves} == {
+        "leash/mean_length": {1: 64.0},
+        "rewards/mine/mean": {1: 1.0},
+        "eval_leash/accuracy": {2: 0.75},
+    }
+
+
+def test_a_later_event_file_replaces_all_from_its_first_step_on(tmp_path):
+    # stopped at step 6, resumed from the checkpoint at 3, stopped at 5: step 6 never happened; names do not tell order
+    write_events(tmp_path / "events.out.tfevents.2", 100.0, lengths(1, 2, 3, 4, 5, 6))
+    write_events(tmp_path / "events.out.tfevents.1", 200.0, lengths(4, 5, scale=10.0))
+    write_events(tmp_path / "events.out.tfevents.3", 300.0, {}, {"seed": 1})
+    (tmp_path / "events.out.tfevents.4").touch()
+    assert load_curves(tmp_path)["leash/mean_length"].to_dict() == {1: 1, 2: 2, 3: 3, 4: 40, 5: 50}
+
+
+def test_an_event_that_a_kill_cut_short_is_left_out(tmp_path):
+    file = write_events(tmp_path / "events.out.tfevents.1", 5.0, lengths(1, 2, 3))
+    file.write_bytes(file.read_bytes()[:-7])
+    assert [*read_events(tmp_path)] == [1, 2]
+
+
+def test_events_go_on_where_the_trainer_state_ends(run_folder):
+    write_events(run_folder / "runs" / "now" / "events.out.tfevents.1", 5.0, lengths(2, 3, 4, 5))
+    assert load_curves(run_folder)["leash/mean_length"].tolist() == [99, 98, 97, 4, 5]
+
+
+def test_runs_below_a_folder_are_not_mixed(tmp_path):
+    for seed in (0, 1):
+        write_events(tmp_path / f"seed-{seed}" / "runs" / "now" / "events.out.tfevents.1", 5.0, lengths(1))
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        load_curves(tmp_path)
+
+
+@pytest.mark.parametrize("rows", [[{"loss": 0.1}], None])
+def test_a_folder_without_curves_of_ours_is_refused_by_name(tmp_path, rows):
+    if rows:
+        write_training(tmp_path, rows)
+    with pytest.raises(ValueError, match=str(tmp_path)):
+        load_curves(tmp_path)
+
+
+def test_the_authors_logs_are_read(shared_data, tmp_path):
+    training = load_curves(shared_data / "leash_log_train.csv")
+    assert len(training) == 498
+    assert training["leash/lambda"].max() == pytest.approx(0.5806, abs=1e-4)
+    evaluation = load_curves(shared_data / "leash_log_eval.csv")
+    assert logged(evaluation, "eval_leash/accuracy").iloc[:1].to_dict() == {5: pytest.approx(79 * 2 / 720)}
+    assert evaluation["eval_leash/mean_length"].iloc[0] == pytest.approx(17095.9486, abs=1e-3)
+    (tmp_path / "log.csv").write_text("_step,constraint/lambda\n1,0.1\n")
+    with pytest.raises(KeyError, match="constraint/avg_length"):
+        load_curves(tmp_path / "log.csv")
+
+
+def test_each_budget_of_a_run_has_curves_of_its_own():
+    names = {"low": 1, "high": 2}
+    log = [
+        {"step": step, "leash/lambda": 0.3}
+        | {f"leash/lambda/{name}": value for name, value in names.items()}
+        | {f"leash/target_length/{name}": 64.0 * value for name, value in names.items()}
+        for step in (1, 2)
+    ]
+    parts = by_budget(curves_from_log(log, "mine"))
+    assert [(part.attrs, part["leash/lambda"].tolist()) for part in parts] == [
+        ({"label": "low", "target_length": 64}, [1, 1]),
+        ({"label": "high", "target_length": 128}, [2, 2]),
+    ]
+    (same,) = by_budget(curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine"))
+    assert np.array_equal(same["leash/lambda"], [0.3])

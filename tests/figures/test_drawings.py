@@ -1,0 +1,275 @@
+"""Figures: what they show, that words do not cover each other, and that they can be read on any page."""
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+
+from leash_trl import figures
+from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, styles_figure, training_figure
+from leash_trl.figures.behaviour import KEYWORDS, behavior_figure
+from leash_trl.figures.evaluation import read_trade_offs
+from leash_trl.figures.style import NARROW
+from leash_trl.gym import base_record
+
+
+GYM_SEEDS = Path(__file__).parents[2] / "recipes" / "gym" / "compare_seeds.csv"
+KEYS = ("satisfaction_rate", "lambda", "mean_penalty", "mean_length", "accuracy")
+
+
+def curves(label, values, target=None):
+    frame = pd.DataFrame(values, dtype=float)
+    frame.index += 1
+    frame.attrs = {"label": label, "target_length": target}
+    return frame
+
+
+def batches(label, size=4, target=None):
+    return curves(label, {f"leash/{key}": np.linspace(0.2, 0.8, size) for key in KEYS}, target)
+
+
+def evaluations(label):
+    return curves(label, {"eval_leash/mean_length": [90, np.nan, 70], "eval_leash/accuracy": [0.5, np.nan, 0.6]})
+
+
+def points(*rows):
+    """Rows of a comparison of (name, target, tokens, accuracy), each of five seeds."""
+    frame = pd.DataFrame(rows, columns=["name", "target_length", "mean_tokens", "accuracy"])
+    for key, reach in (("mean_tokens", 5), ("accuracy", 0.1)):
+        frame = frame.assign(**{f"{key}_interval_low": frame[key] - reach, f"{key}_interval_high": frame[key] + reach})
+    return frame.assign(seeds="0 1 2 3 4")
+
+
+def methods(number, targets=(12, 18, 28)):
+    """A base, and methods at several targets, each a little more accurate and longer than the one before."""
+    rows = [
+        (f"method number {index}", target, target * (0.8 + 0.05 * index), 0.5 + 0.01 * (target + index))
+        for index in range(number)
+        for target in targets
+    ]
+    return points(("base", np.nan, 110.0, 0.7), *rows)
+
+
+def within(*labels):
+    rows = [(label, at, value) for label in labels for at, value in ((1024, 0.1), (2048, 0.4), (3000, 0.5))]
+    frame = pd.DataFrame(rows, columns=["run", "at", "value"])
+    return frame.assign(low=frame["value"] - 0.1, high=frame["value"] + 0.1)
+
+
+def keywords(steps, labels=("base", "a name of its own")):
+    columns = {"tokens": [100.0, 60.0], **{group: [6.0, 2.0] for group in KEYWORDS}}
+    frame = pd.DataFrame(columns)[: len(steps)].assign(run=labels[: len(steps)], step=steps).astype({"step": "Int64"})
+    for name in columns:
+        frame = frame.assign(**{f"{name}_low": frame[name] - 1, f"{name}_high": frame[name] + 1})
+    return frame
+
+
+FIGURES = {
+    "behavior of one": lambda: behavior_figure(keywords([7])),
+    "behavior of runs": lambda: behavior_figure(keywords([None, None]), columns=1),
+    "behavior over steps": lambda: behavior_figure(keywords([0, 50])),
+    "budget": lambda: budget_figure(within(*(f"run {i}" for i in range(6)))),
+    "budget, narrow": lambda: budget_figure(within(*(f"a long name of a run {i}" for i in range(6))), width=NARROW),
+    "dynamics": lambda: dynamics_figure([batches(f"some_method_{i}/seed-0", target=46) for i in range(6)]),
+    "dynamics, narrow": lambda: dynamics_figure([batches(f"some_method_{i}/seed-0") for i in range(6)], 2),
+    "pareto": lambda: pareto_figure(methods(8)),
+    "pareto of single points": lambda: pareto_figure(methods(12, targets=(12,))),
+    "pareto, narrow": lambda: pareto_figure(methods(8), width=NARROW),
+    "pareto, recorded": lambda: pareto_figure(read_trade_offs(GYM_SEEDS), width=NARROW),
+    "styles": lambda: styles_figure(pd.DataFrame(base_record()["styles"])),
+    "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
+}
+
+
+@pytest.fixture(scope="module")
+def made():
+    drawn = {name: make() for name, make in FIGURES.items()}
+    for figure in drawn.values():
+        figure.draw_without_rendering()
+    return drawn
+
+
+def legend_labels(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def lines_of(axis):
+    """Lines that a legend names, by label."""
+    return {line.get_label(): line for line in axis.lines if not line.get_label().startswith("_")}
+
+
+def look(line):
+    return line.get_color(), line.get_marker(), line.get_linestyle()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_legend_names_every_line_and_no_two_look_alike(made, name):
+    figure = made[name]
+    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
+    handles = {
+        text.get_text(): look(handle)
+        for legend in legends
+        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
+    }
+    assert len({*handles.values()}) == len(handles)
+    drawn = {label: look(line) for axis in figure.axes for label, line in lines_of(axis).items()}
+    assert {label: drawn[label] for label in handles} == handles
+    assert {*drawn} - {*handles} <= {"Tokens"}  # the only line of its panel
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_words_do_not_cover_each_other(made, name):
+    figure = made[name]
+    groups = [[axis.title for axis in figure.axes], *(axis.get_yticklabels() for axis in figure.axes)]
+    groups += [[text for text in axis.get_xticklabels() if not text.get_rotation()] for axis in figure.axes]
+    groups += [axis.texts for axis in figure.axes]
+    for group in groups:
+        boxes = [text.get_window_extent() for text in group if text.get_text()]
+        assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+    for legend in figure.legends:
+        box = legend.get_window_extent()
+        assert 0 <= box.x0 <= box.x1 <= figure.bbox.width
+        assert not [axis for axis in figure.axes if box.overlaps(axis.get_window_extent())]
+
+
+def luminance(color):
+    shares = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in color]
+    return float(np.dot([0.2126, 0.7152, 0.0722], shares))
+
+
+def contrast(color, background):
+    """As WCAG 2 has it."""
+    low, high = sorted((luminance(to_rgb(color)), luminance(to_rgb(background))))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_lines_and_markers_show_on_light_and_on_dark_pages(made, name):
+    template = Path(figures.__file__).with_name("report.html.j2").read_text(encoding="utf-8")
+    pages = re.findall(r"--ink: (#\w+);.*?--card: (#\w+);", template)[:2]
+    colors = {line.get_color() for axis in made[name].axes for line in axis.lines}
+    assert [luminance(to_rgb(card)) > 0.5 for _, card in pages] == [True, False]
+    for ink, card in pages:
+        assert min(contrast(ink if to_rgb(color) == (0, 0, 0) else color, card) for color in colors) >= 3
+
+
+def test_dynamics_show_accuracy_where_it_was_logged():
+    (*_, accuracy) = dynamics_figure([batches("a")]).axes
+    assert accuracy.lines[0].get_ydata().tolist() == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    assert accuracy.get_ylim() == (0, 1.05)
+    assert len(dynamics_figure([batches("a").drop(columns="leash/accuracy")]).axes) == 4
+    assert len(dynamics_figure([batches("a")], columns=2).axes) == 5
+
+
+def test_a_line_breaks_at_gaps_of_the_log():
+    run = batches("a", size=5)
+    run.index = [1, 2, 3, 50, 51]
+    x, y = dynamics_figure([run]).axes[0].lines[0].get_data()
+    np.testing.assert_array_equal(x, [1, 2, 3, np.nan, 50, 51])
+    assert np.isnan(y[3])
+
+
+def test_panels_show_bonuses_and_say_what_was_not_logged():
+    run = curves("a", {"leash/mean_penalty": [-0.3, -0.1], "leash/mean_length": [90.0, 80.0]})
+    _, lam, penalty, length = dynamics_figure([run]).axes
+    assert penalty.get_ylim()[0] < -0.3
+    assert length.get_ylim()[0] == 0
+    assert len(lam.texts) == 1
+
+
+def test_a_common_target_is_drawn_and_others_are_not():
+    def drawn(*targets):
+        axis = dynamics_figure([batches(str(i), target=target) for i, target in enumerate(targets)]).axes[3]
+        return [line.get_ydata()[0] for line in axis.lines if line.get_linestyle() == ":"]
+
+    assert [drawn(46, 46), drawn(46, None), drawn(46, 45)] == [[46], [46], []]
+
+
+def test_evaluations_are_drawn_where_all_runs_have_them_and_else_the_legend_says_what():
+    both = evaluations("both").assign(**{"leash/mean_length": 99.0})
+    figure = training_figure([both])
+    x, y = lines_of(figure.axes[0])["both"].get_data()
+    assert (x.tolist(), y.tolist()) == ([1, 3], [90, 70])
+    assert lines_of(figure.axes[1])["both"].get_ydata().tolist() == [0.5, 0.6]
+    assert lines_of(training_figure([both, batches("b")]).axes[0])["both"].get_ydata().tolist() == [99] * 3
+    mixed = legend_labels(training_figure([batches("ours"), evaluations("theirs")]))
+    assert [label.split(" (")[0] for label in mixed] == ["ours", "theirs"]
+    assert len({label.split(" (")[1] for label in mixed}) == 2
+
+
+def test_many_batches_are_smoothed():
+    run = curves("a", {"leash/mean_length": np.arange(12.0), "leash/accuracy": np.arange(12.0)})
+    faint, line = training_figure([run]).axes[0].lines
+    # means of 0..9, 1..10, 2..11, each at its last batch
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([10, 11, 12], pytest.approx([4.5, 5.5, 6.5]))
+    assert faint.get_ydata().tolist() == [*range(12)]
+
+
+def test_budget_curves_and_their_bands():
+    (axis,) = budget_figure(within("a")).axes
+    assert lines_of(axis)["a"].get_xydata().tolist() == [[1024, 0.1], [2048, 0.4], [3000, 0.5]]
+    corners = {tuple(corner) for corner in axis.collections[0].get_paths()[0].vertices}
+    assert {(1024.0, 0.0), (1024.0, 0.2), (3000.0, 0.4), (3000.0, 0.6)} <= corners
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["1k", "2k", "3000"]
+
+
+def test_behavior_is_a_line_over_steps_and_markers_for_models():
+    left, right = behavior_figure(keywords([0, 50])).axes
+    assert left.lines[0].get_xydata().tolist() == [[0, 100], [50, 60]]
+    assert {label: line.get_ydata().tolist() for label, line in lines_of(right).items()} == {
+        group.capitalize(): [6, 2] for group in KEYWORDS
+    }
+    left, right = behavior_figure(keywords([None, None])).axes
+    assert {line.get_linestyle() for axis in (left, right) for line in axis.lines} == {"None"}
+    assert [bar.tolist() for bar in left.collections[0].get_segments()] == [[[0, 99], [0, 101]], [[1, 59], [1, 61]]]
+    assert len({tuple(line.get_xdata()) for line in right.lines}) == 3  # beside each other
+
+
+def test_a_method_is_a_curve_in_the_order_of_its_targets():
+    base, *rows = [("base", np.nan, 90.0, 0.7), ("a", 28, 22.0, 0.8), ("a", 12, 10.0, 0.6), ("one", np.nan, 60.0, 0.8)]
+    (axis,) = pareto_figure(points(base, *rows)).axes
+    lines = lines_of(axis)
+    assert [*lines] == ["a", "one", "base"]
+    assert lines["a"].get_xydata().tolist() == [[10, 0.6], [22, 0.8]]
+    assert [lines[name].get_linestyle() for name in lines] == ["-", "None", "None"]
+    assert [line.get_xdata()[0] for line in axis.lines if line.get_linestyle() == ":"] == [12, 28]
+    bars = [tuple(bar) for collection in axis.collections for bar in collection.get_segments()[0].tolist()[0:1]]
+    assert (10, pytest.approx(0.5)) in [(x, y) for x, y in bars]
+
+
+def test_rows_of_one_name_and_target_are_told_apart_by_their_settings():
+    rows = points(("base", np.nan, 90.0, 0.7), *[("a", target, target, 0.6) for target in (12, 28)] * 2)
+    rows["length_control_kwargs.alpha"] = [None, "1", "1", "3", "3"]
+    assert [*lines_of(pareto_figure(rows).axes[0])] == ["a, alpha 1", "a, alpha 3", "base"]
+
+
+@pytest.mark.parametrize(("seeds", "words"), [("0 1", ["seeds"]), ("0", ["problems"])])
+def test_the_pareto_figure_says_what_its_intervals_are_over(seeds, words):
+    axis = pareto_figure(methods(2).assign(seeds=seeds)).axes[0]
+    for label in (axis.get_xlabel(), axis.get_ylabel()):
+        assert [word for word in ("seeds", "problems") if word in label] == words
+
+
+def test_the_picture_of_the_readme_tells_the_recorded_numbers():
+    # leash plot recipes/gym/compare_seeds.csv --figure pareto --output recipes/gym/accuracy_over_tokens.svg
+    svg = GYM_SEEDS.with_name("accuracy_over_tokens.svg").read_text(encoding="utf-8")
+    told = html.unescape(re.search("<desc>(.*?)</desc>", svg)[1])
+    assert told == pareto_figure(read_trade_offs(GYM_SEEDS)).get_label()
+    assert told.startswith(f"base: accuracy {base_record()['accuracy']:.3f} [")
+    assert len(svg) < 200_000
+
+
+def test_the_styles_figure_draws_every_level_and_the_mean_of_all():
+    styles = pd.DataFrame(base_record()["styles"])
+    lines = lines_of(styles_figure(styles).axes[0])
+    *levels, means = lines.values()
+    for (_, own), line in zip(styles.groupby("level"), levels, strict=True):
+        assert line.get_xydata().tolist() == own.sort_values("tokens")[["tokens", "accuracy"]].to_numpy().tolist()
+    short = styles[styles["style"] == "short"]
+    assert (short["tokens"].mean(), short["accuracy"].mean()) in [
+        tuple(place) for place in means.get_xydata().tolist()
+    ]

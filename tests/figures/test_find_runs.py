@@ -1,0 +1,71 @@
+"""Runs in folders: what kinds lie there, and a label of its own for each."""
+
+import pytest
+from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
+
+from leash_trl.figures.runs import find_runs, kinds_of, load_evaluated_runs, load_runs
+
+
+ROWS = [{"leash/mean_length": 9.0}]
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    def make(place, label, model="models/tiny", step=None):
+        return write_evaluation(tmp_path / place, label, {"gym": [[said(9)]]}, step, model)
+
+    return make
+
+
+def labels(runs):
+    return [run.label for run in load_evaluated_runs(runs)]
+
+
+def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path, shared_data):
+    run = write_training(tmp_path / "runs" / "a", ROWS)
+    compared = write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9))
+    assert [kinds_of(run), kinds_of(run.parent), kinds_of(compared)] == [["training"], [], ["comparison"]]
+    assert kinds_of(shared_data / "leash_log_eval.csv") == ["training"]
+    (run / "results.csv").write_text("label,model\n")
+    assert kinds_of(run / "results.csv") == []
+    assert kinds_of(evaluated("runs/a", "both")) == ["evaluation", "training"]
+    (run / "checkpoint-3").mkdir()
+    assert kinds_of(
+        (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json").parent.parent
+    ) == [
+        "evaluation",
+        "training",
+    ]
+
+
+def test_a_folder_of_runs_stands_for_those_of_the_kind_that_is_asked_for_once(evaluated, tmp_path):
+    first, second = (write_training(tmp_path / "runs" / name, ROWS) for name in ("a", "b"))
+    evaluation = evaluated("runs/c", "base")
+    assert find_runs([second, first.parent]) == {
+        "comparison": [],
+        "evaluation": [evaluation],
+        "training": [second, first],
+    }
+    assert find_runs([first.parent], ["evaluation"]) == {"evaluation": [evaluation]}
+
+
+def test_a_folder_of_nothing_is_refused_by_name(tmp_path):
+    run = write_training(tmp_path / "run", ROWS)
+    for path, kinds in ((tmp_path / "nowhere", ["training"]), (run, ["evaluation"])):
+        with pytest.raises(ValueError, match=str(path)):
+            find_runs([path], kinds)
+
+
+def test_evaluations_of_one_name_are_told_apart_by_step_or_else_by_folder(evaluated):
+    base, early, late = (evaluated(str(step), "base" if step is None else "leash", step=step) for step in (None, 5, 9))
+    assert labels([base, early, late]) == ["base", "leash, step 5", "leash, step 9"]
+    assert labels([base, late]) == ["base", "leash"]
+    assert labels([evaluated("x/a", "leash"), evaluated("x/b", "leash")]) == ["leash (a)", "leash (b)"]
+
+
+def test_a_training_run_is_called_like_its_evaluation_or_else_like_its_folder(evaluated, tmp_path):
+    runs = [write_training(tmp_path / name / "seed-0", ROWS) for name in ("a", "b", "c")]
+    evaluations = [evaluated("eval", "LEASH", runs[0], 3), evaluated("eval-b", "early", runs[1] / "checkpoint-2", 2)]
+    found = load_runs(runs, load_evaluated_runs(evaluations))
+    assert [run.attrs["label"] for run in found] == ["LEASH", "early", "seed-0"]
+    assert [run.attrs["label"] for run in load_runs(runs[:2])] == ["seed-0 (a/seed-0)", "seed-0 (b/seed-0)"]

@@ -1,0 +1,66 @@
+"""Figures as files and as parts of a page: the same bytes each time, and nothing breaks out of them."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from leash_trl.figures import check_format, write_figure
+from leash_trl.figures.style import inline_svg, new_figure
+
+
+HOSTILE = "<script>alert(1)</script> & </svg> $\\foo{$"
+
+
+def line(label=HOSTILE):
+    figure, (axis,) = new_figure(4, 3)
+    axis.plot([1, 2], color="black", label=label)
+    axis.legend()
+    figure.set_label(f"{label}: 1 to 2")
+    return figure
+
+
+@pytest.mark.parametrize(("ending", "head"), [("PNG", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_same_figure_gives_the_same_bytes(tmp_path, ending, head):
+    paths = [tmp_path / name / f"figure.{ending}" for name in ("one", "two")]
+    for path in paths:
+        write_figure(line(), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].read_bytes().startswith(head)
+    assert [path.name for path in paths[0].parent.iterdir()] == [f"figure.{ending}"]
+
+
+@pytest.mark.parametrize("name", ["figure.jpg", "figure"])
+def test_other_formats_are_refused(name):
+    with pytest.raises(ValueError, match=name):
+        check_format(name)
+
+
+def test_an_svg_file_has_words_and_is_dark_where_the_screen_is(tmp_path):
+    write_figure(line(), tmp_path / "figure.svg")
+    description, style = list(ElementTree.parse(tmp_path / "figure.svg").getroot())[:2]
+    assert description.text == f"{HOSTILE}: 1 to 2"
+    drawn = (tmp_path / "figure.svg").read_text().split("</style>", 1)[1]
+    colors = set(re.findall(r"(?:fill|stroke): #(?:000000|ffffff)", drawn))
+    assert colors
+    assert all(f'[style*="{color}"]' in style.text for color in colors)
+
+
+def test_an_inline_svg_takes_the_colours_of_its_page():
+    svg = inline_svg(line(), "name", 'it\'s "big" <b>')
+    root = ElementTree.fromstring(svg)
+    assert [root.get(key) for key in ("fill", "role", "aria-label")] == ["currentColor", "img", 'it\'s "big" <b>']
+    assert not re.search("#000000|#ffffff|<metadata", svg)
+
+
+def test_figures_on_one_page_share_no_ids_and_labels_stay_text():
+    figure = line()
+    one, two = (inline_svg(figure, name, "x") for name in ("one", "two"))
+    ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, two)]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    references = {first or second for first, second in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', one)}
+    assert references <= ids[0]
+    assert "<script" not in one
+    assert one.count("</svg>") == 1
+    assert inline_svg(figure, "one", "x") == one  # drawn again, it does not move

@@ -1,0 +1,152 @@
+"""Keywords of the paper's behaviour analysis, and their means over checkpoints."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from written_runs import said, write_evaluation
+
+from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.figures.behaviour import KEYWORDS, behavior, keyword_counts, keyword_groups
+
+
+def found(text, **kwargs):
+    counts = keyword_counts(text, **kwargs)
+    return {key.removeprefix("keyword "): count for key, count in counts.items() if count and key not in KEYWORDS}
+
+
+def test_keywords_are_the_papers():
+    assert {group: len(words) for group, words in KEYWORDS.items()} == {"summary": 5, "rethink": 15, "plan": 6}
+    assert sorted(sum(KEYWORDS.values(), ()))[:6] == ["First", "Second", "So", "Step", "Therefore", "Thus"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So also SO so", {"so": 3}),
+        ("first First FIRST firstly", {"first": 3}),
+        ("step-by-step, steps, misstep, Step 2", {"step": 3}),
+        ("re-evaluate reevaluate reevaluation reevaluations", {"re-evaluate": 1, "reevaluate": 1, "reevaluation": 1}),
+        ("re\u2011evaluate, double\u2010check", {"re-evaluate": 1, "double-check": 1}),
+        ("pre-evaluate, re evaluate, re--evaluate", {}),
+        ("check again, check\nagain, check  again, checkagain", {"check again": 3}),
+        ("double-check again", {"double-check": 1}),
+        ("check again. Double-check", {"check again": 1, "double-check": 1}),
+        ("think again, rethink, rethinking", {"think again": 1, "rethink": 1}),
+        ("Wait, wait! await waiting", {"wait": 2}),
+        ("\\boxed{first}, `second`", {"first": 1, "second": 1}),
+        ("", {}),
+    ],
+)
+def test_counts_by_hand(text, expected):
+    assert found(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("So so SO", {"So": 1}),
+        ("first First FIRST", {"first": 1, "First": 1}),
+        ("Wait wait", {"wait": 1}),
+        ("Double-check double-check", {"double-check": 1}),
+        ("Double-check again, double-check again", {"double-check": 1, "check again": 1}),
+        ("Therefore therefore Overall overall", {"Therefore": 1, "overall": 1}),
+    ],
+)
+def test_case_decides_on_request(text, expected):
+    assert found(text, case_sensitive=True) == expected
+
+
+def test_groups_are_the_sums_of_their_keywords():
+    counts = keyword_counts("So, wait: first recheck. Thus the second step.")
+    assert {group: counts[group] for group in KEYWORDS} == {"summary": 2, "rethink": 2, "plan": 3}
+
+
+def test_spellings_that_differ_by_case_are_one_keyword():
+    assert keyword_groups()["summary"] == ("so", "therefore", "thus", "conclude", "overall")
+    assert keyword_groups(case_sensitive=True) == KEYWORDS
+
+
+words = st.sampled_from([*sum(KEYWORDS.values(), ()), "also", "steps", "double-check again", "the", "re-", "x^2"])
+texts = st.lists(words, max_size=20).map(" ".join)
+
+
+@given(texts, texts)
+def test_texts_apart_add_up(first, second):
+    together, one, other = (keyword_counts(text) for text in (f"{first} . {second}", first, second))
+    assert together == {key: one[key] + other[key] for key in together}
+
+
+@given(texts)
+def test_case_of_the_text_does_not_matter_unless_it_decides(text):
+    assert keyword_counts(text) == keyword_counts(text.upper()) == keyword_counts(text.lower())
+
+
+@given(texts)
+def test_spellings_of_the_table_are_a_part_of_all(text):
+    strict, loose = keyword_counts(text, case_sensitive=True), keyword_counts(text)
+    assert all(strict[group] <= loose[group] for group in KEYWORDS)
+
+
+def test_the_figures_of_the_docstring(shared_data):
+    traces = [json.loads(line) for line in (shared_data / "traces.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = []
+    for is_math in (True, False):
+        chosen = [trace["completion"] for trace in traces if (trace["task"] == "math") is is_math]
+        for case_sensitive in (False, True):
+            counts = [keyword_counts(text, case_sensitive) for text in chosen]
+            rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
+    assert rows == [[48, 11, 6], [40, 6, 6], [660, 152, 152], [546, 29, 152]]
+    for row, characters in zip(rows, (6674, 6674, 145_590, 145_590), strict=True):
+        rates = " | ".join(f"{1000 * count / characters:.2f}" for count in row)
+        shares = f"{row[0] / row[1]:.1f} | {row[0] / row[2]:.1f}"
+        assert f"| {rates} | {shares} |" in keyword_counts.__doc__
+
+
+PROBLEMS = [
+    [said(10, text="So first. Wait."), said(30, text="So so so")],
+    [said(20, text="nothing"), said(20, text="second step")],
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    def make(label="base", step=None, **benchmarks):
+        folder = write_evaluation(tmp_path / f"{label}-{step}", label, benchmarks or {"a": PROBLEMS}, step)
+        return load_evaluated_run(folder)
+
+    return make
+
+
+def test_behavior_by_hand(run):
+    row = behavior([run(step=7)]).iloc[0]
+    # per problem: tokens 20 and 20; summary (1 + 3) / 2 = 2 and 0; rethink 0.5 and 0; plan 0.5 and 1
+    assert row[["run", "step", "problems", "responses", "tokens"]].tolist() == ["base", 7, 2, 4, 20]
+    assert row[[*KEYWORDS]].tolist() == [1, 0.25, 0.75]
+    # 2 and 0: their mean is 1 -+ 12.706 * 1
+    assert row[["summary_low", "summary_high"]].tolist() == pytest.approx([0, 13.706], abs=1e-3)
+    assert row[["keyword so", "keyword step", "keyword thus"]].tolist() == [1, 0.25, 0]
+    assert row["summary_per_1000_tokens"] == 50  # one in twenty
+
+
+def test_behavior_can_match_by_case(run):
+    row = behavior([run()], case_sensitive=True).iloc[0]
+    # So at the start of two texts: (1 + 1) / 2 in the first problem; Wait is not wait
+    assert row[["summary", "rethink"]].tolist() == [0.5, 0]
+
+
+def test_all_benchmarks_of_a_run_count_alike(run):
+    row = behavior([run(a=PROBLEMS, b=[[said(40, text="Thus"), said(40, text="Thus")]])]).iloc[0]
+    # means of a and b: tokens 20 and 40, summary 1 and 1, plan 0.75 and 0
+    assert row[["tokens", "summary", "plan", "keyword step"]].tolist() == [30, 1, 0.375, 0.125]
+    assert row["problems"] == 3
+
+
+@pytest.mark.parametrize(
+    ("steps", "order"),
+    [([9, 1], [1, 0]), ([9, 1, None], [2, 1, 0]), ([9, None, None], [0, 1, 2]), ([None, 0, 9], [0, 1, 2])],
+)
+def test_checkpoints_are_sorted_by_step_only_if_steps_tell_them_apart(run, steps, order):
+    runs = [run(str(place), step) for place, step in enumerate(steps)]
+    assert behavior(runs)["run"].tolist() == [str(place) for place in order]

@@ -1,0 +1,415 @@
+"""The report: its numbers, that nothing breaks out of it, and that the same inputs give the same bytes."""
+
+import csv
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
+
+from leash_trl.cli.main import main
+from leash_trl.evaluation.frame import changes
+from leash_trl.figures.behaviour import behavior
+from leash_trl.figures.report import (
+    LONG_TEXT,
+    Picture,
+    Section,
+    SideBySide,
+    Table,
+    before_and_after_section,
+    chosen,
+    comparison_section,
+    escape_markdown,
+    evaluation_section,
+    final_numbers,
+    headline,
+    render,
+    run_settings,
+    sample_pairs,
+    training_section,
+    write_report,
+)
+from leash_trl.figures.runs import load_evaluated_runs
+from leash_trl.figures.training import curves_from_log
+
+
+HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
+VOID = {"meta", "link", "br", "img", "hr", "input", "wbr"}
+
+
+class Reader(HTMLParser):
+    """Tags in order with their attributes, tables as text; an end that fits no start is an error."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen, self.tables = [], [], []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("th", "td"):
+            self.tables[-1][-1].append("")
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("th", "td"):
+            self.tables[-1][-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ")  # which keep intervals whole
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.seen if name == tag]
+
+
+def problems(tokens, num_right=1):
+    """Two problems with two completions each; of the first `num_right` are right, of the second none."""
+    first = [said(tokens, number < num_right) for number in range(2)]
+    return [first, [said(64, False, answer=None), said(tokens, False, answer="3")]]
+
+
+@pytest.fixture
+def evaluated(tmp_path):
+    def make(label, tokens, num_right=1, names=("gym", "aime")):
+        folder = tmp_path / f"{label}-{tokens}"
+        return write_evaluation(folder, label, {name: problems(tokens, num_right) for name in names})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """Paths of a comparison, two evaluated runs, of which the first has a hostile label, and a training run."""
+    folder = tmp_path_factory.mktemp("everything")
+    rows = [{"leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1, "leash/accuracy": 0.5} for step in (1, 2, 3)]
+    evaluations = {HOSTILE: 40, "leash": 20}
+    return [
+        write_comparison(folder / "compare", [*seeds_of("LEASH", 40, 0.9), *seeds_of("ALP", 50, 0.8)]),
+        *(
+            write_evaluation(folder / str(tokens), label, {"gym": problems(tokens), "aime": problems(tokens)})
+            for label, tokens in evaluations.items()
+        ),
+        write_training(folder / "run", rows),
+    ]
+
+
+@pytest.fixture(scope="module")
+def written(everything, tmp_path_factory):
+    """The folder of a report's files; drawing takes most of the time."""
+    folder = tmp_path_factory.mktemp("written")
+    write_report(everything, folder, HOSTILE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(written):
+    return (written / "report.html").read_text(encoding="utf-8")
+
+
+def evaluation(folders):
+    runs = load_evaluated_runs(folders)
+    return evaluation_section(runs, behavior(runs))
+
+
+def tables(section):
+    return [block.frame for block in section.blocks if isinstance(block, Table)]
+
+
+def pictures(section):
+    return [block.name for block in section.blocks if isinstance(block, Picture)]
+
+
+def test_the_papers_table_by_hand(evaluated):
+    frame = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))[0]
+    # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
+    assert [*frame][:6] == ["run", "Δ tokens", "Δ accuracy", "overall accuracy", "overall tokens", "gym Avg@2"]
+    assert frame.iloc[0].tolist() == ["base", "", "", "25.0", "46.0", "25.0", "46.0", "25.0", "46.0"]
+    assert frame.iloc[1, 3:].tolist() == ["50.0", "31.0", "50.0", "31.0", "50.0", "31.0"]
+    assert frame.iloc[1, 1].startswith("-32.6 [")  # 31 / 46 - 1
+    assert frame.iloc[1, 2].startswith("+25.0 [")
+
+
+def test_tables_of_benchmarks_by_hand(tmp_path):
+    rows = [
+        [said(40), said(40)],
+        [said(64, False, answer=None), said(40, False, answer=None)],
+        [said(40), said(20, False, answer="3")],
+        [said(20, False, answer="3"), said(30, False, answer="5")],
+    ]
+    main_table, table, *_ = tables(evaluation([write_evaluation(tmp_path / "run", "base", {"gym": rows})]))
+    assert [*main_table] == ["run", "gym Avg@2", "gym tokens"]  # one benchmark has no overall mean
+    cells = table.iloc[0].to_dict()
+    assert cells.pop("Avg@k").startswith("37.5 [")
+    assert cells.pop("tokens").startswith("36.8 [")  # 294 / 8
+    assert cells == {
+        "run": "base",
+        "k": "2",
+        "pass@k": "50.0",  # the first and the third
+        "maj@k": "37.5",  # the first, and half of the third, which is a tie
+        "median": "40.0",
+        "p95": "55.6",  # 0.65 of the way from 40 to 64
+        "right": "40.0",
+        "wrong": "34.8",  # (64 + 40 + 20 + 20 + 30) / 5
+        "cut off": "12.5",
+        "no answer": "25.0",
+    }
+
+
+def test_differences_stand_first_in_the_table_of_each_benchmark(evaluated):
+    _, gym, aime, *_ = tables(evaluation([evaluated("base", 40), evaluated("leash", 20)]))
+    for frame in (gym, aime):
+        assert [*frame][:3] == ["run", "Δ tokens", "Δ accuracy"]
+        assert frame.iloc[0, 1] == ""
+        assert frame.iloc[1, 1].startswith("-32.6 [")
+
+
+def test_runs_on_other_benchmarks_are_shown_without_differences_and_common_means(evaluated):
+    section = evaluation([evaluated("base", 40), evaluated("leash", 20, names=("gym",))])
+    frame = tables(section)[0]
+    assert [*frame] == ["run", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]
+    assert frame.iloc[1].tolist() == ["leash", "25.0", "31.0", "", ""]
+    assert pictures(section) == ["behavior"]
+    assert "'leash'" in section.blocks[0]
+
+
+def test_sampling_settings_are_those_of_the_run(evaluated):
+    frame = tables(evaluation([evaluated("base", 40)]))[-1].set_index("setting")["base"]
+    assert frame[["max_new_tokens", "decoding: name", "version of torch", "weights"]].tolist() == [
+        "64",
+        "plain",
+        "2.6",
+        "01234567",  # all of it would not fit a phone
+    ]
+    assert not {"label", "step"} & {*frame.index}
+
+
+@pytest.mark.parametrize(
+    ("size", "first", "last"), [(1, "1.0", "1.0"), (2, "1.0", "2.0"), (5, "1.5", "4.5"), (22, "5.5", "17.5")]
+)
+def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, last):
+    # lengths 1, 2, ...: of 22 the first ten have a mean of 5.5; of fewer than 20 the halves share none
+    log = [{"step": i, "leash/mean_length": i, "leash/accuracy": i / 100} for i in range(1, size + 1)]
+    cells = final_numbers(curves_from_log(log, "run"))
+    assert [cells[f"{end} {what}"] for what in ("tokens", "accuracy") for end in ("first", "last")] == [
+        first,
+        last,
+    ] * 2
+
+
+def test_steps_to_the_target_and_lambda_by_hand():
+    log = [
+        {"step": i, "leash/mean_length": length, "leash/target_length": 46, "leash/lambda": lam}
+        for i, length, lam in ((1, 60, 0.1), (2, 40, 0.6), (3, 50, 0.3))
+    ]
+    cells = final_numbers(curves_from_log(log, "run"))
+    assert [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")] == [
+        "3",
+        "2",
+        "0.6",
+        "0.3",
+    ]
+    assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
+
+
+def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
+    run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0, "rewards/my_reward/mean": 0.5}])
+    (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")
+    settings = {"length_control": "leash", "target_length": 46, "learning_rate": 0.1, "reward_funcs": "my_reward"}
+    assert run_settings(run, curves_from_log([{"step": 1, "rewards/my_reward/mean": 0.5}], "run")) == settings
+    shown = tables(training_section([run]))[-1].set_index("setting")["run"]
+    assert shown.to_dict() == {name: str(value) for name, value in settings.items()}
+
+
+def test_a_comparison_has_its_files_words_and_tables(everything):
+    section = comparison_section(everything[0], "comparison-1")
+    first = tables(section)[0]
+    assert [*first][:3] == ["method", "change", "seeds"]
+    assert first["method"].tolist() == ["base", "LEASH", "ALP"]
+    assert first["change"].tolist() == ["", "-59.5%", "-49.5%"]
+    assert pictures(section) == ["comparison-1"]
+    assert section.blocks[0] == "leash compare: 3 problems."
+
+
+# --- the headline ----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_begins_with_the_change_of_the_results(tmp_path):
+    folders = []
+    for label, tokens, right in (("base", 50, 3), ("leash", 30, 2)):
+        rows = [[said(tokens + i % 3, (i + j) % 4 < right) for j in range(2)] for i in range(40)]
+        folders.append(write_evaluation(tmp_path / label, label, {"gym": rows}))
+    base, leash = load_evaluated_runs(folders)
+    change = changes(leash, base).set_index(["benchmark", "metric"]).loc["overall"][["value", "low", "high"]]
+    (sentence,) = headline([base, leash], {"leash": changes(leash, base)})
+    shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
+    assert shown == pytest.approx(100 * change.loc[["relative_tokens", "accuracy"]].to_numpy().ravel(), abs=0.051)
+    assert "no clear change" not in sentence
+    write_report(folders, tmp_path / "out", "t")
+    text = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert text.index("<h1>") < text.index(sentence) < text.index("<h2")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "accuracy", "unclear"),
+    [
+        ((-0.4, -0.5, -0.3), (0.02, 0.01, 0.03), 0),
+        ((0.4, 0.3, 0.5), (0.02, -0.01, 0.05), 1),
+        ((-0.01, -0.03, 0.0), (0.02, float("nan"), float("nan")), 2),
+    ],
+)
+def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluated, tokens, accuracy, unclear):
+    rows = [("overall", "relative_tokens", *tokens), ("overall", "accuracy", *accuracy)]
+    change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
+    (sentence,) = headline(load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)]), {"leash": change})
+    assert sentence.count("no clear change") == unclear
+
+
+def test_without_a_change_the_headline_has_the_numbers_that_there_are(evaluated, everything):
+    runs = load_evaluated_runs([evaluated("base", 40), evaluated("other", 20)])
+    (alone,) = headline(runs[:1], {})
+    assert "25.0 [" in alone
+    (other,) = headline(runs, {})
+    assert not re.search(r"\d", other)
+    assert len(training_section(everything[-1:]).headline) == 1
+
+
+# --- before and after ------------------------------------------------------------------------------------------------
+
+
+def pairs_of(tmp_path, before, after):
+    folders = [
+        write_evaluation(tmp_path / name, name, {"gym": rows}) for name, rows in (("before", before), ("after", after))
+    ]
+    return sample_pairs(*load_evaluated_runs(folders))
+
+
+def test_pairs_are_chosen_by_rule(tmp_path):
+    # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
+    after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
+    pairs = pairs_of(tmp_path, [[said(50), said(60)]] * 3, after)
+    assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
+    assert chosen(pairs) == {
+        0: "median change in tokens",  # the lower one of -10 and -5
+        2: "largest saving",
+        1: "first that became wrong",
+    }
+    assert [*chosen(pairs[4:].reset_index())] == [0]
+
+
+def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path):
+    long = "<b>bold</b> & " * (LONG_TEXT // 10)
+    before = write_evaluation(tmp_path / "base", "base", {"gym": [[said(50, text=HOSTILE)]]})
+    after = write_evaluation(tmp_path / "leash", "leash", {"gym": [[said(64, False, long, answer=None)]]})
+    (section,) = before_and_after_section(load_evaluated_runs([before, after]))
+    _, pair = section.blocks
+    assert isinstance(pair, SideBySide)
+    assert pair.completions == [
+        ("base: 50 tokens, answer 1, right", HOSTILE),
+        ("leash: 64 tokens, no answer, wrong, cut off", long),
+    ]
+    reader = Reader(render("report.html.j2", "t", [section]))
+    assert not reader.named("script")
+    assert not reader.named("b")
+    assert len(reader.named("details")) == 1  # the long one is folded
+    assert not re.search("<script|<b>", render("report.md.j2", "t", [section]))
+
+
+def test_runs_without_a_common_problem_are_not_shown_beside_each_other(evaluated):
+    runs = [evaluated("base", 40, names=("gym",)), evaluated("leash", 20, names=("aime",))]
+    assert before_and_after_section(load_evaluated_runs(runs)) == []
+
+
+# --- the page --------------------------------------------------------------------------------------------------------
+
+
+def test_html_is_complete_and_needs_nothing_else(page):
+    reader = Reader(page)
+    assert not [tag for tag in ("script", "link", "img") if reader.named(tag)]
+    # the names of XML's own formats are no requests
+    assert {*re.findall(r"https?://[^\"' )<]+", page)} == {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
+    assert len(ids) == len({*ids})
+    links = [attributes["href"][1:] for attributes in reader.named("a")]
+    assert len(links) == 4
+    assert {*links} <= {*ids}
+    drawings = reader.named("svg")
+    assert len(drawings) == 6
+    assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
+    assert page.count('class="scroll wide"') == 1  # the comparison's figure; the others shrink to a phone
+    assert all(len({len(row) for row in table}) == 1 for table in reader.tables)
+
+
+def test_hostile_labels_stay_text(page, written):
+    assert HOSTILE in [row[0] for table in Reader(page).tables for row in table]
+    markdown = (written / "report.md").read_text(encoding="utf-8")
+    assert not re.search(r"<script|\]\(javascript", markdown)
+    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
+    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
+    rules = [place for place, row in enumerate(rows) if row.startswith("| --- |")]
+    assert len(rules) == len(Reader(page).tables)
+    assert all(widths[place - 1] == widths[place] == widths[place + 1] for place in rules)
+    assert "\n\n\n" not in markdown
+
+
+@given(st.text())
+def test_escaped_text_is_one_line_without_tags_and_cells(text):
+    escaped = escape_markdown(text)
+    assert not re.search(r"<|\]\(", escaped)
+    assert len(escaped.splitlines()) <= 1
+    assert not re.search(r"(?<!\\)(?:\\\\)*[|*`]", escaped)
+
+
+def test_a_page_of_one_section_has_no_contents():
+    text = render("report.html.j2", "t", [Section("One", ["a < b"])])
+    assert "<nav" not in text
+    assert "<p>a &lt; b</p>" in text
+
+
+def files_of(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):
+    assert main(["report", *map(str, everything), "--title", HOSTILE, "--output", str(tmp_path / "one")]) == 0
+    files = files_of(tmp_path / "one")
+    assert files == files_of(written)
+    figures = {"comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics"}
+    named = {Path(f"figures/{name}.svg") for name in figures}
+    assert {*files} == {Path("report.md"), Path("report.html"), Path("behavior.csv")} | named
+    rows = [*csv.DictReader(files[Path("behavior.csv")].decode().splitlines())]
+    assert [row["run"] for row in rows] == [HOSTILE, "leash"]
+    assert [row["keyword so"] for row in rows] == ["0.0", "0.0"]
+    assert {*re.findall(r"\]\((figures/[^)]+)\)", files[Path("report.md")].decode())} == {*map(str, named)}
+
+
+def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everything, tmp_path, monkeypatch):
+    _, first, second, run = everything
+    monkeypatch.chdir(first.parent)
+    write_report([first, second], tmp_path, "t", baseline=Path(second.name))
+    assert [row[0] for row in Reader((tmp_path / "report.html").read_text()).tables[0][1:]] == ["leash", HOSTILE]
+    with pytest.raises(ValueError, match=str(run)):
+        write_report([first], tmp_path, "t", baseline=run)
+
+
+def test_mistakes_are_one_line_and_nothing_is_written(evaluated, tmp_path, capsys):
+    folder = evaluated("base", 40)
+    (folder / "samples" / "aime.jsonl").unlink()
+    assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 2
+    assert "aime" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,174 @@
+"""Where the answer of a completion stands."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leash_trl.rewards.answer import boxed_answer, find_answer, gold_answer, stated_answer, visible_text
+
+
+def final_answer(completion: str, lenient: bool = False) -> str | None:
+    answer = find_answer(completion, lenient)
+    return answer and answer.text
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        (r"thinking \boxed{1}</think>It is \boxed{2}.", "2"),
+        (r"<think>\boxed{1}</think>no box here", None),
+        (r"<think>so \boxed{1} and then it was cut off", None),
+        (r"a model that does not think: \boxed{3}", "3"),
+        (r"<think>a</think>\boxed{1}<think>b</think>\boxed{2}", "2"),
+        (r"<think>a</think>\boxed{1}<think>once more", None),
+        (r"</think>\boxed{4}", "4"),
+        (r"\boxed{\frac{1}{2}}, rather \boxed{\sqrt{\frac{2}{3}}}", r"\sqrt{\frac{2}{3}}"),
+        (r"\boxed{5} and an unfinished \boxed{6", "5"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\boxed{\left\{ 1 \right| 2}", r"\left\{ 1 \right| 2"),
+        (r"\fbox{7}", "7"),
+        (r"\boxed {8}", "8"),
+        (r"\boxed{}", None),
+        (r"\boxed{ } Answer: 9", "9"),
+        (r"\boxed{the box \boxed{1} in a box}", "1"),
+        (r"\boxed{$34$}", "34"),
+        (r"\boxed{34.}", "34"),
+        (r"\boxed{1, 2, ...}", "1, 2, ..."),
+        ("Some steps.\nAnswer: $34$", "34"),
+        ("Answer: \\(34\\).", "34"),
+        ("Answer: $$34$$", "34"),
+        ("Answer: \\[34\\]", "34"),
+        ("Answer: $3$ or $4$", "$3$ or $4$"),
+        ("**Answer:** 12", "12"),
+        ("**Answer: 12**", "12"),
+        ("ANSWER : 12", "12"),
+        ("答案 Answer：１２", "12"),
+        ("Answer: 1\nAnswer: 2", "2"),
+        ("Answer: 1\nand some more text", "1"),
+        ("Answer:\n\n34", "34"),
+        ("Final Answer:\n\n**Answer:** 34", "34"),
+        ("Answer: the answer: 34", "34"),
+        ("Answer: <answer>34</answer>", "34"),
+        ("Answer: 1, boxed \\boxed{2}", "2"),
+        ("Answer: 5\r\nThe end.\r\n", "5"),
+        ("The answer is 7.", None),
+        ("myanswer: 7", None),
+        ("", None),
+        ("Answer:\r\n", None),
+        (r"\boxed{a\\}", r"a\\"),
+    ],
+)
+def test_final_answer(completion, expected):
+    assert final_answer(completion) == expected
+
+
+@pytest.mark.parametrize(
+    ("completion", "expected"),
+    [
+        ("<answer>1</answer> no, <answer>$2$</answer>", "2"),
+        ("<answer>1</answer> and <answer>cut off", "1"),
+        ("</answer><answer>", "</answer><answer>"),  # no complete tag, so all of the text
+        ("it is 7", "it is 7"),
+        ("<think>it is 7", None),
+        (" \n", None),
+        (r"<answer>1</answer> \boxed{2}", "2"),
+    ],
+)
+def test_final_answer_on_request_only(completion, expected):
+    assert final_answer(completion, lenient=True) == expected
+    if not completion.endswith(r"\boxed{2}"):
+        assert final_answer(completion) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\boxed{1} or \boxed{2}", "1, 2"),
+        (r"$\boxed{1}$, $\boxed{2}$, and $\boxed{3}$", "1, 2, 3"),
+        (r"\boxed{x = 1} \quad y = \boxed{2}", "x = 1, 2"),
+        (r"x_1 = \boxed{1}, x_{2} = \boxed{2}", "1, 2"),
+        (r"\boxed{1} is wrong, it is \boxed{2}", "2"),
+        (r"\boxed{1}. Then \boxed{2} and \boxed{3}", "2, 3"),
+        (r"\boxed{1} and \boxed{}", "1, "),
+    ],
+)
+def test_boxes_joined_by_little_are_one_answer(text, expected):
+    assert boxed_answer(text).text == expected
+
+
+def test_math_verify_is_given_a_box_but_where_it_must_look_itself():
+    assert stated_answer(r"2\sqrt{3}").expression == r"\boxed{2\sqrt{3}}"
+    assert stated_answer(r"\$34").expression == r"\boxed{\$34}"  # an escaped dollar is money
+    assert stated_answer("the largest $n$ is 34").expression == "the largest $n$ is 34"
+    assert find_answer("1000,99", lenient=True).expression == "1000,99"
+
+
+@pytest.mark.parametrize(
+    ("signs", "expected"),
+    [
+        ("−5", "-5"),
+        ("２＋３", "2+3"),
+        ("5\u202e\x00\u200b", "5"),
+        ("30°", r"30^\circ"),
+        ("½", r"\frac{1}{2}"),
+        ("2π", r"2\pi"),
+        ("−∞", r"-\infty"),
+        ("a\ud800", "a\ud800"),
+    ],
+)
+def test_signs_are_brought_to_what_math_verify_reads(signs, expected):
+    assert final_answer(rf"\boxed{{{signs}}}") == expected
+
+
+def test_golds_are_boxed_or_stated():
+    assert gold_answer(r"so it is $\boxed{3}$").text == "3"
+    assert gold_answer("$3$").expression == r"\boxed{3}"
+    assert gold_answer(" ") is None
+
+
+def test_visible_text_is_what_follows_the_last_end_of_thinking():
+    assert visible_text("a</think>b</think>c") == "c"
+    assert visible_text("</think>") == ""
+    assert visible_text("no thinking") == "no thinking"
+
+
+def test_an_unclosed_box_is_no_answer():
+    assert boxed_answer(r"\boxed{1") is None
+    assert boxed_answer(r"\boxed{\boxed{1}").text == "1"
+
+
+@given(st.text(max_size=80), st.text(alphabet="0123456789+-x^", min_size=1, max_size=12))
+def test_whatever_was_thought_the_box_after_it_counts(thought, answer):
+    assert final_answer(f"<think>{thought}</think>The answer is \\boxed{{{answer}}}") == answer.strip()
+
+
+@given(st.text(max_size=300), st.booleans())
+def test_no_text_is_an_error(text, lenient):
+    answer = find_answer(text, lenient)
+    assert answer is None or answer.expression
+    stated_answer(text)
+    gold_answer(text)
+
+
+LONG = 200_000
+NONSENSE = [
+    *("\\boxed{", "\n", "{", "}", "$", "\\", "answer:", "answer ", "answer*", "answer: \n", "<answer>", "</answer>"),
+    *("<think>", "\\boxed{1}", "x_{a}", "a_{", "and ", "\u202e", "\x00", "\ud800", "\r\n", "\\text{", "A or "),
+]
+
+
+@pytest.mark.parametrize("unit", NONSENSE)
+def test_long_nonsense_does_not_take_quadratic_time(unit):
+    # one scan of the rest per unit would be 1e9 steps and more
+    run = unit * (LONG // len(unit))
+    start = time.perf_counter()
+    for text in (run, f"Answer: {run}x", rf"\boxed{{1}}{run}\boxed{{2}}"):
+        find_answer(text, lenient=True)
+    assert time.perf_counter() - start < 10
+
+
+def test_long_nonsense_holds_no_answer():
+    assert final_answer("\\boxed{" * 20_000) is None
+    assert final_answer("answer" + "*" * 200_000) is None

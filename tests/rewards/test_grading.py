@@ -1,0 +1,275 @@
+"""Grades of completions: by mathematics, against math-verify's direct call, and on the public cases."""
+
+import itertools
+import json
+import logging
+import random
+import resource
+import time
+
+import pytest
+from math_verify import parse, verify
+
+from leash_trl.rewards.answer import Answer, stated_answer
+from leash_trl.rewards.grading import fault_list, grade, quick_verdict, unreadable_solutions
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "expected"),
+    [
+        ("073", "73", True),
+        ("-5", "5", False),
+        ("9" * 5_000, "9" * 4_999, None),  # Python reads no such integer
+        ("(C)", "C", True),
+        ("2", "1, 2", False),
+        ("1,000", "1000", True),
+        (r"\sqrt{12}", r"2\sqrt{3}", None),
+        # a relation with one side, an equation that is not solved
+        ("> 42", "42", False),
+        (r"\geq 4", "4", False),
+        ("2x=10", "10", False),
+        (r"\cos x = 10", "10", True),
+        ("2+3=12", "12", False),
+        (r"5\to 6", "5", False),
+        (r"\{3,-4\}", "(3,-4)", False),
+        ("(x, y) = (1, 2)", "x = 1, y = 2", True),
+        *((r"\emptyset", gold, False) for gold in ("3.5 hours", "x=1, y=2")),
+        # units
+        ("120 m^2", "120", True),
+        (r"5\,\mathrm{N}", "5", True),
+        ("5 xy", "5", None),
+        ("7%", "0.07", True),
+        ("18 mph", "18", True),
+        ("300 cm", "3 meters", True),
+        ("300 cm", "3 kg", False),
+        (r"{52}_8", "52_8", True),
+        ("2:05 AM", "14:05", False),
+        ("12:30", "12:30 AM", True),
+        # a mixed number is a whole number and a fraction, wherever it stands
+        (r"\frac12\frac34", r"\frac38", True),
+        (r"2\frac32", "3", True),
+        ("3,5", "3.5", True),
+        ("1/3", "0.3333333", True),  # a rounded gold
+    ],
+)
+def test_verdicts_that_need_no_algebra(answer, gold, expected):
+    assert quick_verdict(stated_answer(answer), stated_answer(gold)) is expected
+
+
+def test_a_bare_list_is_not_read_as_a_formula():
+    # math-verify takes a number out of a text, here the last
+    assert quick_verdict(Answer("2, 3.5", is_found=False), stated_answer("3.50")) is None
+
+
+# (completion, gold, whether it is right by mathematics)
+CASES = [
+    # numbers
+    (r"<think>hm</think>\boxed{12}", "12", True),
+    (r"\boxed{12}", "13", False),
+    (r"\boxed{012}", "12", True),
+    (r"\boxed{-12}", "12", False),
+    (r"\boxed{−12}", "-12", True),
+    (r"\boxed{−12}", "12", False),
+    (r"\boxed{1{,}250}", "1250", True),
+    (r"\boxed{1,250}", "1250", True),
+    (r"\boxed{1,250.5}", "1250.5", True),
+    (r"\boxed{12.50}", "12.5", True),
+    (r"\boxed{.5}", r"\frac{1}{2}", True),
+    (r"\boxed{\frac{1}{2}}", "0.5", True),
+    (r"\boxed{\frac12}", r"$\frac{1}{2}$", True),
+    (r"\boxed{-\frac{3}{4}}", r"\frac{-3}{4}", True),
+    (r"\boxed{\dfrac{6}{8}}", r"\frac{3}{4}", True),
+    (r"\boxed{\frac{4}{3}}", r"\frac{3}{4}", False),
+    (r"\boxed{1\frac{1}{2}}", r"\frac{3}{2}", True),
+    (r"\boxed{25\%}", "25", True),
+    (r"\boxed{45^\circ}", "45", True),
+    (r"\boxed{\$18.90}", "18.90", True),
+    (r"\boxed{5 \text{ cm}}", "5", True),
+    (r"\boxed{2}", r"2\sqrt{3}", False),  # without dollars math-verify reads this gold as 2
+    (r"\boxed{2\sqrt{3}}", r"2\sqrt{3}", True),
+    (r"\boxed{\sqrt{12}}", r"\boxed{2\sqrt{3}}", True),
+    (r"\boxed{\sqrt{13}}", r"2\sqrt{3}", False),
+    (r"\boxed{\frac{\sqrt{3}}{3}}", r"\frac{1}{\sqrt{3}}", True),
+    (r"\boxed{2^{10}}", "1024", True),
+    (r"\boxed{6!}", "720", True),
+    (r"\boxed{\frac{\pi}{4}}", r"0.25\pi", True),
+    (r"\boxed{2π}", r"2\pi", True),
+    (r"\boxed{3.14}", r"\pi", False),
+    (r"\boxed{2 + 3i}", "3i + 2", True),
+    (r"\boxed{2 - 3i}", "2 + 3i", False),
+    (r"\boxed{\log_2 8}", "3", True),
+    (r"\boxed{\binom{5}{2}}", "10", True),
+    # letters
+    (r"\boxed{x + 1}", "1 + x", True),
+    (r"\boxed{x - 1}", "1 - x", False),
+    (r"\boxed{(x+1)(x-1)}", "x^2 - 1", True),
+    (r"\boxed{2x}", "x", False),
+    (r"\boxed{y = 2x + 3}", "2x + 3", True),
+    (r"\boxed{x = 5}", "5", True),
+    (r"\boxed{5}", "x = 5", True),
+    (r"\boxed{\sin^2 x + \cos^2 x}", "1", True),
+    (r"\boxed{\frac{x^2-1}{x-1}}", "x+1", True),
+    # several numbers
+    (r"\boxed{1, 2}", "2, 1", True),
+    (r"\boxed{1, 2}", "1, 3", False),
+    (r"\boxed{1} and \boxed{2}", "1, 2", True),
+    (r"\boxed{2}", "1, 2", False),
+    (r"\boxed{1, 2}", "2", False),
+    (r"\boxed{(1, 2)}", "(1, 2)", True),
+    (r"\boxed{(1, 2)}", "(2, 1)", False),
+    (r"\boxed{\left(3, \frac{\pi}{2}\right)}", r"(3, \pi/2)", True),
+    (r"\boxed{[0, 1)}", "[0, 1]", False),
+    (r"\boxed{(-\infty, 0]}", r"(-\infty, 0]", True),
+    (r"\boxed{(-∞, 0) \cup (0, 1)}", r"(-\infty, 0) \cup (0, 1)", True),
+    (r"\boxed{\{3, 1, 2\}}", r"\{1, 2, 3\}", True),
+    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", True),
+    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}", False),
+    # words and letters of a choice
+    (r"\boxed{\text{east}}", r"\text{east}", True),
+    (r"\boxed{\text{east}}", r"\text{west}", False),
+    (r"\boxed{(C)}", "(C)", True),
+    (r"\boxed{\text{C}}", "C", True),
+    (r"\boxed{B}", "C", False),
+    ("Answer: C. carbon", "C", True),
+    ("Answer: A or C", "C", False),
+    # where the answer stands
+    ("Answer: $34$", "34", True),
+    ("**Final Answer:**\n\n**Answer:** 34.", "34", True),
+    ("Answer: the largest $n$ is 34", "34", True),
+    ("no answer at all", "34", False),
+    (r"<think>\boxed{34} unfinished", "34", False),
+    (r"<think>\boxed{34}</think>It is \boxed{35}.", "34", False),
+    (r"\boxed{34} or maybe \boxed{35}", "34", False),
+    (r"$$\boxed{34}$$", "34", True),
+    (r"\[\boxed{34}\]", "34", True),
+    (r"\boxed{" + "9" * 5_000 + "}", "9", False),
+    (r"\boxed{\frac{1}{0}}", r"\frac{2}{0}", False),
+]
+
+
+def test_grades_by_mathematics():
+    grades = grade([case[0] for case in CASES], [case[1] for case in CASES])
+    assert [case for case, one in zip(CASES, grades, strict=True) if one.is_correct != case[2]] == []
+    assert {one.failure for one in grades} == {None}
+
+
+def test_a_grade_names_the_answer():
+    assert [one.answer for one in grade([r"\boxed{$3$}", "3"], ["3", "3"])] == ["3", None]
+
+
+def test_a_gold_that_cannot_be_read_has_no_grade_but_where_no_answer_is_given():
+    grades = grade([r"\boxed{3}", "3", r"\boxed{3}", r"\boxed{\text{}}"], [r"\text{}", r"\text{}", "", r"\text{}"])
+    assert [one.is_correct for one in grades] == [None, False, None, True]
+
+
+def test_unreadable_solutions_are_named_by_row():
+    solutions = ["12", "", "(C)", r"\text{}", r"2\sqrt{3}", "no solution", "$ $"]
+    faults = unreadable_solutions(solutions)
+    assert list(faults) == [1, 3, 6]
+    assert faults[1] == "is empty"
+    assert "row 1: '' is empty" in fault_list(faults, solutions)
+    assert fault_list(faults, solutions, num_shown=1).endswith(", ... (rows counted from 0)")
+    assert unreadable_solutions([]) == {}
+
+
+def read(path) -> list[dict]:
+    return [json.loads(line) for line in path.open(encoding="utf-8")]
+
+
+TAILS = [
+    "The answer is $\\boxed{{{}}}$.",
+    "**Final Answer**\n\n$$\n\\boxed{{{}}}\n$$",
+    "**Final Answer**\n\\[\n\\boxed{{{}}}\n\\]",
+    "Therefore \\( x = \\boxed{{{}}} \\), as was to be shown.",
+    "Thus, the value is\n\n\\boxed{{{}}}",
+]
+
+
+def changed(rng, answer: str) -> str:
+    """An equivalent or a wrong answer, written as a model could."""
+    digits = [place for place, sign in enumerate(answer) if sign.isdigit()]
+    forms = [answer, answer.replace("\\frac", "\\dfrac"), f" {answer} ", f"-{answer}", f"{answer} + 1"]
+    if digits:
+        place = rng.choice(digits)
+        forms += 2 * [answer[:place] + str((int(answer[place]) + 1) % 10) + answer[place + 1 :]]
+    if answer.isdigit():
+        forms += [f"{answer}.0", f"\\frac{{{2 * int(answer)}}}{{2}}", f"{int(answer):,}", f"{answer} \\text{{ units}}"]
+    return rng.choice(forms)
+
+
+def realistic_completions(data, size: int) -> list[tuple[str, str]]:
+    """Bodies of real traces with answers to real golds."""
+    rng = random.Random(0)
+    bodies = [row["completion"].split("</think>")[0].replace("\\boxed", "") for row in read(data / "traces.jsonl")]
+    names = ("math500", "aime24", "amc23", "gsm8k_test")
+    golds = [
+        str(row["answer"]).replace(",", "") if "gsm" in name else str(row["answer"])
+        for name in names
+        for row in read(data / f"{name}.jsonl")[:200]
+    ]
+    cases = []
+    for gold in rng.sample(golds, size):
+        answer = changed(rng, gold) if rng.random() < 0.8 else rng.choice(golds)
+        cases.append((f"{rng.choice(bodies)}</think>\n\n{rng.choice(TAILS).format(answer)}", gold))
+    return cases
+
+
+def direct_verdict(completion: str, gold: str) -> bool:
+    """math-verify as its documentation calls it, without its limits, which need the main thread."""
+    gold_values, values = parse(f"${gold}$", parsing_timeout=None), parse(completion, parsing_timeout=None)
+    return verify(gold_values, values, timeout_seconds=None)
+
+
+@pytest.mark.parametrize("size", [80, pytest.param(400, marks=pytest.mark.slow)])
+def test_grades_of_real_completions_are_math_verifys(shared_data, size):
+    cases = realistic_completions(shared_data, size)
+    grades = grade([completion for completion, _ in cases], [gold for _, gold in cases])
+    different = [
+        (completion[-80:], gold, one.is_correct)
+        for (completion, gold), one in zip(cases, grades, strict=True)
+        if one.is_correct != direct_verdict(completion, gold)
+    ]
+    assert different == []
+    assert 0.2 < sum(bool(one.is_correct) for one in grades) / size < 0.8
+
+
+@pytest.fixture(scope="module")
+def disagreements(request):
+    path = request.config.rootpath / "tests" / "references" / "grader_disagreements.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("mode", ["strict", "lenient"])
+def test_disagreements_with_the_public_cases_are_the_known_ones(shared_data, disagreements, mode):
+    rows = read(shared_data / "grader_cases.jsonl")
+    completions = [
+        row["prediction"] if row["form"] == "completion" else f"Answer: {row['prediction']}" for row in rows
+    ]
+    grades = grade(completions, [row["gold"] for row in rows], lenient=mode == "lenient")
+    # a case that did not end on a loaded machine says nothing
+    ended = {row["id"] for row, one in zip(rows, grades, strict=True) if one.failure is None}
+    found = {row["id"] for row, one in zip(rows, grades, strict=True) if bool(one.is_correct) != row["match"]}
+    assert found & ended == set(disagreements[mode]) & ended
+    assert len(ended) >= len(rows) - 3
+    assert set(disagreements[mode].values()) <= set(disagreements["reasons"])
+
+
+@pytest.mark.slow
+def test_hostile_inputs_neither_hang_nor_take_memory(shared_data, disagreements, caplog):
+    caplog.set_level(logging.ERROR)
+    rows = read(shared_data / "grader_hostile.jsonl")
+    found = set()
+    for row in rows:
+        start = time.monotonic()
+        one = grade([row["input"]], [row["gold"] or "42"])[0]
+        assert time.monotonic() - start < 30, row["id"]
+        if one.failure is None and row.get("expected") not in (None, one.is_correct):
+            found.add(row["id"])
+        assert not (one.failure and one.is_correct)
+    assert found <= set(disagreements["hostile"])
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 1_000_000_000
+
+
+def test_the_reasons_of_disagreements_are_all_used(disagreements):
+    used = itertools.chain.from_iterable(disagreements[mode].values() for mode in ("strict", "lenient", "hostile"))
+    assert set(used) == set(disagreements["reasons"])

@@ -1,0 +1,74 @@
+"""Folders of evaluated, trained and compared runs as the commands write them, from a few numbers."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from leash_trl.evaluation.tables import COMPARISON_COLUMNS, comparison_markdown, comparison_rows
+
+
+BASE = {"accuracy": 0.7, "accuracy_interval": [0.65, 0.75], "mean_tokens": 100.0, "p95_tokens": 150.0}
+
+
+def said(num_tokens, is_correct=True, text="text", answer="1"):
+    """A completion; as long as the limit of 64, it is cut off."""
+    finish_reason = "length" if num_tokens == 64 else "eos"
+    values = (0, text, num_tokens, num_tokens + 10, finish_reason, answer, is_correct, None)
+    fields = "seed text num_tokens num_generated_tokens finish_reason answer is_correct grader_failure"
+    return dict(zip(fields.split(), values, strict=True))
+
+
+def write_evaluation(folder: Path, label, benchmarks, step=None, model="models/tiny"):
+    """A run with, for each benchmark, a list of completions for each problem; the folder."""
+    (folder / "samples").mkdir(parents=True)
+    for name, problems in benchmarks.items():
+        rows = [
+            {"index": i, "id": f"{name}-{i}", "solution": "1", "completions": completions}
+            for i, completions in enumerate(problems)
+        ]
+        (folder / "samples" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = {
+        "label": label,
+        "model": str(model),
+        "weights": "0123456789abcdef",
+        "num_samples": len(next(iter(benchmarks.values()))[0]),
+        "seed": 0,
+        "decoding": {"name": "plain"},
+        "sampling": {"temperature": 0.6, "max_new_tokens": 64},
+        "benchmarks": {name: {"num_problems": len(problems)} for name, problems in benchmarks.items()},
+        "versions": {"torch": "2.6"},
+        "step": step,
+    }
+    (folder / "run.json").write_text(json.dumps(run))
+    return folder
+
+
+def write_training(folder: Path, rows, method="leash", step=None):
+    """A run of leash train that logged these rows, from step 1 on unless they tell theirs; the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = [{"step": number, **row} for number, row in enumerate(rows, 1)]
+    callbacks = {"LengthControl": {"method": method, "target_length": 46, "state": {}}}
+    state = {"global_step": step or rows[-1]["step"], "log_history": rows, "stateful_callbacks": callbacks}
+    (folder / "trainer_state.json").write_text(json.dumps(state))
+    return folder
+
+
+def seeds_of(name, tokens, accuracy, target=46.0, **settings):
+    """Two seeds of a method, as rows of a comparison."""
+    return [
+        dict.fromkeys(COMPARISON_COLUMNS, 0.1)
+        | {"name": name, "seeds": str(seed), "accuracy": accuracy, "mean_tokens": tokens + seed}
+        | {"target_length": target, "num_reached": 1, **settings}
+        for seed in (0, 1)
+    ]
+
+
+def write_comparison(folder: Path, seeds):
+    """A folder with the files of leash compare for these rows."""
+    folder.mkdir(parents=True)
+    seeds = pd.DataFrame(seeds)
+    seeds.to_csv(folder / "seeds.csv", index=False)
+    comparison_rows(seeds, BASE).to_csv(folder / "table.csv", index=False)
+    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds, BASE)}\n")
+    return folder
