@@ -27,7 +27,7 @@ MODULE = "leash_trl.cli.gym_run"
 
 def claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
     """What makes a run the run that it is: recipe, seed, the gym's base, local data, and the method's own code."""
-    from leash_trl.data.references import parse_reference
+    from leash_trl.data.sources import parse_reference
     from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
 

@@ -149,7 +149,7 @@ def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
     record = tmp_path / "record.json"
     record.write_text(json.dumps({**base_record(), "weights": "0" * 64}))
     monkeypatch.setattr("leash_trl.gym.RECORD", record)
-    with pytest.raises(ValueError, match="of other weights"):
+    with pytest.raises(ValueError, match="other weights"):
         base_record()
 
 
