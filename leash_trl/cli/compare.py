@@ -210,6 +210,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     from leash_trl.figures.evaluation import read_trade_offs
     from leash_trl.gym import base_record
     from leash_trl.gym.dataset import SIZES, gym_problems
+    from leash_trl.trainer.leash_grpo_config import mapping_field
 
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
     results = {run: found for run in runs if (found := gym_run.read_result(run.folder)) is not None}
@@ -220,7 +221,8 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
         for run in (each for each in results if each.arm == arm):
             of_arm.append(results[run][results[run]["model"] == "trained"])
             seed_rows.append(_seed_row(run, of_arm[-1], curves[run], base))
-            changes += _changes(seed_rows[-1], results[run], curves[run], base, run.recipe)
+            efforts = mapping_field("efforts", run.recipe.get("efforts")) or {}
+            changes += _changes(seed_rows[-1], results[run], curves[run], base, efforts)
         row = seed_rows[-1]
         level_rows += tables.level_rows(tables.in_words(row), row["target_length"], of_arm, levels)
         p95.append(float(np.quantile(pd.concat(of_arm)["num_tokens"], 0.95)))
@@ -267,26 +269,25 @@ def _seed_row(run: Run, samples: "pd.DataFrame", curves: "pd.DataFrame", base: d
 
 
 def _changes(
-    row: dict[str, Any], results: "pd.DataFrame", curves: "pd.DataFrame", base: dict[str, Any], recipe: dict[str, Any]
+    row: dict[str, Any], results: "pd.DataFrame", curves: "pd.DataFrame", base: dict[str, Any], efforts: dict[str, Any]
 ) -> Iterator[dict[str, str]]:
     """A run's row of what training changed, or one for each of its efforts."""
-    from leash_trl.trainer.leash_grpo_config import mapping_field
-
-    for effort, target in (mapping_field("efforts", recipe.get("efforts")) or {}).items():
+    for effort, target in efforts.items():
         means = results[results["effort"] == effort].groupby("model")[["is_correct", "num_tokens"]].mean()
         cells = {"seed": row["seeds"], "effort": effort, "target": f"{target:g}"}
         cells |= {f"accuracy: {model}": f"{means.at[model, 'is_correct']:.3f}" for model in ("base", "trained")}
         yield cells | {f"tokens: {model}": f"{means.at[model, 'num_tokens']:.1f}" for model in ("base", "trained")}
-    if not recipe.get("efforts"):
-        lambdas = curves["leash/lambda"].dropna().to_numpy() if "leash/lambda" in curves else []
-        yield {
-            "seed": row["seeds"],
-            "accuracy: base": f"{base['accuracy']:.3f}",
-            "trained": f"{row['accuracy']:.3f}",
-            "tokens: base": f"{base['mean_tokens']:.1f}",
-            "trained ": f"{row['mean_tokens']:.1f}",
-            "change": f"{row['token_change']:+.1%}",
-            "satisfied": "" if row["satisfaction_rate"] is None else f"{row['satisfaction_rate']:.3f}",
-            "lambda: peak": f"{max(lambdas):.3f}" if len(lambdas) else "",
-            "end": f"{lambdas[-1]:.3f}" if len(lambdas) else "",
+    if not efforts:
+        lambdas = curves["leash/lambda"].dropna() if "leash/lambda" in curves else []
+        numbers = {
+            "accuracy: base": (base["accuracy"], ".3f"),
+            "accuracy: trained": (row["accuracy"], ".3f"),
+            "tokens: base": (base["mean_tokens"], ".1f"),
+            "tokens: trained": (row["mean_tokens"], ".1f"),
+            "change": (row["token_change"], "+.1%"),
+            "satisfied": (row["satisfaction_rate"], ".3f"),
+            "lambda: peak": (max(lambdas, default=None), ".3f"),
+            "lambda: end": ([None, *lambdas][-1], ".3f"),
         }
+        shown = {name: "" if value is None else f"{value:{form}}" for name, (value, form) in numbers.items()}
+        yield {"seed": row["seeds"], **shown}

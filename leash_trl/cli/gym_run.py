@@ -91,7 +91,7 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from leash_trl.engines.checkpoint_path import checkpoint_path
-    from leash_trl.evaluation.evaluate import evaluate
+    from leash_trl.evaluation.sampling import evaluate
     from leash_trl.gym.dataset import SIZES, gym_problems
     from leash_trl.length_control.targets import with_suffix
 
@@ -101,25 +101,7 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
     folder = checkpoint_path(path)
     model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     # the number of calls limits the speed of a model this small
-    return _frame(
-        problems, evaluate(model, tokenizer, problems, num_samples, max_new_tokens=256, seed=seed, batch_size=512)
-    )
-
-
-def _frame(problems, graded):
-    import pandas as pd
-
-    size, k = graded.is_correct.shape
-    index = [number for number in range(size) for _ in range(k)]
-    return pd.DataFrame(
-        {
-            "id": index,
-            "index": index,
-            "sample": [*range(k)] * size,
-            "num_tokens": graded.lengths.ravel(),
-            "is_correct": graded.is_correct.ravel().astype(float),
-        }
-    )
+    return evaluate(model, tokenizer, problems, num_samples, max_new_tokens=256, seed=seed, batch_size=512)
 
 
 def main(argv: list[str]) -> None:

@@ -4,36 +4,12 @@ The words of a trace, its labels and its terms are given; only the totals are th
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from leash_trl.gym import task
-
-
-@dataclass(frozen=True)
-class ForcedStyle:
-    """What a model does in one style at one level.
-
-    Args:
-        style (`str`):
-            Name of the style, one of `STYLES`.
-        level (`int`):
-            Number of additions and subtractions.
-        tokens (`int`):
-            Length of each completion in tokens, end token included.
-        accuracy (`float`):
-            Share of right answers when totals are sampled at temperature 1.
-        greedy_accuracy (`float`):
-            The same when each total is the likeliest.
-    """
-
-    style: str
-    level: int
-    tokens: int
-    accuracy: float
-    greedy_accuracy: float
 
 
 TOTAL = "{total}"
@@ -109,8 +85,10 @@ def forced_answers(
 
 def force_styles(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_problems: int = 512, seed: int = 0
-) -> Iterator[ForcedStyle]:
-    """Each style at each level, on held-out problems.
+) -> Iterator[dict[str, Any]]:
+    """Each style at each level, on held-out problems: `accuracy` of sampled totals, `greedy_accuracy` of the likeliest.
+
+    `level` is the number of additions and subtractions, `tokens` the length of each completion, end token included.
 
     Args:
         model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
@@ -127,4 +105,10 @@ def force_styles(
         for style in STYLES:
             sampled, tokens = forced_answers(model, tokenizer, problems, style)
             greedy, _ = forced_answers(model, tokenizer, problems, style, greedy=True)
-            yield ForcedStyle(style, level, tokens, sampled.float().mean().item(), greedy.float().mean().item())
+            yield {
+                "style": style,
+                "level": level,
+                "tokens": tokens,
+                "accuracy": sampled.float().mean().item(),
+                "greedy_accuracy": greedy.float().mean().item(),
+            }

@@ -14,11 +14,12 @@ import itertools
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -33,12 +34,12 @@ from transformers import (
 from transformers.trainer_utils import get_last_checkpoint
 
 from leash_trl.cli.gym_run import measure
-from leash_trl.evaluation.evaluate import summarize
+from leash_trl.evaluation.intervals import mean_share
 from leash_trl.figures import styles_figure, write_figure
 from leash_trl.gym import CHECKPOINT, RECORD, base_digest, base_record
 from leash_trl.gym.dataset import SIZES
 from leash_trl.gym.stories import stories
-from leash_trl.gym.styles import ForcedStyle, force_styles
+from leash_trl.gym.styles import force_styles
 from leash_trl.gym.task import (
     ALL_LEVELS,
     LEVELS,
@@ -201,7 +202,8 @@ def build_checkpoint(output_dir: str | Path, work_dir: str | Path, seed: int = 0
 
 def write_record() -> None:
     """Measures the base model, free and in each forced style, and stores the result beside it."""
-    summary = asdict(summarize(measure(num_samples=NUM_SAMPLES)))
+    samples = measure(num_samples=NUM_SAMPLES)
+    accuracy, low, high = mean_share(samples.groupby("id")["is_correct"].mean().to_numpy())
     model = AutoModelForCausalLM.from_pretrained(CHECKPOINT)
     record = {
         "made_by": "recipes/gym/build_base.py build; recipes/gym/build_base.py record",
@@ -209,8 +211,13 @@ def write_record() -> None:
         "versions": {package: version(package) for package in ("torch", "transformers")},
         "num_problems": SIZES["test"],
         "num_samples": NUM_SAMPLES,
-        **summary,
-        "styles": [asdict(forced) for forced in force_styles(model, build_tokenizer())],
+        "accuracy": accuracy,
+        "accuracy_interval": [low, high],
+        "mean_tokens": samples["num_tokens"].mean(),
+        "p95_tokens": samples["num_tokens"].quantile(0.95),
+        "satisfaction_rate": None,
+        "truncated_rate": (samples["finish_reason"] == "length").mean(),
+        "styles": [*force_styles(model, build_tokenizer())],
     }
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
@@ -254,8 +261,7 @@ def main() -> None:
         case "record":
             write_record()
             if given.figure:
-                styles = [ForcedStyle(**style) for style in base_record()["styles"]]
-                write_figure(styles_figure(styles), given.figure)
+                write_figure(styles_figure(pd.DataFrame(base_record()["styles"])), given.figure)
         case "show":
             show(given.count or 2, given.seed or 0)
         case "stories":

@@ -129,14 +129,14 @@ class AddingModel:
 
 def test_forced_styles_count_right_answers_and_their_tokens(tokenizer):
     forced = list(force_styles(AddingModel(tokenizer), tokenizer, num_problems=3))
-    assert [(one.level, one.style) for one in forced] == [(level, style) for level in LEVELS for style in STYLES]
-    assert {(one.accuracy, one.greedy_accuracy) for one in forced} == {(1.0, 1.0)}
+    assert [(one["level"], one["style"]) for one in forced] == [(level, style) for level in LEVELS for style in STYLES]
+    assert {(one["accuracy"], one["greedy_accuracy"]) for one in forced} == {(1.0, 1.0)}
     for one in forced:
-        problem = next(problems(0, (one.level,), "test"))
-        *pieces, trace = forced_text(problem, one.style)
+        problem = next(problems(0, (one["level"],), "test"))
+        *pieces, trace = forced_text(problem, one["style"])
         for piece in reversed(pieces):
             trace = f"{piece}7{trace}"  # every number is one token
-        assert one.tokens == len([*tokenizer.encode(trace), tokenizer.eos_token_id])
+        assert one["tokens"] == len([*tokenizer.encode(trace), tokenizer.eos_token_id])
 
 
 def test_a_wrong_total_is_a_wrong_answer(tokenizer):
@@ -149,7 +149,7 @@ def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
     record = tmp_path / "record.json"
     record.write_text(json.dumps({**base_record(), "weights": "0" * 64}))
     monkeypatch.setattr("leash_trl.gym.RECORD", record)
-    with pytest.raises(ValueError, match="record.json"):
+    with pytest.raises(ValueError, match="other weights"):
         base_record()
 
 

@@ -6,7 +6,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leash_trl.data.sources import load_problems
+from leash_trl.data.problems import load_problems
 from leash_trl.gym.stories import PEOPLE, STORY_LEVELS, THINGS, Story, stories
 from leash_trl.gym.task import SHORTCUTS, Problem, TraceStyle, sample_problem
 from leash_trl.rewards import math_reward
