@@ -45,7 +45,9 @@ class SamplingArguments:
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
         "type of the weights; auto is the model's", "auto"
     )
-    engine_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "vLLM: its options, as JSON: '{\"tensor_parallel_size\": 2}'"})
+    engine_kwargs: dict = field(
+        default_factory=dict, metadata={"help": "vLLM: its options, as JSON: '{\"tensor_parallel_size\": 2}'"}
+    )
     num_samples: int = option("completions of every problem, the k of avg@k", 32)
     temperature: float = option("0 takes the likeliest token", SamplingSettings.temperature)
     top_p: float = option("1 samples from all tokens", SamplingSettings.top_p)
@@ -59,11 +61,15 @@ class SamplingArguments:
         "transformers: completions in memory at once (default: all of a unit); lower it when memory runs out"
     )
     decoding: str = option("plain, budget_forcing (s1) or deer (DEER)", "plain")
-    decoding_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": f"parameters of the strategy, as JSON; {strategy_parameters()}"})
+    decoding_kwargs: dict = field(
+        default_factory=dict, metadata={"help": f"parameters of the strategy, as JSON; {strategy_parameters()}"}
+    )
     prompt_suffix: str | None = option("appended to questions (default: the release's instruction)")
     effort: str | None = option("effort that ends each prompt, one of the efforts the model was trained on")
     effort_suffix: str | None = option("how a prompt says so (default: ' Effort: {effort}.')")
-    chat_template_kwargs: dict[str, Any] = field(default_factory=dict, metadata={"help": "as JSON: '{\"enable_thinking\": false}'"})
+    chat_template_kwargs: dict = field(
+        default_factory=dict, metadata={"help": "as JSON: '{\"enable_thinking\": false}'"}
+    )
     limit: int | None = option("only the first so many problems of each data set")
     lenient: bool = option("count answers without box or answer line too, such as a bare number", False)
 

@@ -16,7 +16,7 @@ os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 from leash_trl.engines.engine import Request, SamplingSettings  # noqa: E402
 from leash_trl.engines.transformers_engine import TransformersEngine  # noqa: E402
 from leash_trl.engines.vllm_engine import VllmEngine  # noqa: E402
-from leash_trl.evaluation.decoding.deer import Deer  # noqa: E402
+from leash_trl.evaluation.decoding import Deer  # noqa: E402
 from leash_trl.gym import CHECKPOINT  # noqa: E402
 from leash_trl.gym.dataset import gym_problems  # noqa: E402
 

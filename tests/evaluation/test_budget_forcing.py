@@ -7,8 +7,8 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding.budget_forcing import BudgetForcing, kept_thinking
-from leash_trl.evaluation.decoding.strategies import Plain
+from leash_trl.evaluation.decoding import BudgetForcing, kept_thinking
+from leash_trl.evaluation.decoding import Plain
 from leash_trl.gym import CHECKPOINT
 
 

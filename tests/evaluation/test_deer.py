@@ -9,8 +9,8 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding.deer import Deer, answer_confidence, box_length
-from leash_trl.evaluation.decoding.strategies import Plain
+from leash_trl.evaluation.decoding import Deer, answer_confidence, box_length
+from leash_trl.evaluation.decoding import Plain
 from leash_trl.gym import CHECKPOINT
 
 
