@@ -8,9 +8,20 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.evaluation.decoding import STRATEGIES, Plain, make_strategy, strategy_parameters
-from leash_trl.evaluation.decoding import Ask, Decoded, DecodingStrategy, run_scripts, step_seed
-from leash_trl.evaluation.decoding import id_of_token, ids_of_text, ids_with_word
+from leash_trl.evaluation.decoding import (
+    STRATEGIES,
+    Ask,
+    Decoded,
+    DecodingStrategy,
+    Plain,
+    id_of_token,
+    ids_of_text,
+    ids_with_word,
+    make_strategy,
+    run_scripts,
+    step_seed,
+    strategy_parameters,
+)
 
 
 SETTINGS = SamplingSettings(max_new_tokens=10)
