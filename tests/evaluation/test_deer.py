@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_engine import ScriptedEngine
 
-from leash_trl.engines.engine import Generation, SamplingSettings
+from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import Deer, Plain, answer_confidence, box_length
 from leash_trl.gym import CHECKPOINT
