@@ -87,7 +87,7 @@ figures: install ## draw the training dynamics of the runs of make demo
 	$(BIN)/leash plot runs/demo/leash/seed-* --output runs/demo/dynamics.png
 
 notebooks: install ## run the notebooks
-	$(BIN)/python -m pytest -n 2 -m notebook --durations=0 tests/test_notebooks.py
+	$(BIN)/python -m pytest -n 2 -m notebook --durations=0 tests/project/test_notebooks.py
 
 format: install ## format the code
 	$(BIN)/ruff format .

@@ -36,10 +36,11 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a key that a mapping names twice, of which PyYAML would silently take the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE_TAG]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise ValueError(f"{key!r} stands {keys.count(key)} times; keep one")
+        lines: dict[Any, int] = {}
+        for key_node in (key for key, _ in node.value if key.tag != MERGE_TAG):
+            key, line = self.construct_object(key_node, deep=True), key_node.start_mark.line + 1
+            if lines.setdefault(key, line) != line:
+                raise ValueError(f"{key!r} stands twice, in lines {lines[key]} and {line}; take one out")
         return super().construct_mapping(node, deep)
 
 
@@ -87,6 +88,8 @@ def mapping(text: str) -> dict[str, Any]:
 class CommandParser(TrlParser):
     """TRL's parser, which reads short names, recipes and `positional` fields, and says a mistake in one line."""
 
+    help_option = "--help"  # that shows every option
+
     def __init__(self, kinds: Iterable[type], takes_recipe: bool = False, **options: Any):
         super().__init__(list(kinds), allow_abbrev=False, **options)
         if takes_recipe:
@@ -116,7 +119,7 @@ class CommandParser(TrlParser):
 
     def error(self, message: str) -> NoReturn:
         """Refuses a command line in one line, without the usage in front."""
-        raise UserError(f"{message}; {self.prog} --help lists all options")
+        raise UserError(f"{message}; {self.prog} {self.help_option} lists all options")
 
     def options(self) -> dict[str, argparse.Action]:
         """The options that are fields, by name; the short names too."""
@@ -184,9 +187,8 @@ class CommandParser(TrlParser):
         word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
         if not word.startswith("-"):
             self.error(f"{word!r} belongs to no option; options are written --name value")
-        raise UserError(
-            f"unknown option {word}{did_you_mean(word, self.options(), f'{self.prog} --help lists all', prefix='--')}"
-        )
+        otherwise = f"{self.prog} {self.help_option} lists all"
+        raise UserError(f"unknown option {word}{did_you_mean(word, self.options(), otherwise, prefix='--')}")
 
 
 def make(kind: type[T], values: dict[str, Any]) -> T:
@@ -204,6 +206,8 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
     for name, value in own.items():
         if value is None and type(None) not in get_args(hints[name]):
             raise UserError(f"{name} is null, but must have a value; leave it out for the default")
+        if isinstance(value, list) and "list[" not in str(hints[name]) and name != "fsdp":  # there, lists are read
+            raise UserError(f"{name} is {value!r}, but must be one value, not a list")
     with user_errors():
         try:
             return kind(**own)

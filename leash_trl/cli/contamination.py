@@ -2,36 +2,41 @@
 
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.command_parser import CommandParser
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 
 
+REFERENCE = "a named source, NAME=PATH, a file, a folder or a Hub id"
 NUM_EXAMPLES = 5
 EXAMPLE_WIDTH = 110
 
 
+@dataclass
+class ContaminationArguments:
+    """Options of `leash contamination`."""
+
+    dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
+    benchmarks: list[str] = field(metadata={"help": f"benchmarks, each {REFERENCE}"})
+    dataset_split: str | None = field(
+        default=None, metadata={"help": "split of the training problems (default: the source's own)"}
+    )
+    ngram: int = field(default=10, metadata={"help": "words and operators in a run that is compared"})
+    threshold: float = field(
+        default=0.6,
+        metadata={"help": "share of a benchmark problem's runs above which a training problem overlaps with it"},
+    )
+    output: str | None = field(
+        default=None, metadata={"help": "write the training problems without overlap to this .jsonl file"}
+    )
+
+
 def main(argv: list[str]) -> None:
     """Runs `leash contamination`."""
-    parser = CommandParser(
-        prog="leash contamination", description="Report training problems that benchmarks hold too, and drop them."
-    )
-    reference = "a named source, NAME=PATH, a file, a folder or a Hub id"
-    parser.add_argument("--dataset_name", required=True, help=f"training problems: {reference}")
-    parser.add_argument("--dataset_split", help="split of the training problems (default: the source's own)")
-    parser.add_argument("--benchmarks", nargs="+", required=True, help=f"benchmarks, each {reference}")
-    parser.add_argument(
-        "--ngram", type=int, default=10, help="words and operators in a run that is compared (default: 10)"
-    )
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        default=0.6,
-        help="share of a benchmark problem's runs above which a training problem overlaps with it (default: 0.6)",
-    )
-    parser.add_argument("--output", help="write the training problems without overlap to this .jsonl file")
-    arguments = parser.parse_args(argv)
+    description = "Report training problems that benchmarks hold too, and drop them."
+    arguments = parse(ContaminationArguments, argv, prog="leash contamination", description=description)
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps, without_overlaps
     from leash_trl.data.problems import load_problems

@@ -1,17 +1,28 @@
 """`leash methods`: the table of length-control methods, and a page about each."""
 
-from leash_trl.cli.command_parser import CommandParser
+from dataclasses import dataclass, field
+
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
+
+
+@dataclass
+class MethodsArguments:
+    """Options of `leash methods`."""
+
+    method: str | None = field(
+        default=None,
+        metadata={
+            "positional": True,
+            "help": "a name of the table, or the import path of your own method's class",
+        },
+    )
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash methods`."""
-    parser = CommandParser(
-        prog="leash methods",
-        description="Without a name, the table of all methods; with one, its formula, defaults, source and use.",
-    )
-    parser.add_argument("method", nargs="?", help="a name of the table, or the import path of your own method's class")
-    arguments = parser.parse_args(argv)
+    help_text = "Without a name, the table of all methods; with one, its formula, defaults, source and use."
+    arguments = parse(MethodsArguments, argv, prog="leash methods", description=help_text)
 
     from leash_trl.length_control.description import description
     from leash_trl.length_control.methods import find_method

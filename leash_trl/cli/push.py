@@ -1,52 +1,88 @@
 """`leash push`: pushes a run on disk to the Hub, with its model card, evaluation and checkpoints, in one commit."""
 
-import argparse
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
-from leash_trl.cli.command_parser import CommandParser
-from leash_trl.cli.errors import UserError, user_errors
+from leash_trl.cli.arguments import parse
+from leash_trl.cli.errors import user_errors
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Parser of `leash push`."""
-    parser = CommandParser(
-        prog="leash push",
-        description="Put a run on the Hugging Face Hub in one commit: the model with the state of length control, its "
-        "recipe, and a model card that shows method, target, training curves and, with --evaluation, accuracy and "
-        "tokens. If it stops or fails, give the same command again: what the Hub has is not sent again. Log in with "
-        "`hf auth login` or set HF_TOKEN.",
+DESCRIPTION = (
+    "Put a run on the Hugging Face Hub in one commit: the model with the state of length control, its recipe, and a "
+    "model card that shows method, target, training curves and, with --evaluation, accuracy and tokens. If it stops "
+    "or fails, give the same command again: what the Hub has is not sent again. Log in with `hf auth login` or set "
+    "HF_TOKEN."
+)
+
+
+@dataclass
+class PushArguments:
+    """Options of `leash push`."""
+
+    run: str = field(
+        metadata={
+            "positional": True,
+            "help": "output folder of leash train, one of its checkpoints, or of leash merge",
+        }
     )
-    parser.add_argument("run", help="output folder of leash train, one of its checkpoints, or of leash merge")
-    parser.add_argument("--repo", help="repository on the Hub, owner/name; it is made if it is missing")
-    parser.add_argument("--evaluation", help="folder of leash eval for this model: a table, and the Hub's metadata")
-    parser.add_argument("--baseline", help="folder of leash eval for the model it is compared with")
-    parser.add_argument(
-        "--checkpoints",
-        choices=("none", "last", "all"),
+    repo: str | None = field(
+        default=None, metadata={"help": "repository on the Hub, owner/name; it is made if it is missing"}
+    )
+    evaluation: str | None = field(
+        default=None, metadata={"help": "folder of leash eval for this model: a table, and the Hub's metadata"}
+    )
+    baseline: str | None = field(
+        default=None, metadata={"help": "folder of leash eval for the model it is compared with"}
+    )
+    checkpoints: Literal["none", "last", "all"] = field(
         default="none",
-        help="push checkpoints too, with optimizers: the last one as last-checkpoint, or all (default: none)",
+        metadata={"help": "push checkpoints too, with optimizers: the last one as last-checkpoint, or all"},
     )
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument("--revision", help="branch to push to; it is made if it is missing (default: main)")
-    parser.add_argument("--dry_run", action="store_true", help="write the card, list what would be pushed, and stop")
-    return parser
+    private: bool = field(default=False, metadata={"help": "make a new repository private"})
+    revision: str | None = field(
+        default=None, metadata={"help": "branch to push to; it is made if it is missing (default: main)"}
+    )
+    dry_run: bool = field(default=False, metadata={"help": "write the card, list what would be pushed, and stop"})
+
+    def __post_init__(self) -> None:
+        if self.repo is None and not self.dry_run:
+            raise ValueError("--repo owner/name is needed, or --dry_run")
+        if self.baseline is not None and self.evaluation is None:
+            raise ValueError("--baseline is what --evaluation is compared with; give both")
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash push`."""
-    arguments = build_parser().parse_args(argv)
-    folder = Path(arguments.run)
-    if arguments.repo is None and not arguments.dry_run:
-        raise UserError("--repo owner/name is needed, or --dry_run")
-    if arguments.baseline is not None and arguments.evaluation is None:
-        raise UserError("--baseline is what --evaluation is compared with; give both")
+    arguments = parse(PushArguments, argv, prog="leash push", description=DESCRIPTION)
+    from leash_trl.hub.repository import HubRepository
 
+    folder = Path(arguments.run)
+    with user_errors(repo=arguments.repo):
+        files = _written_files(arguments, folder)
+    num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
+    print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
+    if arguments.repo is None or arguments.dry_run:
+        print("\n".join(f"  {name}" for name in sorted(files)))
+        print(f"Nothing was pushed. The model card is {folder / 'README.md'}.")
+        return
+    repository = HubRepository(arguments.repo, revision=arguments.revision)
+    with user_errors(repo=arguments.repo):
+        repository.create(private=arguments.private or None)
+        print(repository.commit(files, "Upload model").commit_url)
+
+
+def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
+    """What to push by its name there, after curves and card are written.
+
+    Raises:
+        `ValueError`: If the folder holds no run, or not the checkpoints or the evaluation that are asked for.
+    """
     from huggingface_hub import HfUri
 
     from leash_trl.engines.checkpoint_path import (
-        ADAPTER_FILE,
         checkpoint_path,
         length_control_state,
         read_recipe,
@@ -59,50 +95,48 @@ def main(argv: list[str]) -> None:
         CURVES_FILE,
         EVAL_RESULTS_FILE,
         LAST_CHECKPOINT,
-        HubRepository,
         checkpoint_files,
         model_files,
     )
 
-    with user_errors(repo=arguments.repo):
-        if arguments.repo is not None:
-            HfUri("model", arguments.repo)
-        checkpoint_path(str(folder))
-        trainer_state = read_trainer_state(folder)
-        if trainer_state is None or length_control_state(folder) is None:
-            raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
-        checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
-        if arguments.checkpoints != "none" and not checkpoints:
-            raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-        table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
-        write_curves(trainer_state, folder / CURVES_FILE)
-        is_adapter = (folder / ADAPTER_FILE).is_file()
-        write_model_card(folder, trainer_state, read_recipe(folder), arguments.repo, is_adapter, table, entries)
-        base = json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"] if is_adapter else None
-    if base is not None and Path(base).is_dir():
+    if arguments.repo is not None:
+        HfUri("model", arguments.repo)
+    checkpoint_path(str(folder))
+    trainer_state = read_trainer_state(folder)
+    if trainer_state is None or length_control_state(folder) is None:
+        raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
+    checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
+    if arguments.checkpoints != "none" and not checkpoints:
+        raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
+    table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
+    write_curves(trainer_state, folder / CURVES_FILE)
+    recipe, base = read_recipe(folder), _adapter_base(folder)
+    write_model_card(folder, trainer_state, recipe, arguments.repo, base is not None, table, entries)
+    if arguments.checkpoints == "last":
+        saved = checkpoint_files(checkpoints[0], LAST_CHECKPOINT)
+    else:
+        saved = {name: file for path in checkpoints for name, file in checkpoint_files(path, path.name).items()}
+    results = {} if results_file is None else {EVAL_RESULTS_FILE: results_file.encode()}
+    return {**model_files(folder), **saved, **results}
+
+
+def _adapter_base(folder: Path) -> str | None:
+    """The base model that a folder's adapter names, or `None` for a whole model; warns of one that only we have."""
+    from leash_trl.engines.checkpoint_path import ADAPTER_FILE
+
+    if not (folder / ADAPTER_FILE).is_file():
+        return None
+    base = str(json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"])
+    if Path(base).is_dir():
         print(
             f"Others cannot load this adapter: its base model is the folder {base} of this machine. "
             f"leash merge {folder} --output_dir DIR makes a complete model.",
             file=sys.stderr,
         )
-    files: dict[str, Path | bytes] = {**model_files(folder)}
-    for checkpoint in checkpoints[:1] if arguments.checkpoints == "last" else checkpoints:
-        files |= checkpoint_files(checkpoint, LAST_CHECKPOINT if arguments.checkpoints == "last" else checkpoint.name)
-    if results_file is not None:
-        files[EVAL_RESULTS_FILE] = results_file.encode()
-    num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
-    print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
-    if arguments.dry_run:
-        print("\n".join(f"  {name}" for name in sorted(files)))
-        print(f"Nothing was pushed. The model card is {folder / 'README.md'}.")
-        return
-    repository = HubRepository(arguments.repo, revision=arguments.revision)
-    with user_errors(repo=arguments.repo):
-        repository.create(private=arguments.private or None)
-        print(repository.commit(files, "Upload model").commit_url)
+    return base
 
 
-def _evaluation(arguments: argparse.Namespace, folder: Path):
+def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any], str | None]:
     """The card's table, its metadata and the Hub's results file, without the last two for no benchmark of the Hub.
 
     The evaluation must be of this model, since its numbers go on this model's card.

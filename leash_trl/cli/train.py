@@ -199,7 +199,11 @@ def run_training(
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     if recipe is not None:
-        trainer.publisher.recipe = recipe
+        # the card repeats it: prompts that came as messages got no suffix
+        prompt = next(iter(trainer.train_dataset))["prompt"]
+        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
+        trainer.publisher.recipe = recipe if suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
     folder = training_args.output_dir
@@ -221,7 +225,7 @@ def run_training(
 
 
 def _blame_reward(error: Exception, reward_funcs: list) -> None:
-    """Raises `UserError` for what one of the reward functions raised, after the function's own part of the traceback."""
+    """Raises `UserError` for what a reward function raised, below the function's own part of the traceback."""
     functions = [reward for reward in reward_funcs if inspect.isroutine(reward)]
     codes = {inspect.unwrap(function).__code__: function.__name__ for function in functions}
     part = error.__traceback__

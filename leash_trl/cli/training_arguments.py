@@ -105,7 +105,7 @@ TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, Da
 
 def training_parser(prog: str = "leash train") -> CommandParser:
     """A parser with an option for every field."""
-    return CommandParser(
+    parser = CommandParser(
         DATACLASS_TYPES,
         takes_recipe=True,
         prog=prog,
@@ -113,6 +113,8 @@ def training_parser(prog: str = "leash train") -> CommandParser:
         description="Train a model with LEASH, or with another method of leash methods. Every field of TRL's "
         "GRPOConfig is an option, here and in the recipe.",
     )
+    parser.help_option = HELP_ALL
+    return parser
 
 
 def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
@@ -140,6 +142,11 @@ def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = Lea
         make(ModelConfig, values),
         make(DatasetMixtureConfig, values),
     )
+
+
+def parse(argv: Sequence[str]) -> TrainingArguments:
+    """Script, training, model and data arguments of one command line."""
+    return arguments_of(given_fields(argv))
 
 
 def print_help(shows_all: bool) -> NoReturn:

@@ -13,7 +13,7 @@ import yaml
 from leash_trl.cli.main import main
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 RECIPES = ROOT / "recipes"
 
 

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 NAMES = (
     "from_filter_to_report",
     "leash_in_ten_minutes",

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
-SCRIPT = Path(__file__).parent.parent / "recipes" / "smollm2_135m" / "from_gguf.py"
+SCRIPT = Path(__file__).parent.parent.parent / "recipes" / "smollm2_135m" / "from_gguf.py"
 WIDTH, INNER, HEADS = 32, 48, 2
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "Ġ", "th", "the"]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 CONFIGS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "recipes" / "slurm").glob("*.sbatch"))}
 ADAPTER_RECIPES = {*(ROOT / "recipes").glob("leash_*lora.yaml")}  # for one GPU
