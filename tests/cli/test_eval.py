@@ -104,7 +104,7 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--benchmarks", "aime99"], "'aime99' is no data set"),
+        (["--benchmarks", "aime99"], "'aime99'"),
         (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
         (["--benchmarks", "gym_test", "--temperature", "-1"], "temperature is -1"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
