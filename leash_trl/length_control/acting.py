@@ -52,16 +52,12 @@ def cannot_act(
         tried.observe(up.select(torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
         tried.step()
         for name, saved in tried.state_dict().items() if update == 0 else ():
-            if (
-                isinstance(saved, dict)
-                and isinstance(kept := getattr(tried, name), dict)
-                and kept.keys() != saved.keys()
-            ):
+            kept = getattr(tried, name)
+            if isinstance(saved, dict) and isinstance(kept, dict) and kept.keys() != saved.keys():
                 raise ValueError(f"{name} of {method.name} has the keys {[*kept]}, but JSON has text keys; use text")
     return (
-        f"length_control is {method.name!r}, but with target_length={target_length} and num_generations="
-        f"{num_generations} nothing that it does depends on length where lengths are spread evenly up to the "
-        f"generation limit of {generation_limit} tokens; see its hyper-parameters by `leash methods {method.name}`"
+        f"length_control is {method.name!r}, but with target_length={target_length}, num_generations={num_generations}"
+        f" and {generation_limit} tokens nothing it does depends on length; see `leash methods {method.name}`"
     )
 
 
@@ -77,15 +73,15 @@ def _batch(
     method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int
 ) -> Rollouts:
     """Groups of which all, half or one are correct, and in which lengths go up in equal steps."""
-    most, groups = int(min(generation_limit, LONGEST)), GROUPS
-    lengths_PG = torch.linspace(1, most, groups * num_generations).round().long().view(-1, groups).T
+    most = int(min(generation_limit, LONGEST))
+    lengths_PG = torch.linspace(1, most, GROUPS * num_generations).round().long().view(-1, GROUPS).T
     if method.cuts:  # it may cut nothing but outliers, which stand out of equal lengths or of near ones
-        lengths_PG = torch.arange(1, num_generations + 1).repeat(groups, 1)
+        lengths_PG = torch.arange(1, num_generations + 1).repeat(GROUPS, 1)
         lengths_PG[::2] = 1
         lengths_PG[:, -1] = most
     lengths = lengths_PG.repeat(3, 1).flatten()
-    rewards_PG = torch.ones(3 * groups, num_generations, dtype=torch.float64)
-    rewards_PG[groups : 2 * groups, ::2] = rewards_PG[2 * groups :, 1:] = -1.0
+    rewards_PG = torch.ones(3 * GROUPS, num_generations, dtype=torch.float64)
+    rewards_PG[GROUPS : 2 * GROUPS, ::2] = rewards_PG[2 * GROUPS :, 1:] = -1.0
     target = method.target_for(0, target_length)
     return Rollouts(
         task_rewards=rewards_PG.flatten(),

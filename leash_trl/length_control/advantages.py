@@ -99,6 +99,24 @@ def robust_scores(values: torch.Tensor) -> torch.Tensor:
     return (values.double() - centres_P1) / spreads_P1
 
 
+def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
+    r"""Place of each completion between the shortest and the longest of its group, dimensionless, in [0, 1].
+
+    $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
+
+    Args:
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Lengths in tokens; NaN for a completion that does not count in its group.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Places in float64; 0 in a group of equal lengths.
+    """
+    lengths_PG = lengths.double()
+    shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
+    return (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
+
+
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
     r"""Values minus their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
 
@@ -235,15 +253,15 @@ def decoupled_advantages(
         >>> decoupled_advantages([task, length], [1.0, 1.0], 4, 1e-8).sign().tolist()
         [1.0, -1.0, -1.0, -1.0]
     """
-    terms = [group_advantages(rewards, num_generations, "group", epsilon) for rewards in objectives]
-    sums_PG = sum(
-        (weight * term for weight, term in zip(weights, terms, strict=True)), torch.zeros_like(terms[0])
-    ).view(-1, num_generations)
+    terms = [
+        weight * group_advantages(rewards, num_generations, "group", epsilon)
+        for rewards, weight in zip(objectives, weights, strict=True)
+    ]
+    sums_PG = torch.stack(terms).sum(dim=0).view(-1, num_generations)
     sums = sums_PG.where(sums_PG.abs().amax(dim=1, keepdim=True) > NEGLIGIBLE, 0.0).flatten()
     is_unscorable = torch.isnan(torch.stack(list(objectives))).any(dim=0)
     scorable = sums.masked_fill(is_unscorable, torch.nan)
-    _, std = mean_and_std(scorable)
-    return (scorable / (std + epsilon)).nan_to_num(nan=0.0)
+    return (scorable / (mean_and_std(scorable)[1] + epsilon)).nan_to_num(nan=0.0)
 
 
 @dataclass(frozen=True)

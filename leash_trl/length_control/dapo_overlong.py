@@ -46,8 +46,7 @@ class DapoOverlong(LengthControl):
         """Raises `ValueError` if `cache_length` is not below the maximum."""
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
             raise ValueError(
-                f"cache_length is {self.cache_length}, but must be below the maximum of {max_length} tokens; lower it "
-                "or set it to None, a fifth of the maximum"
+                f"cache_length is {self.cache_length}, but must be below {max_length} tokens; None is a fifth of them"
             )
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:

@@ -87,9 +87,8 @@ class GFPO(LengthControl):
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
-        size = rollouts.num_generations
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
-        num_kept = min(max(2, size // 2), 8) if self.num_kept is None else self.num_kept
+        num_kept = self.num_kept or min(max(2, rollouts.num_generations // 2), 8)
         means, quartiles = rewards_PG.nanmean(dim=1).tolist(), self.quartiles()
         num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
         lengths_PG = rollouts.by_group(rollouts.lengths.double())

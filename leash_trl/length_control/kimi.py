@@ -2,6 +2,7 @@
 
 import torch
 
+from leash_trl.length_control.advantages import places_in_range
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
@@ -30,12 +31,9 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
         >>> length_reward(torch.tensor([[True, True, False]]), torch.tensor([[100, 300, 200]])).tolist()
         [[0.5, -0.5, 0.0]]
     """
-    lengths = lengths.double()
-    shortest = lengths.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
-    longest = lengths.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-    lam = 0.5 - (lengths - shortest) / (longest - shortest).clamp(min=1.0)
-    rewards = torch.where(is_correct, lam, lam.clamp(max=0.0))
-    return rewards.where(longest > shortest, 0.0)
+    places = places_in_range(lengths)
+    rewards = torch.where(is_correct, 0.5 - places, (0.5 - places).clamp(max=0.0))
+    return rewards.where((places > 0).any(dim=1, keepdim=True), 0.0)
 
 
 class Kimi(LengthControl):

@@ -51,8 +51,7 @@ class L1Exact(LengthControl):
             raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
-                f"budget_range is {self.budget_range!r}, but must not go beyond the generation limit of "
-                f"{max_completion_length} tokens; lower it, or raise the limit"
+                f"budget_range is {self.budget_range!r}, but the generation limit is {max_completion_length}"
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

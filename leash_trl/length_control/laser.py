@@ -46,11 +46,12 @@ class Laser(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        return self._with_bonus(rollouts, rollouts.target_lengths)
-
-    def _with_bonus(self, rollouts: Rollouts, target_lengths: torch.Tensor) -> torch.Tensor:
-        is_rewarded = rollouts.is_correct & (rollouts.lengths <= target_lengths)
+        is_rewarded = rollouts.is_correct & (rollouts.lengths <= self.limits(rollouts))
         return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
+
+    def limits(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Length in tokens up to which each completion earns the bonus."""
+        return rollouts.target_lengths
 
 
 def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
@@ -174,8 +175,7 @@ class LaserD(Laser):
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
         if (target_length or 0) > self.upper_bound:
             raise ValueError(
-                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "
-                "targets of LASER-D begin; raise it"
+                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
     def choose_targets(
@@ -186,17 +186,13 @@ class LaserD(Laser):
         levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
         return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
-    def adaptive_targets(self, rollouts: Rollouts) -> torch.Tensor:
+    def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
         chosen = self.targets or self.choose_targets(
             lengths_by_difficulty(rollouts), _lowest(rollouts), rollouts.num_generations
         )
         targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
         return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
-
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        return self._with_bonus(rollouts, self.adaptive_targets(rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
         """Adds the lengths of a training batch to the window."""
@@ -239,7 +235,7 @@ class LaserDE(LaserD):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Scores with both bonuses; NaN where unscorable."""
-        is_beyond = rollouts.lengths > self.adaptive_targets(rollouts)
+        is_beyond = rollouts.lengths > self.limits(rollouts)
         explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
         return super().shape(rollouts) + self.alpha * explores.double()
 

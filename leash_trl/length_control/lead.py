@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, pvariance
 
 import torch
@@ -160,8 +161,7 @@ class LEAD(LengthControl):
         """Raises `ValueError` if there is no upper bound, or it is below the lower one."""
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
             raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or, without one, "
-                f"max_completion_length, which is {most}; set one of them"
+                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or max_completion_length, {most}"
             )
 
     @property
@@ -183,13 +183,11 @@ class LEAD(LengthControl):
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Advantages are weighted and whitened over tokens; 0 where unscorable."""
-        base, efficiency = rollouts.correctness, self._efficiency(rollouts)
-        shaped = self._weighed(base, efficiency)
-        size, epsilon = rollouts.num_generations, rule.epsilon
-        apart = (group_advantages(rewards, size, "group", epsilon) for rewards in (base, efficiency))
+        size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
+        apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
         advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardised(advantages, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
-        return Score(base, base - shaped, shaped, whitened)
+        whitened = standardised(advantages, rollouts.lengths, 1, rule.epsilon).nan_to_num(nan=0.0)
+        return replace(super().score(rollouts, rule), advantages=whitened)
 
     def observe(self, rollouts: Rollouts) -> None:
         """Keeps what the next step needs of each group."""

@@ -17,23 +17,6 @@ HELD = (
 )
 
 
-def refusal(method: LengthControl) -> str | None:
-    """Why toggle cannot switch a method on and off; `None` if it can.
-
-    Example:
-        >>> from leash_trl.length_control.methods import METHODS
-        >>> refusal(METHODS["leash"]()), refusal(METHODS["none"]())
-        (None, 'has nothing to switch')
-    """
-    if method.name in ("none", "toggle"):
-        return "has nothing to switch"
-    if method.generation_cap(1.0) is not None:
-        return "cuts generation before the solve rate is known"
-    if method.prompt_suffix(1.0, math.inf):
-        return "writes into the prompt before the solve rate is known"
-    return None
-
-
 class PercentileBudget(LengthControl):
     """The budget that the report's own Toggle switches: correctness (1 or 0), but 0 beyond the budget of the question.
 
@@ -65,9 +48,7 @@ class PercentileBudget(LengthControl):
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].double(), rollouts.questions[is_correct]
         share = self.percentile / 100
-        return {
-            str(question): lengths[questions == question].quantile(share).item() for question in {*questions.tolist()}
-        }
+        return {str(each): lengths[questions == each].quantile(share).item() for each in {*questions.tolist()}}
 
     def statistics(self) -> dict[str, float]:
         """The number of questions with a budget."""
@@ -137,7 +118,9 @@ class Toggle(LengthControl):
         self.switched = PercentileBudget(self.percentile) if self.method is None else self._found_method(self.method)
         if self.method is None and self.method_kwargs:
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
-        if (reason := refusal(self.switched)) is not None:
+        acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
+        if self.switched.name in ("none", "toggle") or acts_early:
+            reason = "acts before the solve rate is known" if acts_early else "has nothing to switch"
             raise ValueError(f"method is {self.method!r}, which toggle cannot hold: it {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
@@ -169,9 +152,8 @@ class Toggle(LengthControl):
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
-        free = Score(
-            own.base, 0.0 * own.base, own.base, own.advantages, torch.ones_like(is_budgeted), rollouts.lengths
-        )
+        everything = torch.ones_like(is_budgeted)
+        free = Score(own.base, 0.0 * own.base, own.base, own.advantages, everything, rollouts.lengths)
         mixed = own.where(is_budgeted, free)
         plain = rule(mixed.base, mixed.shaped, rollouts, mixed.keep, mixed.cut)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)
