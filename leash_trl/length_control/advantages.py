@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
@@ -291,32 +291,16 @@ class AdvantageRule:
     length_objective_weight: float = 1.0
     mask_truncated: bool = False
 
-    def __call__(
-        self,
-        base: torch.Tensor,
-        shaped: torch.Tensor,
-        rollouts: Rollouts,
-        keep: torch.Tensor | None = None,
-        cut: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN.
-
-        Args:
-            base (`torch.Tensor` of shape `(N,)`), shaped (`torch.Tensor` of shape `(N,)`):
-                Rewards before length, and with it.
-            rollouts (`Rollouts`):
-                The completions.
-            keep (`torch.Tensor` of shape `(N,)`, *optional*), cut (`torch.Tensor` of shape `(N,)`, *optional*):
-                As in [`~leash_trl.length_control.rollouts.Score`].
-        """
-        num_generations = rollouts.num_generations
+    def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages of a score, whose own do not count; 0 where `shaped` is NaN."""
+        shaped, num_generations = score.shaped, rollouts.num_generations
         if self.multi_objective_aggregation == "normalize_then_sum":
             weights = (1.0, self.length_objective_weight)
-            return decoupled_advantages((base, shaped - base), weights, num_generations, self.epsilon)
+            return decoupled_advantages((score.base, shaped - score.base), weights, num_generations, self.epsilon)
         trained_tokens = None
         if self.reward_baseline == "length_weighted":
-            is_trained = torch.ones_like(rollouts.is_truncated) if keep is None else keep
+            is_trained = torch.ones_like(rollouts.is_truncated) if score.keep is None else score.keep
             if self.mask_truncated:
                 is_trained = is_trained & ~rollouts.is_truncated
-            trained_tokens = (rollouts.lengths if cut is None else cut).where(is_trained, 0)
+            trained_tokens = (rollouts.lengths if score.cut is None else score.cut).where(is_trained, 0)
         return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)

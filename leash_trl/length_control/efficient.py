@@ -60,10 +60,8 @@ class Efficient(LengthControl):
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: 1 where correct (and ended), 0 where not; NaN where unscorable."""
-        correctness = rollouts.correctness
-        if not self.requires_eos:
-            return correctness
-        return correctness.masked_fill(rollouts.is_truncated & rollouts.is_scorable, 0.0)
+        is_endless = rollouts.is_truncated & rollouts.is_scorable & self.requires_eos
+        return rollouts.correctness.masked_fill(is_endless, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""

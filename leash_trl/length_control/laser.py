@@ -178,19 +178,16 @@ class LaserD(Laser):
                 f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
-    def choose_targets(
-        self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
-    ) -> list[int | None]:
+    def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
         """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
-        candidates = candidate_targets(lower_bound, self.upper_bound, self.interval)
+        candidates = candidate_targets(lowest, self.upper_bound, self.interval)
         levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
         return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
-        chosen = self.targets or self.choose_targets(
-            lengths_by_difficulty(rollouts), _lowest(rollouts), rollouts.num_generations
-        )
+        lengths, lowest = lengths_by_difficulty(rollouts), _lowest(rollouts)
+        chosen = self.targets or self.choose_targets(lengths, lowest, rollouts.num_generations)
         targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
         return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
 

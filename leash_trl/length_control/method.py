@@ -5,7 +5,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from inspect import formatannotation
 from types import UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -191,7 +191,8 @@ class LengthControl:
                 The run's rule for advantages.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
-        return Score(base, self.penalty(rollouts), shaped, rule(base, shaped, rollouts))
+        score = Score(base, self.penalty(rollouts), shaped, shaped)
+        return replace(score, advantages=rule(score, rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; several may come before one `step`."""

@@ -20,6 +20,7 @@ SWITCHES = (
     *("group_total_length_penalty_coeff", "total_bonus", "total_zmad_penalty", "longest_total_penalty"),
     "pass_rate_length_penalty_weight",
 )
+Band = tuple[float, float, float]
 NO_BAND = (math.nan, math.nan, math.nan)
 
 
@@ -49,9 +50,7 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
     return (1.0 - (1.0 - f_N) * shares_N).nan_to_num(nan=1.0)
 
 
-def band_of(
-    value: Any, configured: tuple[float, float, float] = NO_BAND, name: str = "profile_band"
-) -> tuple[float, float, float]:
+def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") -> Band:
     """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
 
     Args:

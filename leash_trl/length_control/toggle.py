@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.rollouts import joined
 
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
@@ -155,13 +156,14 @@ class Toggle(LengthControl):
         everything = torch.ones_like(is_budgeted)
         free = Score(own.base, 0.0 * own.base, own.base, own.advantages, everything, rollouts.lengths)
         mixed = own.where(is_budgeted, free)
-        plain = rule(mixed.base, mixed.shaped, rollouts, mixed.keep, mixed.cut)
+        plain = rule(mixed, rollouts)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)
 
     def observe(self, rollouts: Rollouts) -> None:
         """Shows the method the groups that feel it, and the report's own budget all of them."""
         self.is_observed = True
-        seen = rollouts if self.method is None else rollouts.select(self.is_budgeted(rollouts).nonzero().flatten())
+        rows = None if self.method is None else self.is_budgeted(rollouts).nonzero().flatten()
+        seen = joined([rollouts], rows)
         if len(seen.lengths) > 0:
             self.switched.observe(seen)
 
