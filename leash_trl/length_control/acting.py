@@ -27,12 +27,6 @@ def cannot_act(
     Args:
         method ([`~leash_trl.LengthControl`]):
             The method; its state stays.
-        target_length (`float`, *optional*):
-            The configured target in tokens.
-        generation_limit (`float`):
-            The run's generation limit in tokens; infinite for none.
-        num_generations (`int`):
-            Completions per prompt.
 
     Raises:
         `ValueError`: If a checkpoint would not give the method's state back as it was.

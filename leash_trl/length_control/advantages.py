@@ -148,8 +148,6 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
             Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
         advantages (`torch.Tensor` of shape `(N,)`):
             Their advantages.
-        num_generations (`int`):
-            G, completions per prompt.
 
     Returns:
         `torch.Tensor` of shape `(P,)`: False if all scorable rewards are equal, fewer than two are scorable, or the
@@ -187,8 +185,6 @@ def group_advantages(
     Args:
         rewards (`torch.Tensor` of shape `(N,)`):
             Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
-        num_generations (`int`):
-            G, completions per prompt; N is a multiple of it.
         scale_rewards (`str`):
             `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards, `"none"` not at all.
         epsilon (`float`):
@@ -240,8 +236,6 @@ def decoupled_advantages(
             Rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
         weights (`Sequence[float]`):
             $w_k$, dimensionless, one for each objective.
-        num_generations (`int`):
-            G, completions per prompt; N is a multiple of it.
         epsilon (`float`):
             Added to the standard deviations.
 

@@ -50,11 +50,9 @@ class DapoOverlong(LengthControl):
             )
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong; NaN where unscorable."""
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
         cache_length = self.cache_length or max(1, int(max_length // 5))
         punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length

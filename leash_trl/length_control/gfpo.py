@@ -113,11 +113,9 @@ class GFPO(LengthControl):
         return replace(score, advantages=advantages, keep=kept if self.drop_unkept else None)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """With `adaptive`, records the mean reward of each prompt."""
         if self.adaptive:
             means_P = rollouts.by_group(rollouts.task_rewards).nanmean(dim=1)
             self.group_means = (self.group_means + means_P[~torch.isnan(means_P)].tolist())[-MAX_GROUPS:]
 
     def statistics(self) -> dict[str, float]:
-        """The quartiles in use, in reward units."""
         return dict(zip(("reward_q25", "reward_q50", "reward_q75"), self.quartiles() or (), strict=False))

@@ -59,6 +59,5 @@ class GRLC(LengthControl):
     weight: float = knob(0.5, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""
         weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))
         return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

@@ -19,8 +19,6 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
     Differs: the report does not mention unscorable completions; here minimum and maximum leave them out.
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
             Completion lengths in tokens; NaN for a completion that does not count in its group.
 
@@ -65,11 +63,9 @@ class Kimi(LengthControl):
     steps_done: int = held(int)
 
     def step(self) -> None:
-        """Counts policy updates."""
         self.steps_done += 1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)

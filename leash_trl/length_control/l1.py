@@ -55,7 +55,6 @@ class L1Exact(LengthControl):
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness minus the price of the distance; NaN where unscorable."""
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
@@ -98,6 +97,5 @@ class L1Max(L1Exact):
     delta: float = knob(0.5, least=0, most=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
         kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta
         return self.base_rewards(rollouts) * kept.clamp(0.0, 1.0)

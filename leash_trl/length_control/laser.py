@@ -40,12 +40,10 @@ class Laser(LengthControl):
     alpha: float = knob(0.5, least=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: $C$: 1, -0.5 or -1; NaN where unscorable."""
         wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
         return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
         is_rewarded = rollouts.is_correct & (rollouts.lengths <= self.limits(rollouts))
         return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
 
@@ -192,7 +190,6 @@ class LaserD(Laser):
         return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the window."""
         lowest = _lowest(rollouts)
         self.lower_bound = min(self.lower_bound or lowest, lowest)
         self.num_generations = rollouts.num_generations
@@ -200,7 +197,6 @@ class LaserD(Laser):
             seen += new
 
     def step(self) -> None:
-        """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
         self.steps_since_refresh += 1
         if self.steps_since_refresh >= self.refresh_steps and any(self.window):
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
@@ -208,7 +204,6 @@ class LaserD(Laser):
             self.window = [[] for _ in DIFFICULTIES]
 
     def statistics(self) -> dict[str, float]:
-        """The chosen targets in tokens, except those that are the longest response of the batch."""
         chosen = zip(DIFFICULTIES, self.targets, strict=False)
         return {f"target_{name}": float(target) for name, target in chosen if target is not None}
 
@@ -231,7 +226,6 @@ class LaserDE(LaserD):
     name = "laser_de"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with both bonuses; NaN where unscorable."""
         is_beyond = rollouts.lengths > self.limits(rollouts)
         explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
         return super().shape(rollouts) + self.alpha * explores.double()

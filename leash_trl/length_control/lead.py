@@ -28,10 +28,6 @@ def efficiency_rewards(
     uses and its README calls the paper's.
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
         lower_bound (`float`), upper_bound (`float`):
             $L_{\min}$ and $B$ in tokens.
 
@@ -169,7 +165,6 @@ class LEAD(LengthControl):
         return max(self.weight, self.weight_min)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Weighted sum of correctness and efficiency; NaN where unscorable."""
         return self._weighed(rollouts.correctness, self._efficiency(rollouts))
 
     def _weighed(self, correctness: torch.Tensor, efficiency: torch.Tensor) -> torch.Tensor:
@@ -190,13 +185,11 @@ class LEAD(LengthControl):
         return replace(super().score(rollouts, rule), advantages=whitened)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Keeps what the next step needs of each group."""
         efficiency = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
         self.observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
         self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
 
     def step(self) -> None:
-        """Moves the weight towards what the batches since the last step ask for; it stays if nothing was scorable."""
         if not self.observed_correctness:
             return
         wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
@@ -204,5 +197,4 @@ class LEAD(LengthControl):
         self.observed_correctness, self.observed_efficiency = [], []
 
     def statistics(self) -> dict[str, float]:
-        """The weight of correctness that the coming batch uses."""
         return {"correctness_weight": self._share}

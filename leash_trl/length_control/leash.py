@@ -34,8 +34,6 @@ def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | flo
     Source: Algorithm 1, line 9. One-sided: a completion at or under the target has 0 and earns no bonus.
 
     Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
         target_lengths (`torch.Tensor` of shape `(N,)` or `float`):
             Target `L_t` in tokens.
 
@@ -120,7 +118,6 @@ class Leash(LengthControl):
         return fmean(self.lambdas.values() or [self.lambda_init])
 
     def columns_read(self) -> tuple[str, ...]:
-        """The column that says which prompts share a multiplier."""
         return (self.multiplier_per,) if self.multiplier_per else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -144,7 +141,6 @@ class Leash(LengthControl):
         return torch.tensor([self.lambdas.get(name, self.lambda_init) for name in names], dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """Task rewards, clipped: apart from the clip, LEASH has no scale of its own."""
         return rollouts.task_rewards.clamp(-1.0, 1.0)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
@@ -152,7 +148,6 @@ class Leash(LengthControl):
         return self._lambdas(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards in [-1, 1]; NaN where the task reward is NaN."""
         return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
@@ -171,14 +166,12 @@ class Leash(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
         for name, *pair in zip(names, rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
             self.observed.setdefault(name, []).append(pair)
 
     def step(self) -> None:
-        """Moves each multiplier by its completions observed since the last dual step, which are then forgotten."""
         observed, self.observed = self.observed, {}
         for name in self.lambdas:
             self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
@@ -201,11 +194,9 @@ class Leash(LengthControl):
         return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        """The multiplier of one budget that the coming batch uses."""
         return {"lambda": self.lambdas.get(name, float(self.lambda_init))}
 
     def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses; with several, their mean."""
         return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)
 
 

@@ -203,12 +203,10 @@ class LeashPredictive(Leash):
         return min(max(forecast.needed_push(self.momentum), self.lambda_min), self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        """The multiplier, the response and the drift of one budget."""
         forecast = Forecast(*self.forecasts.get(name, ()))
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """Task rewards as they are."""
         return rollouts.task_rewards
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
@@ -216,7 +214,6 @@ class LeashPredictive(Leash):
         return super().penalty(rollouts).where(rollouts.is_correct, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Task rewards less the penalty; NaN where the task reward is NaN."""
         return rollouts.task_rewards - self.penalty(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:

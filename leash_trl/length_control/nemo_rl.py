@@ -184,7 +184,6 @@ class NemoRL(LengthControl):
             )
 
     def columns_read(self) -> tuple[str, ...]:
-        """The column with the bands of prompts."""
         return (self.profile_band_column,) if self.profile_band_column else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -216,7 +215,6 @@ class NemoRL(LengthControl):
         return rewards - sums
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards, 0 or more; NaN where unscorable."""
         return (self.base_rewards(rollouts) - self.penalty(rollouts)).clamp(min=0.0)
 
     def _is_open(self, rollouts: Rollouts, bands: torch.Tensor) -> torch.Tensor:

@@ -18,8 +18,6 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     Args:
         method ([`~leash_trl.LengthControl`]):
             The method, in the state in which it scored them.
-        rollouts (`Rollouts`):
-            The completions.
         score (`Score`):
             What the method made of them; `cut` is what was kept of each.
 

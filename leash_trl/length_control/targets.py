@@ -148,8 +148,6 @@ def rows_with_targets(
             The schedule's present value of `target_length`.
         target_length (`float`, *optional*):
             The configured target.
-        generation_limit (`float`):
-            The run's generation limit in tokens; infinite for none.
 
     Returns:
         `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.

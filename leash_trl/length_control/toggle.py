@@ -34,14 +34,12 @@ class PercentileBudget(LengthControl):
     limits: dict[str, float] = held(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct within the budget, else 0; NaN where unscorable."""
         known = self._estimates(rollouts) | self.limits
         limits = [known.get(str(question), math.inf) for question in rollouts.questions.tolist()]
         is_within = rollouts.lengths <= torch.tensor(limits, dtype=torch.float64)
         return self.base_rewards(rollouts) * is_within.double()
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Records a budget for each question that has none and was solved; it stays as it is from then on."""
         self.limits = self._estimates(rollouts) | self.limits
 
     def _estimates(self, rollouts: Rollouts) -> dict[str, float]:
@@ -52,7 +50,6 @@ class PercentileBudget(LengthControl):
         return {str(each): lengths[questions == each].quantile(share).item() for each in {*questions.tolist()}}
 
     def statistics(self) -> dict[str, float]:
-        """The number of questions with a budget."""
         return {"questions_with_budget": float(len(self.limits))}
 
 
@@ -147,7 +144,6 @@ class Toggle(LengthControl):
         return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards where the budget holds, else rewards before length."""
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
@@ -160,7 +156,6 @@ class Toggle(LengthControl):
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Shows the method the groups that feel it, and the report's own budget all of them."""
         self.is_observed = True
         rows = None if self.method is None else self.is_budgeted(rollouts).nonzero().flatten()
         seen = joined([rollouts], rows)
@@ -168,12 +163,10 @@ class Toggle(LengthControl):
             self.switched.observe(seen)
 
     def step(self) -> None:
-        """Moves the method's state if the update was on a batch with a budget; counts each generation batch once."""
         if self._is_on(self.batches_done if self.is_observed else self.batches_done - 1):
             self.switched.step()
         self.batches_done += self.is_observed
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        """The method's state, and whether the budget is on."""
         return {**self.switched.statistics(), "budget_on": float(self.is_on)}
