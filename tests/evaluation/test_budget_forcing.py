@@ -7,8 +7,7 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding import BudgetForcing, kept_thinking
-from leash_trl.evaluation.decoding import Plain
+from leash_trl.evaluation.decoding import BudgetForcing, Plain, kept_thinking
 from leash_trl.gym import CHECKPOINT
 
 
@@ -108,11 +107,6 @@ def test_eos_ends_thinking_as_the_end_of_thinking_does(force, encode):
     assert completion.num_generated_tokens == 30 + 1 + 1 + 20 + 1 + 1 + 2
 
 
-def test_ends_of_other_models_are_put_in_as_they_are(force, encode):
-    _, completion = force([30], stop_thinking="</think>", end_thinking="</think> So the ", max_thinking_tokens=100)
-    assert completion.token_ids == [*[FILLER] * 30, *encode("</think> So the "), ANSWER, 1]
-
-
 def test_each_step_goes_on_from_all_that_was_said(force, encode):
     engine, completion = force([5, 7], max_thinking_tokens=50, num_ignore=1, limit=100)
     first, second, answer = engine.asked(PROMPT)
@@ -123,15 +117,6 @@ def test_each_step_goes_on_from_all_that_was_said(force, encode):
     assert answer.prompt_ids == (PROMPT, *completion.token_ids[:-2])
     assert answer.max_new_tokens == 100 - (5 + 1 + 7 + 1)
     assert answer.stop_token_ids == frozenset()
-
-
-def test_an_answer_without_end_is_truncated_at_the_limit(tokenizer):
-    texts = {PROMPT: [[FILLER] * 10 + [tokenizer.convert_tokens_to_ids("</think>")], [ANSWER] * 50]}
-    strategy = BudgetForcing(max_thinking_tokens=20, final_answer=FINAL)
-    engine = ScriptedEngine(tokenizer, texts)
-    completion = strategy.complete(engine, [[PROMPT]], [1], SamplingSettings(max_new_tokens=40))[0]
-    assert completion.is_truncated
-    assert len(completion.token_ids) == 40
 
 
 def test_a_budget_that_leaves_no_answer_is_an_error(force):
@@ -196,12 +181,3 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
         assert after.token_ids[kept : kept + len(put_in)] == put_in
         assert after.token_ids[-1] == gym_engine.tokenizer.eos_token_id
     assert forced == strategy.complete(gym_engine, gym_prompts, range(16), settings)
-
-
-def test_the_gym_model_thinks_on_when_its_end_is_ignored(gym_engine, gym_prompts, encode):
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=400)
-    strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait=WAIT)
-    for completion in strategy.complete(gym_engine, gym_prompts[:8], range(8), settings):
-        text = gym_engine.tokenizer.decode(completion.token_ids)
-        assert WAIT in text.partition("</think>")[0]
-        assert completion.num_generated_tokens > len(completion.token_ids)

@@ -8,9 +8,20 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.evaluation.decoding import STRATEGIES, Plain, make_strategy, strategy_parameters
-from leash_trl.evaluation.decoding import Ask, Decoded, DecodingStrategy, run_scripts, step_seed
-from leash_trl.evaluation.decoding import id_of_token, ids_of_text, ids_with_word
+from leash_trl.evaluation.decoding import (
+    STRATEGIES,
+    Ask,
+    Decoded,
+    DecodingStrategy,
+    Plain,
+    id_of_token,
+    ids_of_text,
+    ids_with_word,
+    make_strategy,
+    run_scripts,
+    step_seed,
+    strategy_parameters,
+)
 
 
 SETTINGS = SamplingSettings(max_new_tokens=10)
@@ -98,3 +109,17 @@ def test_strategies_are_listed_without_loading_what_is_heavy():
         "print(sorted({'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "value", "expected"),
+    [
+        ("deer", "threshold", "x", "float"),
+        ("deer", "threshold", True, "float"),
+        ("budget_forcing", "max_thinking_tokens", "many", "int"),
+        ("budget_forcing", "counts_wait", 1, "bool"),
+    ],
+)
+def test_a_parameter_of_another_type_is_named_with_the_type_it_must_have(name, parameter, value, expected):
+    with pytest.raises(ValueError, match=f"{name}'s {parameter} is {value!r}, but must be of type {expected}"):
+        make_strategy(name, **{parameter: value})

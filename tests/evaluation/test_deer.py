@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_engine import ScriptedEngine
 
-from leash_trl.engines.engine import Generation, SamplingSettings
+from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding import Deer, answer_confidence, box_length
-from leash_trl.evaluation.decoding import Plain
+from leash_trl.evaluation.decoding import Deer, Plain, answer_confidence, box_length
 from leash_trl.gym import CHECKPOINT
 
 
@@ -63,11 +62,6 @@ def test_golden_confidence(policy, probabilities, expected, exits):
 def test_a_trial_of_one_token_is_never_confident(policy):
     assert answer_confidence([], policy) == 0
     assert answer_confidence([1.0], policy) == 0
-
-
-def test_a_token_without_probability_is_no_error():
-    # exp(log(1e-10) / 1)
-    assert answer_confidence([1.0, 0.0], "avg2") == pytest.approx(1e-10)
 
 
 @given(probabilities=st.lists(st.floats(1e-6, 1), min_size=2, max_size=20))
@@ -135,14 +129,6 @@ def test_the_threshold_itself_is_not_enough(decode_with_deer, words):
     assert words["wait"][0] in completion.token_ids
 
 
-def test_after_the_last_trial_thinking_goes_on_undisturbed(decode_with_deer, words):
-    wait = words["wait"]
-    texts = [[FILLER, *wait], [TRIED] * 3, [FILLER, *wait, *wait, *words["end"]], [ANSWER, 1]]
-    engine, completion = decode_with_deer(texts, [UNSURE], max_trials=1)
-    assert completion.token_ids == [FILLER, *wait, FILLER, *wait, *wait, *words["end"], ANSWER, 1]
-    assert engine.asked(PROMPT)[2].stop_token_ids == set(words["end"])
-
-
 def test_the_answer_is_forced_where_thinking_has_used_its_share(decode_with_deer, words):
     _, completion = decode_with_deer([[FILLER] * 200, [ANSWER] * 200])
     assert completion.token_ids == [*[FILLER] * 90, *words["end"], *[ANSWER] * 9]
@@ -158,16 +144,6 @@ def test_eos_within_thinking_ends_the_completion(decode_with_deer):
     assert (completion.token_ids, completion.num_generated_tokens) == ([FILLER, FILLER, 1], 3)
     assert not completion.is_truncated
     assert len(engine.calls) == 1
-
-
-def test_what_follows_the_box_does_not_count(tokenizer):
-    engine = ScriptedEngine(tokenizer, {})
-    step = Deer(trial=TRIAL, end_thinking="</think>", boundary=WAIT)
-    # "12" and "}" close nothing by themselves; ". " after the brace does, and "Wait" is beyond it
-    said = engine.tokenizer.encode("12}. Wait, ", add_special_tokens=False)
-    assert len(said) == 4
-    assert step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.98, 0.0]))
-    assert not step._is_confident(engine.tokenizer, Generation(said, "length", [0.1, 0.99, 0.0, 0.99]))
 
 
 @pytest.mark.parametrize(
@@ -190,12 +166,6 @@ def test_what_follows_the_box_does_not_count(tokenizer):
 def test_parameters_that_cannot_be_followed_are_named(decode_with_deer, parameters, message):
     with pytest.raises(ValueError, match=message):
         decode_with_deer([], **parameters)
-
-
-def test_a_trial_and_an_end_that_just_fit_are_fine(decode_with_deer):
-    # 10 tokens are left after thinking: a trial of 3 and 7, an end of 9 and 1 for the answer
-    _, completion = decode_with_deer([[FILLER, 1]], max_trial_tokens=7, end_thinking=" So the " * 4 + " So ")
-    assert completion.token_ids == [FILLER, 1]
 
 
 def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words):
