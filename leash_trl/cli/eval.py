@@ -32,7 +32,7 @@ def main(argv: list[str]) -> None:
     arguments = parse(EvalArguments, argv, prog="leash eval", description=DESCRIPTION, takes_recipe=True)
 
     from leash_trl.data.sources import parse_reference
-    from leash_trl.evaluation.frame import load_evaluated_run
+    from leash_trl.evaluation.frame import OVERALL, load_evaluated_run
     from leash_trl.evaluation.resuming import check_same_problems
     from leash_trl.evaluation.tables import summary_markdown, write_results
 
@@ -41,8 +41,10 @@ def main(argv: list[str]) -> None:
         plan = checked_plan(arguments)
         baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
         names = [parse_reference(reference).name for reference in arguments.benchmarks]
-        if len(set(names)) < len(names):
-            raise UserError(f"--benchmarks {' '.join(names)}: two have the same name; evaluate one in its own run")
+        if len({*names, OVERALL}) <= len(names):
+            raise UserError(
+                f"--benchmarks {' '.join(names)}: a name is there twice, or is {OVERALL}; give it as NAME=PATH"
+            )
         references = dict(zip(names, arguments.benchmarks, strict=True))
         problems = {
             name: load_checked(reference, arguments, "benchmark", drops_unreadable=False)
