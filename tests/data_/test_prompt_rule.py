@@ -15,7 +15,7 @@ from leash_trl.cli.train import build_trainer, load_training_data
 from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
-from leash_trl.evaluation.sampling_run import prompt_ids
+from leash_trl.engines.chat_template import prompt_ids
 
 
 QUESTIONS = [f"{number} + 1 = ?" for number in range(8)]
