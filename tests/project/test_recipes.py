@@ -92,14 +92,13 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     from leash_trl.cli.arguments import parse
     from leash_trl.cli.eval import EvalArguments
     from leash_trl.cli.filter import FilterArguments
-    from leash_trl.cli.sampling import make_plan
     from leash_trl.data.sources import SOURCES
     from leash_trl.engines.engine import SamplingSettings
 
     kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
     argv = ["--config", str(path), "--model", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
     arguments = parse(kind, argv, prog="leash", description="", takes_recipe=True)
-    plan = make_plan(arguments)
+    plan = arguments.plan()
     if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
