@@ -30,8 +30,8 @@ DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
     "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds) "
-    "and grid (lists of values, as {target_length: [12, 18]}: every arm runs with every combination). An arm's own fields "
-    "replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
+    "and grid (lists of values, as {target_length: [12, 18]}: each arm runs with all combinations). An arm's own "
+    "fields replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
     "Example: the package's gym/compare.yaml"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
@@ -206,7 +206,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
     results = {run: found for run in runs if (found := gym_run.read_result(run.folder)) is not None}
     curves = {run: load_curves(run.folder) for run in results}
-    seed_rows, level_rows, p95, changes = [], [], [], []
+    seed_rows: list[dict[str, Any]] = []
+    level_rows: list[dict[str, Any]] = []
+    changes: list[dict[str, str]] = []
+    p95: list[float] = []
     for arm in dict.fromkeys(run.arm for run in results):
         own = {run: samples[samples["model"] == "trained"] for run, samples in results.items() if run.arm == arm}
         for run, samples in own.items():
