@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from leash_trl.evaluation.tables import COMPARISON_COLUMNS, comparison_markdown, comparison_rows
+from leash_trl.evaluation.tables import comparison_markdown, comparison_rows
 
 
+COMPARISON_COLUMNS = pd.read_csv("recipes/gym/budgets_seeds.csv", nrows=0).columns
 BASE = {"accuracy": 0.7, "accuracy_interval": [0.65, 0.75], "mean_tokens": 100.0, "p95_tokens": 150.0}
 
 
