@@ -45,9 +45,9 @@ COMPARISON_LEGEND = (
     "generation is cut at the target, they show the cut. AES: accuracy-efficiency score, 0 is the base."
 )
 FRONT_LEGEND = (
-    "front: off it is a point that another one beats, with a higher accuracy at less than 1.05 times its mean tokens; "
-    "on it is one than which every other has a lower accuracy or more tokens. Each must be shown: the 95 % interval "
-    "of the difference excludes 0. after Holm: with Holm's correction over all differences of all points."
+    "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy at less than "
+    "1.05 times its mean tokens; on it is one than which every other has a lower accuracy or more tokens. Each must be "
+    "shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all points."
 )
 EQUAL_LENGTH_LEGEND = (
     "Accuracy at equal length: mean difference of the lines through each seed's points over the logarithm of tokens, "
@@ -247,7 +247,8 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     the run's settings.
     """
     changed = _changes(run, baseline) if baseline else None
-    rows = pd.concat([run.results, changed], ignore_index=True).convert_dtypes(convert_floating=False)
+    sizes = dict.fromkeys(("num_problems", "num_graded", "num_samples"), "Int64")
+    rows = pd.concat([run.results, changed], ignore_index=True).astype(sizes)
     names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
     records = rows.astype(object).where(rows.notna(), None).to_dict("records")
     document = {"run": run.run, "baseline": baseline and baseline.label, "results": records}
@@ -308,8 +309,9 @@ def _notes(run: EvaluatedRun, name: str, hub_id: str) -> str:
     row = run.results[run.results["benchmark"] == name].iloc[0]
     graded = "" if row["num_graded"] == row["num_problems"] else f", {row['num_graded']} of them graded"
     is_hub = run.run["benchmarks"][name]["reference"].partition(":")[0] in (name, hub_id)
+    _, low, high = run.estimate("accuracy", name)
     shown = [
-        f"Avg@{row['num_samples']} in % {with_interval(run.estimate('accuracy', name), percent).partition(' ')[2]}",
+        f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]",
         f"{row['num_problems']} problems{graded}{'' if is_hub else ', rows from a local copy'}",
         f"{run.estimate('tokens', name).value:.0f} tokens per completion",
         ", ".join(f"{setting} {value}" for setting, value in run.run["sampling"].items()),
