@@ -217,10 +217,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
             milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
             changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
             lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
-            steps, generated = lengths.index.to_numpy() - changed_at, int(log["leash/generated_tokens"].max())
-            grid = {name: value for name, value in run.point.items() if name != "target_length"}
-            trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
-            seed_rows.append(tables.seed_row(*trained))
+            row = tables.seed_row(samples, base, target, lengths.set_axis(lengths.index - changed_at))
+            row = {"name": run.label, "seeds": str(run.seed)} | row
+            row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+            seed_rows.append(row | {name: str(run.point[name]) for name in run.point if name != "target_length"})
             efforts = mapping_field("efforts", run.recipe.get("efforts")) or {}
             changes += _changes(seed_rows[-1], results[run], log, base, efforts)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
