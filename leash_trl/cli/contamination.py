@@ -32,7 +32,7 @@ class ContaminationArguments:
         default=0.6, metadata={"help": "share of a benchmark problem's runs above which a training problem is near it"}
     )
     output: str | None = field(
-        default=None, metadata={"help": ".jsonl file for the training problems without overlap"}
+        default=None, metadata={"help": ".jsonl file for training problems without overlap"}
     )
 
 
