@@ -220,7 +220,7 @@ def _sample(
             return
         with user_errors(only_loads=True, model_name_or_path=model):
             engine = load_engine(arguments, plan, problems)
-        plan.decoding.scripts(engine.tokenizer, [], plan.sampling.max_new_tokens)
+        plan.decoding.script(engine.tokenizer, plan.sampling.max_new_tokens)
         for rows in todo.values():
             check_prompts(engine, rows, plan)
     for name, rows in todo.items():
