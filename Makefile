@@ -63,8 +63,8 @@ smoke: install ## five steps of the same: does everything run?
 test: install ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: install ## run the tests marked slow too
-	$(BIN)/python -m pytest -m "not benchmark and not gpu and not vllm and not notebook"
+test-slow: install ## run the tests that take more than half a minute
+	$(BIN)/python -m pytest -n 2 -m slow --durations=0
 
 # Colocate mode, and a server for asynchronous GRPO with LoRA: whole weights travel to a server over NCCL, which needs GPUs.
 test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU build
@@ -100,7 +100,7 @@ lint: install ## check style
 types: install ## check types
 	$(BIN)/mypy
 
-check: lint types test test-vllm test-gpu-stand-ins notebooks ## what CI runs
+check: lint types test-vllm test test-slow test-gpu-stand-ins notebooks ## what CI runs
 
 clean: ## remove environments, caches and runs
 	rm -rf $(VENV) $(VLLM_VENV) runs build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
+CONFIG_HELP = (
+    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds) "
+    "and grid (lists of values, as {target_length: [12, 18]}: every arm runs with every combination). An arm's own fields "
+    "replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
+    "Example: the package's gym/compare.yaml"
+)
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -36,24 +42,11 @@ RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PA
 class CompareArguments:
     """Options of `leash compare`."""
 
-    comparison: str = field(
-        metadata={
-            "aliases": ["--config"],
-            "help": "file with base (fields of leash train for all), arms (methods with their own fields, label and "
-            "seeds) and grid (lists of values, as {target_length: [12, 18, 28]}: every arm runs with every "
-            "combination). An arm's own fields replace those of grid, its own grid replaces both, and null takes a "
-            "field out. Or a recipe, which is the only arm. Example: the package's gym/compare.yaml",
-        }
-    )
+    comparison: str = field(metadata={"aliases": ["--config"], "help": CONFIG_HELP})
     arms: list[str] | None = field(default=None, metadata={"help": "only these arms, at all points of their grids"})
-    seeds: list[int] | None = field(
-        default=None,
-        metadata={"help": f"seeds of every arm; without it, as many as the arm's `seeds` says, or {DEFAULT_SEEDS}"},
-    )
+    seeds: list[int] | None = field(default=None, metadata={"help": "seeds of every arm, over the arms' own `seeds`"})
     jobs: int = field(default=2, metadata={"help": "runs at the same time, one core each"})
-    output_dir: str = field(
-        default="runs/compare", metadata={"help": "folder for everything; one comparison at a time uses it"}
-    )
+    output_dir: str = field(default="runs/compare", metadata={"help": "folder for everything, of one comparison"})
 
 
 @dataclass(frozen=True)
@@ -162,10 +155,9 @@ def main(argv: list[str]) -> int:
         CompareArguments,
         argv,
         prog="leash compare",
-        description="Train and score several methods on the embedded gym over the same seeds. Prints a table with "
-        "95 % intervals over seeds, says which methods can be told apart, and writes table.md, table.csv, seeds.csv, "
-        "levels.csv and a figure. The same command again goes on where it was stopped. Fields of leash train may "
-        "follow, such as --max_steps 50: they hold for every arm.",
+        description="Train and score methods on the embedded gym over the same seeds: a table with 95 % intervals, "
+        "which methods can be told apart, and a figure. The same command goes on where it was stopped. Fields of "
+        "leash train may follow, such as --max_steps 50: they hold for every arm.",
     )
     os.environ.update(RUN_ENVIRONMENT)
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -207,7 +199,6 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
 
     from leash_trl.evaluation import tables
     from leash_trl.figures import dynamics_figure, load_curves, pareto_figure, write_figure
-    from leash_trl.figures.evaluation import read_trade_offs
     from leash_trl.gym import base_record
     from leash_trl.gym.dataset import SIZES, gym_problems
     from leash_trl.trainer.leash_grpo_config import mapping_field
@@ -217,20 +208,25 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     curves = {run: load_curves(run.folder) for run in results}
     seed_rows, level_rows, p95, changes = [], [], [], []
     for arm in dict.fromkeys(run.arm for run in results):
-        of_arm = []
-        for run in (each for each in results if each.arm == arm):
-            of_arm.append(results[run][results[run]["model"] == "trained"])
-            seed_rows.append(_seed_row(run, of_arm[-1], curves[run], base))
+        own = {run: samples[samples["model"] == "trained"] for run, samples in results.items() if run.arm == arm}
+        for run, samples in own.items():
+            target, log = run.recipe.get("target_length"), curves[run]
+            milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
+            changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
+            lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
+            steps, generated = lengths.index.to_numpy() - changed_at, int(log["leash/generated_tokens"].max())
+            grid = {name: value for name, value in run.point.items() if name != "target_length"}
+            trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
+            seed_rows.append(tables.seed_row(*trained))
             efforts = mapping_field("efforts", run.recipe.get("efforts")) or {}
-            changes += _changes(seed_rows[-1], results[run], curves[run], base, efforts)
-        row = seed_rows[-1]
-        level_rows += tables.level_rows(tables.in_words(row), row["target_length"], of_arm, levels)
-        p95.append(float(np.quantile(pd.concat(of_arm)["num_tokens"], 0.95)))
+            changes += _changes(seed_rows[-1], results[run], log, base, efforts)
+        level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
+        p95.append(float(np.quantile(pd.concat(own.values())["num_tokens"], 0.95)))
     seeds, by_level = pd.DataFrame(seed_rows), pd.DataFrame(level_rows)
     is_alone = len({run.arm for run in runs}) == 1
     missing = [run.name for run in runs if run not in results]
     paragraphs = [
-        f"`{command}`: {len(levels)} held-out problems, {of_arm[-1]['sample'].max() + 1} samples each at "
+        f"`{command}`: {len(levels)} held-out problems, {samples['sample'].max() + 1} samples each at "
         "temperature 1; last checkpoint.",
         *([f"Missing: {', '.join(missing)}."] if missing else []),
         *([] if is_alone else [tables.comparison_markdown(seeds, base, by_level, p95)]),
@@ -244,28 +240,8 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     if is_alone:
         write_figure(dynamics_figure([*curves.values()]), output_dir / "dynamics.png")
     else:
-        write_figure(pareto_figure(read_trade_offs(output_dir)), output_dir / "pareto.png")
+        write_figure(pareto_figure(rows), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
-
-
-def _seed_row(run: Run, samples: "pd.DataFrame", curves: "pd.DataFrame", base: dict[str, Any]) -> dict[str, Any]:
-    from leash_trl.evaluation.tables import seed_row
-    from leash_trl.trainer.leash_grpo_config import mapping_field
-
-    milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
-    changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
-    lengths = curves["leash/mean_length"].dropna().loc[changed_at + 1 :]
-    return seed_row(
-        run.label,
-        run.seed,
-        samples,
-        base,
-        run.recipe.get("target_length"),
-        lengths.index.to_numpy() - changed_at,
-        lengths.to_numpy(),
-        int(curves["leash/generated_tokens"].max()),
-        {field: value for field, value in run.point.items() if field != "target_length"},
-    )
 
 
 def _changes(

@@ -253,6 +253,7 @@ def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
     assert not (tmp_path / "out" / "started.txt").exists()
 
 
+@pytest.mark.slow
 def test_two_arms_from_file_to_table(config, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
     arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}

@@ -1,29 +1,24 @@
 """`leash eval` and `leash filter` from the command line to the files, on the gym."""
 
+import errno
 import filecmp
 import json
-import re
+import os
 import shutil
 import signal
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
 from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
-from sampled_run import completion, problem, write_run
 
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine
-from leash_trl.cli.train import load_training_data
-from leash_trl.cli.training_arguments import parse
+from leash_trl.cli.sampling import SamplingArguments, load_checked
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.evaluation.export import write_results
-from leash_trl.evaluation.results import load_results
-from leash_trl.evaluation.run_description import weights_fingerprint
+from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
@@ -69,21 +64,6 @@ def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, filtered
     assert identical(evaluated if command is EVAL else filtered[0], tmp_path)
 
 
-def test_filter_writes_a_data_set_that_trains(filtered):
-    folder, printed = filtered
-    assert "Of 7 problems, by right completions out of 2" in printed
-    where = ["--dataset_name", str(folder / "dataset" / "train.jsonl")]
-    script_args, _, _, dataset_args = parse([*where, "--target_length", "9", "--use_cpu", "true", "--bf16", "false"])
-    rows = load_training_data(script_args, dataset_args)[0]
-    assert len(rows) > 0
-    assert {"prompt", "solution", "pass_rate", "correct_lengths"} <= {*rows.column_names}
-    rows = [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
-    assert {row["pass_rate"] for row in rows} == {0.5}
-    assert all(len(row["correct_lengths"]) == 1 for row in rows)
-    assert rows[0]["prompt"][0]["role"] == "user"
-    assert len((folder / "samples" / "gym.jsonl").read_text().splitlines()) == 7
-
-
 def test_another_run_in_the_folder_is_refused(evaluated, capsys):
     before = (evaluated / "results.json").read_text()
     assert main([*EVAL, str(evaluated), "--seed", "1"]) == 2
@@ -123,11 +103,13 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--benchmarks", "aime99"], "'aime99' is no data set"),
+        (["--benchmarks", "aime99"], "aime99"),
         (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
         (["--benchmarks", "gym_test", "--temperature", "-1"], "temperature is -1"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
-        (["--benchmarks", "gym_test", "gym_test"], "two have the same name"),
+        (["--benchmark", "gym_test"], "benchmarks"),
+        (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
+        (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: two"),  # the name of the mean
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
         (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
         (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),
@@ -138,7 +120,7 @@ def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tm
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("leash eval: ")
     assert message in error
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "samples").exists()
 
 
 def test_another_checkpoint_is_another_run(tmp_path):
@@ -168,23 +150,16 @@ def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
     assert "is in use by another run" in capsys.readouterr().err
 
 
-def test_filter_leaves_golds_out_that_cannot_be_read(tmp_path, caplog):
+def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_path, caplog):
     data = tmp_path / "data.jsonl"
-    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1)} for n in range(1, 4)] + [
-        {"problem": "x", "answer": "$$"}
-    ]
+    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1), "made": "2024-01-02 03:04:05"} for n in range(1, 4)]
+    rows.append({"problem": "x", "answer": "$$"})
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     everything = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "run")]
     assert main(["filter", "--dataset", str(data), *SMALL, *everything]) == 0
     assert "row 3" in caplog.text
-    assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 3
-
-
-@pytest.mark.parametrize("name", ["config.json", "trainer_state.json"])
-def test_a_folder_with_a_model_is_refused(name, tmp_path, capsys):
-    (tmp_path / name).touch()
-    assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
-    assert "holds a model or a training run" in capsys.readouterr().err
+    kept = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+    assert [row["made"] for row in kept] == ["2024-01-02 03:04:05"] * 3  # which datasets reads as times
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
@@ -194,46 +169,17 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
     assert not (tmp_path / "dataset").exists()
 
 
-def test_the_papers_recipe_takes_what_filter_wrote(tmp_path):
-    data = tmp_path / "train.jsonl"
-    row = {"id": "a", "prompt": [{"role": "user", "content": "1 + 1 = ?"}], "solution": "2", "pass_rate": 0.5}
-    data.write_text(json.dumps(row) + "\n")
-    recipe = Path(__file__).parent.parent / "recipes" / "leash_1.5b_4k.yaml"
-    script_args, _, _, dataset_args = parse(
-        ["--config", str(recipe), "--dataset_name", str(data), "--use_cpu", "true", "--bf16", "false"]
-    )
-    (loaded,) = load_training_data(script_args, dataset_args)[0]
-    assert loaded["prompt"] == row["prompt"]
-
-
-def test_a_misspelt_key_of_a_recipe_is_named(tmp_path, capsys):
-    recipe = tmp_path / "eval.yaml"
-    recipe.write_text("benchmark: [gym_test]\n")
-    assert main(["eval", "--config", str(recipe)]) == 2
-    assert "unknown key 'benchmark', did you mean benchmarks?" in capsys.readouterr().err
-
-
-def test_golds_that_cannot_be_read_are_named_by_row(tmp_path, capsys):
-    data = tmp_path / "data.jsonl"
-    rows = [{"problem": "1 + 1", "answer": "2"}, {"problem": "2 + 2", "answer": r"\text{}"}]
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert main(["eval", *SMALL, "--benchmarks", str(data), "--output_dir", str(tmp_path / "run")]) == 2
-    assert "row 1" in capsys.readouterr().err
-
-
 def test_the_suffix_reaches_the_questions(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
-    for suffix, effort, words, question in (
-        (" Be brief.", None, None, "1 + 1 = ? Be brief."),
-        (None, None, None, f"1 + 1 = ?{BOXED_SUFFIX}"),
-        (None, "low", None, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
-        ("", "low", " ({effort})", "1 + 1 = ? (low)"),
+    for asked, question in (
+        ({"prompt_suffix": " Be brief."}, "1 + 1 = ? Be brief."),
+        ({}, f"1 + 1 = ?{BOXED_SUFFIX}"),
+        ({"effort": "low"}, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
+        ({"prompt_suffix": "", "effort": "low", "effort_suffix": " ({effort})"}, "1 + 1 = ? (low)"),
     ):
-        asked = {"prompt_suffix": suffix, "effort": effort, "effort_suffix": words}
-        arguments = SimpleNamespace(**asked, limit=None, model_name_or_path="gym", revision=None)
-        problems = load_checked(str(data), arguments, "benchmark", drops_unreadable=False)
-        assert problems[0]["prompt"][0]["content"] == question
+        arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
+        assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == question
 
 
 @pytest.mark.parametrize(
@@ -243,54 +189,35 @@ def test_the_suffix_reaches_the_questions(tmp_path):
 def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, expected, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has_vllm else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
-    assert resolve_engine("auto") == expected
-    assert resolve_engine("transformers") == "transformers"
+    run = {"output_dir": "", "model_name_or_path": "gym"}
+    assert SamplingArguments(**run).engine == expected
+    assert SamplingArguments(**run, engine="transformers").engine == "transformers"
 
 
-def test_whole_benchmarks_of_the_hub_are_ready_to_publish(tmp_path):
-    problems = [problem(index, completion("1", 10, True)) for index in range(30)]
-    for name, rows in (("whole", problems), ("part", problems[:2])):
-        folder = write_run(tmp_path / name, {"hmmt_feb25": rows})
-        write_results(folder, load_results(folder), None)
-    assert "MathArena/hmmt_feb_2025" in (tmp_path / "whole" / "hub_eval_results.yaml").read_text()
-    assert not (tmp_path / "part" / "hub_eval_results.yaml").exists()
+def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*EVAL, ""]) == 2
+    assert "output_dir" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
 
 
-def test_a_damaged_line_is_sampled_again_by_the_same_command(evaluated, tmp_path, capsys):
-    shutil.copytree(evaluated, tmp_path / "damaged")
-    samples = tmp_path / "damaged" / "samples" / "gym_test.jsonl"
-    lines = samples.read_bytes().splitlines(keepends=True)
-    # a line that is no row, and one row twice
-    samples.write_bytes(b"".join([*lines[:2], b"\xff\n", *lines[3:], lines[0]]))
-    before = samples.read_bytes()
-    for reader in ("behavior", "report"):
-        assert main([reader, str(tmp_path / "damaged"), "--output", str(tmp_path / reader)]) == 2
-        error = capsys.readouterr().err
-        assert re.search(rf"leash {reader}: {samples}, line 3: .*run the command", error), error
-    assert samples.read_bytes() == before
-    assert main([*EVAL, str(tmp_path / "damaged")]) == 0
-    aside = samples.with_name("gym_test.damaged.jsonl")
-    assert aside.read_bytes() == b"\xff\n" + lines[0]
-    aside.unlink()
-    assert identical(evaluated, tmp_path / "damaged")
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 2), (KeyboardInterrupt(), 130)]
+)
+def test_a_full_disk_and_ctrl_c_are_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys, error, code):
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr("leash_trl.evaluation.sampling._graded_problems", fail)
+    assert main([*EVAL, str(tmp_path / "run")]) == code
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("leash eval: ")
+    assert "same command" in line
+    assert str(tmp_path / "run") in line
 
 
-def test_a_row_that_is_there_twice_does_not_stop_a_finished_run(evaluated, tmp_path):
+def test_another_programs_record_is_named(evaluated, tmp_path, capsys):
     shutil.copytree(evaluated, tmp_path / "run")
-    samples = tmp_path / "run" / "samples" / "gym_test.jsonl"
-    whole = samples.read_bytes()
-    samples.write_bytes(whole + whole.splitlines(keepends=True)[1])
-    assert main([*EVAL, str(tmp_path / "run")]) == 0
-    assert samples.read_bytes() == whole
-
-
-@pytest.mark.parametrize("is_finished", [True, False])
-def test_the_same_command_grades_again_what_the_machine_kept_from_being_graded(evaluated, tmp_path, is_finished):
-    shutil.copytree(evaluated, tmp_path / "failed")
-    path = tmp_path / "failed" / "samples" / "gym_test.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    answered = next(c for row in rows for c in row["completions"] if c["answer"] is not None)
-    answered |= {"is_correct": None, "grader_failure": "lost its worker"}
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in (rows if is_finished else rows[:5])))
-    assert main([*EVAL, str(tmp_path / "failed")]) == 0
-    assert identical(evaluated, tmp_path / "failed")
+    (tmp_path / "run" / "run.json").write_text("[]")
+    assert main([*EVAL, str(tmp_path / "run")]) == 2
+    assert str(tmp_path / "run" / "run.json") in capsys.readouterr().err
