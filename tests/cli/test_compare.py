@@ -1,7 +1,6 @@
 """`leash compare`: its file, which runs there are, what is not run again, and what it writes."""
 
 import csv
-import json
 import os
 import subprocess
 import sys
@@ -149,7 +148,7 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(tmp_path
     method.write_text(METHOD)
     recipe = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine"}
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "claim.json").write_text(json.dumps(gym_run.claim(recipe, 0)))
+    (tmp_path / "run" / "recipe.yaml").write_text(gym_run.claim(recipe, 0))
     gym_run.check_claim(tmp_path / "run", gym_run.claim(recipe, 0))
     for changed, seed in (({**recipe, "max_steps": 3}, 0), (recipe, 1)):
         with pytest.raises(UserError):
@@ -173,8 +172,8 @@ if fails:
     raise ValueError("no luck today")
 log = [{"step": step, "leash/mean_length": 90.0 / step, "leash/generated_tokens": 500 * step} for step in (1, 2)]
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
-rows = [f"{i},{i},{k},{40 + 10 * k},{float(i + k < 2)},,trained" for i in range(2) for k in range(2)]
-(folder / "samples.csv").write_text("\\n".join(["id,index,sample,num_tokens,is_correct,effort,model", *rows]))
+rows = [f"{i},{i},{k},{40 + 10 * k},{float(i + k < 2)},,46,trained" for i in range(2) for k in range(2)]
+(folder / "samples.csv").write_text("\\n".join(["id,index,sample,num_tokens,is_correct,effort,target,model", *rows]))
 """
 
 
@@ -185,7 +184,7 @@ def comparison(config, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     def run(*more, failing=(), **changes):
-        def commands(folder, seed):
+        def commands(folder):
             fails = f"{folder.parent.name}/{folder.name}" in failing
             return [["fake_run", str(folder), "fails" if fails else "works"]]
 
