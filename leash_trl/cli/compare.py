@@ -1,5 +1,6 @@
 """`leash compare`: several methods over the same seeds, then one table with intervals and one figure."""
 
+import copy
 import itertools
 import os
 import shlex
@@ -9,19 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tqdm import tqdm
 
 from leash_trl.cli import gym_run
 from leash_trl.cli.arguments import parse_known, read_recipe
-from leash_trl.cli.errors import UserError, only_command_in, user_errors
+from leash_trl.cli.errors import UserError, going_on, only_command_in, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
@@ -32,18 +30,6 @@ CONFIG_HELP = (
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-# of the table of what training changed
-CHANGE_FORMS = {
-    "accuracy: base": "{:.3f}",
-    "accuracy: trained": "{:.3f}",
-    "tokens: base": "{:.1f}",
-    "tokens: trained": "{:.1f}",
-    "target": "{:g}",
-    "change": "{:+.1%}",
-    "satisfied": "{:.3f}",
-    "lambda: peak": "{:.3f}",
-    "lambda: end": "{:.3f}",
-}
 
 
 @dataclass
@@ -121,35 +107,27 @@ def _points(
     from leash_trl.cli.training_arguments import arguments_of, training_parser
 
     own_grid = own.pop("grid", {})
-    wanted = {name: values for name, values in grid.items() if (place := _place({**own}, name))[1] not in place[0]}
-    wanted |= own_grid
+    names = {*own, *(f"{head}.{entry}" for head in own if isinstance(own[head], dict) for entry in own[head])}
+    wanted = {**{name: values for name, values in grid.items() if name not in names}, **own_grid}
     axes = {name: values for name, values in wanted.items() if values is not None}
     for name, values in axes.items():
         if not isinstance(values, list) or name.partition(".")[0] in overrides:
             raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
     for values in itertools.product(*axes.values()):
-        point, recipe = dict(zip(axes, values, strict=True)), {**base, **own}
+        point, recipe = dict(zip(axes, values, strict=True)), copy.deepcopy({**base, **own})
         for name in wanted:
-            fields, key = _place(recipe, name)
-            fields.pop(key, None)
-            fields.update({key: point[name]} if name in point else {})
+            head, _, entry = name.partition(".")
+            fields = recipe.setdefault(head, {}) if entry else recipe
+            fields.pop(entry or head, None)
+            fields.update({entry or head: point[name]} if name in point else {})
+        recipe = {**training_parser().checked(recipe, where), **overrides}
         try:
-            recipe = {**training_parser().checked(recipe, where), **overrides}
             arguments_of(recipe)
         except UserError as error:
-            raise UserError(f"{where}: {str(error).removeprefix(f'{where}: ')}") from error
+            raise UserError(f"{where}: {error}") from error
         if recipe.get("model_name_or_path") != "gym":
             raise UserError(f"{where}: model_name_or_path is not gym, the only base that a comparison can score")
         yield point, recipe
-
-
-def _place(recipe: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-    """Where a recipe has a field, or with a dot in its name an entry of one: a mapping and the key there."""
-    head, _, entry = name.partition(".")
-    if not entry:
-        return recipe, head
-    recipe[head] = {**(recipe.get(head) or {})}
-    return recipe[head], entry
 
 
 def main(argv: list[str]) -> int:
@@ -173,24 +151,18 @@ def main(argv: list[str]) -> int:
     pending = {run.folder / LOG_FILE: run for run in runs if gym_run.read_result(run.folder) is None}
     jobs = {log: partial(gym_run.commands, run.folder) for log, run in pending.items()}
     failed = []
-    try:
-        with only_command_in(options.output_dir):
-            for run in pending.values():
-                write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
-            ended = run_all(jobs, options.jobs)
-            for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
-                said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
-                failed += [f"{pending[log].name} {said}"] if exit_code else []
-                tqdm.write(f"{pending[log].name} {said} ({seconds:.0f} s)")
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt("stopped; the same command goes on from here") from None
+    with going_on(".", "the same command goes on from here"), only_command_in(options.output_dir):
+        for run in pending.values():
+            write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
+        ended = run_all(jobs, options.jobs)
+        for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
+            said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
+            failed += [f"{pending[log].name} {said}"] if exit_code else []
+            tqdm.write(f"{pending[log].name} {said} ({seconds:.0f} s)")
     if len(failed) < len(runs):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
-    others = {*Path(options.output_dir).glob(f"*/seed-*/{gym_run.RESULT_FILE}")}
-    if others := others - {run.folder / gym_run.RESULT_FILE for run in runs}:
-        left_out = f"{options.output_dir} holds {len(others)} more runs, of other arms or seeds: not in the table"
-        print(f"leash compare: {left_out}", file=sys.stderr)
-    print(*failed, sep="\n", file=sys.stderr, end="\n" if failed else "")
+    for line in failed:
+        print(line, file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -209,7 +181,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     curves = {run: load_curves(run.folder) for run in results}
     seed_rows, level_rows, p95, changes = [], [], [], []
     for arm in dict.fromkeys(run.arm for run in results):
-        own = {run: samples[samples["model"] == "trained"] for run, samples in results.items() if run.arm == arm}
+        own = {run: found[found["model"] == "trained"] for run, found in results.items() if run.arm == arm}
         for run, samples in own.items():
             target, log = run.recipe.get("target_length"), curves[run]
             milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
@@ -219,13 +191,17 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
             grid = {name: value for name, value in run.point.items() if name != "target_length"}
             trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
             seed_rows.append(tables.seed_row(*trained))
-            changes += _changes(seed_rows[-1], results[run], log, base)
+            for (effort, its_target), both in results[run].groupby(["effort", "target"], dropna=False, sort=False):
+                means = both.groupby("model")[["is_correct", "num_tokens"]].mean().T
+                before = means.get("base", [base["accuracy"], base["mean_tokens"]])
+                cells = {"run": run.name, "effort": effort, "target": tables.tokens(its_target)}
+                for when, (accuracy, length) in {"before": before, "after": means["trained"]}.items():
+                    cells |= {f"accuracy {when}": f"{accuracy:.3f}", f"tokens {when}": tables.tokens(length)}
+                changes.append(cells)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
         p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))
-    seeds, by_level, changed = pd.DataFrame(seed_rows), pd.DataFrame(level_rows), pd.DataFrame(changes)
-    for name, form in CHANGE_FORMS.items():
-        if name in changed:
-            changed[name] = changed[name].astype(float).map(form.format, na_action="ignore")
+    seeds, by_level = pd.DataFrame(seed_rows), pd.DataFrame(level_rows)
+    changed = pd.DataFrame(changes).dropna(axis="columns", how="all").fillna("")
     is_alone = len({run.arm for run in runs}) == 1
     missing = ", ".join(run.name for run in runs if run not in results)
     paragraphs = [
@@ -233,7 +209,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
         "temperature 1; last checkpoint.",
         f"Missing: {missing}." if missing else "",
         "" if is_alone else tables.comparison_markdown(seeds, base, by_level, p95),
-        tables.markdown(changed.astype(object).fillna("")) if is_alone or "effort" in changed else "",
+        tables.markdown(changed) if is_alone or "effort" in changed else "",
     ]
     text = "\n\n".join(filter(None, paragraphs))
     rows = tables.comparison_rows(seeds, base, p95)
@@ -245,27 +221,3 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     else:
         write_figure(pareto_figure(rows), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
-
-
-def _changes(
-    row: dict[str, Any], results: "pd.DataFrame", curves: "pd.DataFrame", base: dict[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """A run's row of what training changed, or one for each of its efforts."""
-    columns = {"accuracy": "is_correct", "tokens": "num_tokens"}
-    for (effort, target), own in results.groupby(["effort", "target"], sort=False):
-        means = own.groupby("model")[[*columns.values()]].mean()
-        numbers = {f"{name}: {model}": means.at[model, c] for name, c in columns.items() for model in means.index}
-        yield {"seed": row["seeds"], "effort": effort, "target": target, **numbers}
-    if results["effort"].isna().all():
-        lambdas = curves.get("leash/lambda", curves["leash/mean_length"].iloc[:0]).dropna()
-        yield {
-            "seed": row["seeds"],
-            "accuracy: base": base["accuracy"],
-            "accuracy: trained": row["accuracy"],
-            "tokens: base": base["mean_tokens"],
-            "tokens: trained": row["mean_tokens"],
-            "change": row["token_change"],
-            "satisfied": row["satisfaction_rate"],
-            "lambda: peak": lambdas.max(),
-            "lambda: end": lambdas.iloc[-1] if len(lambdas) else None,
-        }

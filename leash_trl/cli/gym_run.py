@@ -25,7 +25,7 @@ RESULT_FILE = "samples.csv"
 
 
 def claim(recipe: dict[str, Any], seed: int) -> str:
-    """A run's recipe file: its fields and, as comments, the digests of the base, of local data and the method's code."""
+    """A run's recipe file: its fields, and digests of the base, of local data and of the method's code as comments."""
     from leash_trl.data.sources import parse_reference
     from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
@@ -48,13 +48,10 @@ def _digest(files: Iterable[str | Path]) -> str:
 def check_claim(folder: Path, own: str) -> None:
     """Raises `UserError` if a folder holds another run, which this one would continue or be taken for."""
     file = folder / RECIPE_FILE
-    held, wanted = (file.read_text(encoding="utf-8") if file.is_file() else own).splitlines(), own.splitlines()
-    was, now = [line for line in held if line not in wanted], [line for line in wanted if line not in held]
-    if held != wanted:
-        raise UserError(
-            f"{folder} holds a run with {'; '.join(was) or 'less'}, now {'; '.join(now) or 'nothing of it'}; remove it "
-            "or choose another --output_dir"
-        )
+    held = file.read_text(encoding="utf-8") if file.is_file() else own
+    if changed := {*held.splitlines()} ^ {*own.splitlines()}:
+        lines = "; ".join(sorted(changed))
+        raise UserError(f"{folder} holds another run: {lines}; remove it or choose another --output_dir")
 
 
 def commands(folder: Path) -> Iterator[list[str]]:

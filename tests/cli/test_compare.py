@@ -232,13 +232,6 @@ def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
     assert not (tmp_path / "out" / "table.md").exists()
 
 
-def test_a_smaller_comparison_says_what_its_table_leaves_out(comparison, capsys):
-    assert comparison() == 0
-    assert "2 more runs" not in capsys.readouterr().err
-    assert comparison("--arms", "frozen") == 0
-    assert "2 more runs" in capsys.readouterr().err
-
-
 def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
     assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}) == 0
