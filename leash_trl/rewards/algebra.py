@@ -20,7 +20,7 @@ from leash_trl.rewards.typography import plain
 
 
 DIGITS, DIFFERENT = 50, 1e-30
-SCALES = ("13/10", "2/5", "37", "-6", "-2/7")  # of the letters, so that most functions are defined
+SCALES = ("13/10", "37", "-2/7")  # of the letters, so that most functions are defined
 CONSTANTS = {"i": sympy.I, "e": sympy.E}
 NAME = re.compile(r"\\[A-Za-z]+|([A-Za-z])('*)(?:_\{(\w+)\})?")
 CALL = re.compile(r"[fghFGP]'*\(")  # f(x) is no product
@@ -48,6 +48,7 @@ def _gold_values(expression: str) -> tuple[object, ...]:
     return _values(expression) or _values(f"\\boxed{{{expression}}}")
 
 
+@functools.lru_cache(maxsize=512)
 def _formula(text: str) -> sympy.Expr | None:
     if CALL.search(text):
         return None
@@ -60,9 +61,11 @@ def _formula(text: str) -> sympy.Expr | None:
 
 
 def _symbol(match: re.Match[str]) -> str:
-    """A name that math-verify keeps: it would take `X` for `x`, and `x'` too."""
+    """A name that math-verify keeps: it takes `X` and `x'` for `x`, and a bare `m` for a unit; an index makes it slow."""
     if not match[1] or match[0] in CONSTANTS:
         return match[0]
+    if re.fullmatch("[a-z]", match[0]):
+        return f"{{{match[0]}}}"
     return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
 
 
@@ -70,7 +73,7 @@ def _at(formula: sympy.Expr, letters: list[sympy.Symbol], point: int) -> sympy.E
     """The value where the letters are other numbers at each point; `None` if it has none."""
     scale = sympy.Rational(SCALES[point])
     numbers = {letter: scale * (1 + sympy.Rational(1, 7 + 3 * place)) for place, letter in enumerate(letters)}
-    value = formula.subs(numbers).evalf(DIGITS)
+    value = formula.xreplace(numbers).evalf(DIGITS)
     return value if value.is_number and value.is_finite and not value.has(sympy.nan) else None
 
 

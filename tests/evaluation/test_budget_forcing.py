@@ -107,8 +107,6 @@ def test_eos_ends_thinking_as_the_end_of_thinking_does(force, encode):
     assert completion.num_generated_tokens == 30 + 1 + 1 + 20 + 1 + 1 + 2
 
 
-
-
 def test_each_step_goes_on_from_all_that_was_said(force, encode):
     engine, completion = force([5, 7], max_thinking_tokens=50, num_ignore=1, limit=100)
     first, second, answer = engine.asked(PROMPT)
@@ -119,8 +117,6 @@ def test_each_step_goes_on_from_all_that_was_said(force, encode):
     assert answer.prompt_ids == (PROMPT, *completion.token_ids[:-2])
     assert answer.max_new_tokens == 100 - (5 + 1 + 7 + 1)
     assert answer.stop_token_ids == frozenset()
-
-
 
 
 def test_a_budget_that_leaves_no_answer_is_an_error(force):
@@ -185,5 +181,3 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
         assert after.token_ids[kept : kept + len(put_in)] == put_in
         assert after.token_ids[-1] == gym_engine.tokenizer.eos_token_id
     assert forced == strategy.complete(gym_engine, gym_prompts, range(16), settings)
-
-

@@ -64,8 +64,6 @@ def test_a_trial_of_one_token_is_never_confident(policy):
     assert answer_confidence([1.0], policy) == 0
 
 
-
-
 @given(probabilities=st.lists(st.floats(1e-6, 1), min_size=2, max_size=20))
 def test_the_geometric_mean_is_never_above_the_arithmetic_one_and_the_first_token_is_left_out(probabilities):
     geometric, arithmetic = (answer_confidence(probabilities, policy) for policy in ("avg2", "avg1"))
@@ -131,8 +129,6 @@ def test_the_threshold_itself_is_not_enough(decode_with_deer, words):
     assert words["wait"][0] in completion.token_ids
 
 
-
-
 def test_the_answer_is_forced_where_thinking_has_used_its_share(decode_with_deer, words):
     _, completion = decode_with_deer([[FILLER] * 200, [ANSWER] * 200])
     assert completion.token_ids == [*[FILLER] * 90, *words["end"], *[ANSWER] * 9]
@@ -148,8 +144,6 @@ def test_eos_within_thinking_ends_the_completion(decode_with_deer):
     assert (completion.token_ids, completion.num_generated_tokens) == ([FILLER, FILLER, 1], 3)
     assert not completion.is_truncated
     assert len(engine.calls) == 1
-
-
 
 
 @pytest.mark.parametrize(
@@ -172,8 +166,6 @@ def test_eos_within_thinking_ends_the_completion(decode_with_deer):
 def test_parameters_that_cannot_be_followed_are_named(decode_with_deer, parameters, message):
     with pytest.raises(ValueError, match=message):
         decode_with_deer([], **parameters)
-
-
 
 
 def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words):
