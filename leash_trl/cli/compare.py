@@ -90,9 +90,8 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
         for point, recipe in _points(own, base, grid, f"{config}: arm {name!r}", overrides):
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
             for place in (arm, repr((label, recipe.get("target_length"), point))):
-                if place in taken or "/" in arm:
-                    other = taken.get(place, "other folders")
-                    raise UserError(f"{config}: {arm!r} (label {label!r}) is mixed up with {other!r}; rename one")
+                if place in taken:
+                    raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
                 taken[place] = arm
             seeds = dict.fromkeys(options.seeds or range(num_seeds))
             folder = Path(options.output_dir, arm)
@@ -148,10 +147,10 @@ def main(argv: list[str]) -> int:
     claims = {run: gym_run.claim(run.recipe, run.seed) for run in runs}
     for run, claim in claims.items():
         gym_run.check_claim(run.folder, claim)
-    pending = {run.folder / LOG_FILE: run for run in runs if gym_run.read_result(run.folder) is None}
+    pending = {run.folder / LOG_FILE: run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()}
     jobs = {log: partial(gym_run.commands, run.folder) for log, run in pending.items()}
     failed = []
-    with going_on(".", "the same command goes on from here"), only_command_in(options.output_dir):
+    with going_on(options.output_dir, "the same command goes on from here"), only_command_in(options.output_dir):
         for run in pending.values():
             write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
         ended = run_all(jobs, options.jobs)
@@ -177,7 +176,8 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
-    results = {run: found for run in runs if (found := gym_run.read_result(run.folder)) is not None}
+    files = {run: run.folder / gym_run.RESULT_FILE for run in runs}
+    results = {run: pd.read_csv(file) for run, file in files.items() if file.is_file()}
     curves = {run: load_curves(run.folder) for run in results}
     seed_rows, level_rows, p95, changes = [], [], [], []
     for arm in dict.fromkeys(run.arm for run in results):

@@ -63,16 +63,6 @@ def commands(folder: Path) -> Iterator[list[str]]:
     yield [__name__, *given]
 
 
-def read_result(folder: Path) -> "pd.DataFrame | None":
-    """Graded completions of a finished run, else `None`: columns of `evaluate`, and `effort`, `target` and `model`.
-
-    `model` is `trained` or, where there are efforts, `base` too.
-    """
-    import pandas as pd
-
-    return pd.read_csv(folder / RESULT_FILE) if (folder / RESULT_FILE).is_file() else None
-
-
 def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_samples: int = 4) -> "pd.DataFrame":
     """Graded completions of a gym model for the gym's held-out problems, sampled at temperature 1.
 
@@ -101,7 +91,10 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
 
 
 def main(argv: list[str]) -> None:
-    """Scores a trained run, each effort by itself, and writes its completions."""
+    """Scores a trained run and writes its completions: columns of `evaluate`, and `effort`, `target` and `model`.
+
+    Where there are efforts, each is scored by itself, and `model` is `base` too beside `trained`.
+    """
     import pandas as pd
 
     from leash_trl.cli.training_arguments import arguments_of, given_fields

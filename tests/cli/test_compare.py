@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 from filelock import FileLock
@@ -106,11 +107,9 @@ def test_a_recipe_is_a_comparison_of_one_arm(config):
     [
         ({"grid": {"target_length": 12}}, [], "12"),
         ({"grid": {"target_length": [12, 12]}}, [], "leash-target_length-12"),
-        ({"grid": {"lambda_lr": ["a/b"]}, "arms": {"x": {}}}, [], "a/b"),
         ({"grid": {"target_length": [12]}}, ["--target_length", "9"], "target_length"),
         ({"arms": {"a": {"grid": {"lambda_lr": [1]}}, "a-lambda_lr-1": {}}}, [], "a-lambda_lr-1"),
         ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, [], "X"),
-        ({"arms": {"a/b": {"lambda_lr": 0.1}}}, [], "a/b"),
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
@@ -251,7 +250,7 @@ def test_two_arms_from_file_to_table(config, tmp_path, monkeypatch):
     arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}
     command = ["compare", "--config", config(arms=arms), "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
     assert main(command) == 0
-    leash = gym_run.read_result(tmp_path / "out" / "leash" / "seed-0")
+    leash = pd.read_csv(tmp_path / "out" / "leash" / "seed-0" / "samples.csv")
     assert len(leash) == 512 * 4
     row, _ = table(tmp_path / "out" / "seeds.csv")
     assert float(row["mean_tokens"]) == leash["num_tokens"].mean()
