@@ -136,7 +136,7 @@ def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: di
 
             batch_size = arguments.engine_batch_size or plan.batch_size
             engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
-    plan.decoding.scripts(tokenizer, [], plan.sampling.max_new_tokens)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -153,6 +153,7 @@ def sample_all(
     from tqdm.auto import tqdm
 
     from leash_trl.data.sources import parse_reference
+    from leash_trl.evaluation.frame import OVERALL
     from leash_trl.evaluation.sampling import check_same_problems, describe_run, prepare_folder, sample_problems
 
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
@@ -160,8 +161,8 @@ def sample_all(
         check_writable(arguments.output_dir)
         plan = arguments.plan()
         names = {parse_reference(reference).name: reference for reference in references}
-        if len(names) < len(references):
-            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name; evaluate one by itself")
+        if len({*names, OVERALL}) <= len(references):
+            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
             check_same_problems(problems, baseline)
