@@ -202,7 +202,7 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
         raise UserError(said(error)) from error
 
 
-def parse(kind: type[T], argv: Sequence[str], takes_recipe: bool = False, **texts: str) -> T:
+def parse(kind: type[T], argv: Sequence[str], takes_recipe: bool = False, **texts: Any) -> T:
     """A command's dataclass with the values of its command line and, where it `takes_recipe`, of `--config`.
 
     Fields are options, with `metadata={"help": ...}`; one without a default is required, and `"positional": True`

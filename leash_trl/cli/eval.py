@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.cli.sampling import SamplingArguments, option, sample_all
+from leash_trl.cli.sampling import SamplingArguments, sample_all
 
 
 DESCRIPTION = (

@@ -5,9 +5,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.sampling import SamplingArguments, option, sample_all
+from leash_trl.cli.sampling import SamplingArguments, sample_all
 
 
 DATASET_FILE = "dataset/train.jsonl"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pandas as pd
 
+from leash_trl.cli.arguments import option
 from leash_trl.cli.errors import check_writable, going_on, only_command_in, user_errors
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
@@ -25,11 +26,6 @@ if TYPE_CHECKING:
 
 
 DETAILS = ("engine", "engine_kwargs", "dtype", "prompt_suffix", "effort", "effort_suffix", "label")
-
-
-def option(text: str, default: Any = None) -> Any:
-    """A field of a command's dataclass with its help and its default."""
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(kw_only=True)

@@ -61,7 +61,7 @@ def test_the_help_loads_nothing_heavy():
         (["merge", "x"], "--output_dir"),
         (["merge", "x", "y", "--output", "z"], "'y'"),
         (["merge", "x", "--output", "z", "--dtype", "int8"], "int8"),
-        (["push", "x"], "--repo"),
+        (["push", "x"], "x"),
         (["train", "--target_lenght", "40"], "mean --target_length?"),
         (["train", "--model", "gym"], "--dataset_name"),
     ],
