@@ -30,8 +30,8 @@ DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
     "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds) "
-    "and grid (lists of values, as {target_length: [12, 18]}: every arm runs with every combination). An arm's own fields "
-    "replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
+    "and grid (lists of values, as {target_length: [12, 18]}: each arm runs with all combinations). An arm's own "
+    "fields replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
     "Example: the package's gym/compare.yaml"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
@@ -206,7 +206,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
     results = {run: found for run in runs if (found := gym_run.read_result(run.folder)) is not None}
     curves = {run: load_curves(run.folder) for run in results}
-    seed_rows, level_rows, p95, changes = [], [], [], []
+    seed_rows: list[dict[str, Any]] = []
+    level_rows: list[dict[str, Any]] = []
+    changes: list[dict[str, str]] = []
+    p95: list[float] = []
     for arm in dict.fromkeys(run.arm for run in results):
         own = {run: samples[samples["model"] == "trained"] for run, samples in results.items() if run.arm == arm}
         for run, samples in own.items():
@@ -214,10 +217,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
             milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
             changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
             lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
-            steps, generated = lengths.index.to_numpy() - changed_at, int(log["leash/generated_tokens"].max())
-            grid = {name: value for name, value in run.point.items() if name != "target_length"}
-            trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
-            seed_rows.append(tables.seed_row(*trained))
+            row = tables.seed_row(samples, base, target, lengths.set_axis(lengths.index - changed_at))
+            row = {"name": run.label, "seeds": str(run.seed)} | row
+            row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+            seed_rows.append(row | {name: str(run.point[name]) for name in run.point if name != "target_length"})
             efforts = mapping_field("efforts", run.recipe.get("efforts")) or {}
             changes += _changes(seed_rows[-1], results[run], log, base, efforts)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)

@@ -108,7 +108,9 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
     if arguments.checkpoints != "none" and not checkpoints:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-    table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
+    table, entries, results_file = (
+        _evaluation(arguments, arguments.evaluation, folder) if arguments.evaluation else ("", [], "")
+    )
     write_curves(trainer_state, folder / CURVES_FILE)
     recipe, base = read_recipe(folder), _adapter_base(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, base is not None, table, entries)
@@ -116,7 +118,7 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         saved = checkpoint_files(checkpoints[0], LAST_CHECKPOINT)
     else:
         saved = {name: file for path in checkpoints for name, file in checkpoint_files(path, path.name).items()}
-    results = {} if results_file is None else {EVAL_RESULTS_FILE: results_file.encode()}
+    results = {EVAL_RESULTS_FILE: results_file.encode()} if results_file else {}
     return {**model_files(folder), **saved, **results}
 
 
@@ -136,15 +138,15 @@ def _adapter_base(folder: Path) -> str | None:
     return base
 
 
-def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any], str | None]:
-    """The card's table, its metadata and the Hub's results file, without the last two for no benchmark of the Hub.
+def _evaluation(arguments: PushArguments, evaluation: str, folder: Path) -> tuple[str, list[Any], str]:
+    """The card's table, its metadata and the Hub's results file, the last two empty for no benchmark of the Hub.
 
     The evaluation must be of this model, since its numbers go on this model's card.
     """
     from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.tables import hub_benchmarks, hub_eval_results, model_card_results, summary_markdown
+    from leash_trl.evaluation.tables import hub_eval_results, model_card_results, summary_markdown
 
-    results = load_evaluated_run(arguments.evaluation)
+    results = load_evaluated_run(evaluation)
     model = results.run["model"]
     evaluated, pushed = Path(model), folder.resolve()
     is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
@@ -154,7 +156,4 @@ def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any],
             f"leash eval --model_name_or_path {folder}"
         )
     baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
-    table = summary_markdown(results, baseline)
-    if not hub_benchmarks(results):
-        return table, [], None
-    return table, model_card_results(results), hub_eval_results(results)
+    return summary_markdown(results, baseline), model_card_results(results), hub_eval_results(results)
