@@ -140,7 +140,7 @@ def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: di
 
             batch_size = arguments.engine_batch_size or plan.batch_size
             engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
-    plan.decoding.scripts(tokenizer, [], plan.sampling.max_new_tokens)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 

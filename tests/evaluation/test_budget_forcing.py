@@ -91,6 +91,14 @@ def test_everything_sampled_is_counted_once(force):
     assert completion.num_generated_tokens == 500 + 1 + 1 + 700 + 1 + 2
 
 
+def test_thinking_that_has_used_up_its_budget_is_not_made_to_go_on(force, encode):
+    _, completion = force([1000], max_thinking_tokens=1000, num_ignore=3)
+    assert completion.token_ids == [*[FILLER] * 1000, *encode("</think>"), ANSWER, 1]
+    # one token is left, which "Wait" would take
+    _, completion = force([999], max_thinking_tokens=1000, num_ignore=3, counts_wait=True)
+    assert completion.token_ids == [*[FILLER] * 999, *encode("</think>"), ANSWER, 1]
+
+
 def test_eos_ends_thinking_as_the_end_of_thinking_does(force, encode):
     _, completion = force([30, 20], last="<|end|>", max_thinking_tokens=1000, num_ignore=1)
     assert completion.token_ids == [*[FILLER] * 30, *encode(WAIT), *[FILLER] * 20, *encode("</think>"), ANSWER, 1]

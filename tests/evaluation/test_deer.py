@@ -136,6 +136,12 @@ def test_the_answer_is_forced_where_thinking_has_used_its_share(decode_with_deer
     assert completion.token_ids == [*[FILLER] * 89, *words["wait"], *words["end"], ANSWER, 1]
 
 
+def test_the_threshold_itself_is_not_enough(decode_with_deer, words):
+    texts = [[FILLER] * 4 + words["wait"], [TRIED] * 3, [FILLER] * 6 + words["end"], [ANSWER, 1]]
+    _, completion = decode_with_deer(texts, [[0.0, 0.5, 0.5]], threshold=0.5)
+    assert words["wait"][0] in completion.token_ids
+
+
 def test_eos_within_thinking_ends_the_completion(decode_with_deer):
     engine, completion = decode_with_deer([[FILLER, FILLER, 1]])
     assert (completion.token_ids, completion.num_generated_tokens) == ([FILLER, FILLER, 1], 3)
