@@ -27,6 +27,7 @@ PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
 MAX_BUDGETS = 6
+FEW_PROBLEMS = 10
 
 # the vote of a completion: correct answers are one class, wrong ones differ by their text, None is no vote
 Vote = Literal[True] | str | None
@@ -49,9 +50,7 @@ def read_run(folder: str | Path) -> dict[str, Any]:
         if missing := RUN_FIELDS - run.keys():
             raise ValueError(f"no {', '.join(sorted(missing))}")
     except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}); name a folder that leash eval or leash filter wrote"
-        ) from error
+        raise ValueError(f"{path} cannot be read ({error}); name a run of leash eval or leash filter") from error
     return run
 
 
@@ -373,4 +372,6 @@ def warning(runs: Iterable[EvaluatedRun]) -> str:
                 left = f"{graded} of {own['id'].nunique()} problems are left"
                 lost.append(f"{len(failures)} of {name} in {run.label!r} (the first {failures.iloc[0]}; {left})")
     ungraded = f"Completions not graded, neither right nor wrong: {', '.join(lost)}; {GRADED_AGAIN}." if lost else ""
-    return f"{intervals.few_problems(smallest)} {ungraded}".strip()
+    few = ", ".join(f"{name} has {size}" for name, size in smallest.items() if size < FEW_PROBLEMS)
+    rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
+    return f"{rough if few else ''} {ungraded}".strip()

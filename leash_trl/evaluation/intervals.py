@@ -6,14 +6,13 @@ completions. A simulation chose the rules: `tests/support/interval_simulation.py
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 
-FEW_PROBLEMS = 10
 SIGNIFICANCE = 0.05
 # sum of squares added to the observed one, so that no share is ever quite certain
 PRIOR_SPREAD = 0.05
@@ -212,22 +211,6 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
     middle, low, high = mean_over_benchmarks(parts)
     return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # NaN stays NaN
-
-
-def few_problems(sizes: Mapping[str, int]) -> str:
-    """One line that warns of intervals over few problems; empty if there are enough.
-
-    Args:
-        sizes (`Mapping[str, int]`):
-            Number of problems by benchmark.
-
-    Example:
-        >>> few_problems({"aime24": 30, "mine": 3})
-        'Warning: few problems (mine has 3); below 10 an interval is a rough guess, so add problems.'
-    """
-    few = ", ".join(f"{name} has {size}" for name, size in sizes.items() if size < FEW_PROBLEMS)
-    warned = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
-    return warned if few else ""
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:

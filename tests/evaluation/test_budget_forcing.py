@@ -81,14 +81,6 @@ def test_with_counts_wait_the_words_put_in_are_part_of_the_budget(force, encode)
     assert completion.token_ids == [*thinking, *encode("</think>" + FINAL), ANSWER, 1]
 
 
-def test_thinking_that_has_used_up_its_budget_is_not_made_to_go_on(force, encode):
-    _, completion = force([1000], max_thinking_tokens=1000, num_ignore=3)
-    assert completion.token_ids == [*[FILLER] * 1000, *encode("</think>"), ANSWER, 1]
-    # one token is left, which "Wait" would take
-    _, completion = force([999], max_thinking_tokens=1000, num_ignore=3, counts_wait=True)
-    assert completion.token_ids == [*[FILLER] * 999, *encode("</think>"), ANSWER, 1]
-
-
 def test_everything_sampled_is_counted_once(force):
     # 400 and the model's own end, which stays; answer 2
     assert force([400], max_thinking_tokens=1000)[1].num_generated_tokens == 400 + 1 + 2
@@ -97,6 +89,14 @@ def test_everything_sampled_is_counted_once(force):
     # 500, its dropped end, "Wait", 700 and its own end, answer 2
     completion = force([500, 700], max_thinking_tokens=32000, num_ignore=1)[1]
     assert completion.num_generated_tokens == 500 + 1 + 1 + 700 + 1 + 2
+
+
+def test_thinking_that_has_used_up_its_budget_is_not_made_to_go_on(force, encode):
+    _, completion = force([1000], max_thinking_tokens=1000, num_ignore=3)
+    assert completion.token_ids == [*[FILLER] * 1000, *encode("</think>"), ANSWER, 1]
+    # one token is left, which "Wait" would take
+    _, completion = force([999], max_thinking_tokens=1000, num_ignore=3, counts_wait=True)
+    assert completion.token_ids == [*[FILLER] * 999, *encode("</think>"), ANSWER, 1]
 
 
 def test_eos_ends_thinking_as_the_end_of_thinking_does(force, encode):
@@ -115,15 +115,6 @@ def test_each_step_goes_on_from_all_that_was_said(force, encode):
     assert answer.prompt_ids == (PROMPT, *completion.token_ids[:-2])
     assert answer.max_new_tokens == 100 - (5 + 1 + 7 + 1)
     assert answer.stop_token_ids == frozenset()
-
-
-def test_an_answer_without_end_is_truncated_at_the_limit(tokenizer):
-    texts = {PROMPT: [[FILLER] * 10 + [tokenizer.convert_tokens_to_ids("</think>")], [ANSWER] * 50]}
-    strategy = BudgetForcing(max_thinking_tokens=20, final_answer=FINAL)
-    engine = ScriptedEngine(tokenizer, texts)
-    completion = strategy.complete(engine, [[PROMPT]], [1], SamplingSettings(max_new_tokens=40))[0]
-    assert completion.is_truncated
-    assert len(completion.token_ids) == 40
 
 
 def test_a_budget_that_leaves_no_answer_is_an_error(force):
@@ -176,12 +167,3 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
         assert after.token_ids[kept : kept + len(put_in)] == put_in
         assert after.token_ids[-1] == gym_engine.tokenizer.eos_token_id
     assert forced == strategy.complete(gym_engine, gym_prompts, range(16), settings)
-
-
-def test_the_gym_model_thinks_on_when_its_end_is_ignored(gym_engine, gym_prompts, encode):
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=400)
-    strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait=WAIT)
-    for completion in strategy.complete(gym_engine, gym_prompts[:8], range(8), settings):
-        text = gym_engine.tokenizer.decode(completion.token_ids)
-        assert WAIT in text.partition("</think>")[0]
-        assert completion.num_generated_tokens > len(completion.token_ids)

@@ -12,7 +12,6 @@ from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
     mean_over_benchmarks,
-    mean_share,
     mean_share_difference,
     ratio_minus_one,
 )
@@ -72,13 +71,6 @@ def test_benchmark_by_hand(run):
     )
 
 
-def test_every_mean_has_the_interval_of_its_kind(run):
-    assert run.estimate("accuracy", "aime") == mean_share(np.array([3 / 4, 1 / 4]))
-    assert run.estimate("pass", "aime") == mean_share(np.array([1.0, 1 / 2]))
-    assert run.estimate("tokens", "aime") == mean_amount(np.array([31.0, 50.0]))
-    assert math.isnan(run.estimate("median_tokens", "aime").low)
-
-
 def test_overall_weighs_benchmarks_alike(run):
     parts = [run.estimate("accuracy", name) for name in ("aime", "amc")]
     assert run.estimate("accuracy") == mean_over_benchmarks(parts)
@@ -86,12 +78,6 @@ def test_overall_weighs_benchmarks_alike(run):
     assert math.isnan(values(run, "overall")[("wrong_tokens",)])  # amc has none
     sizes = run.results[["benchmark", "num_problems", "num_graded", "num_samples"]].drop_duplicates()
     assert sizes.to_numpy().tolist() == [["aime", 2, 2, 4], ["amc", 1, 1, 4], ["overall", 3, 3, 4]]
-
-
-def test_a_completion_of_exactly_the_budget_fits_it(tmp_path):
-    folder = write_run(tmp_path / "run", {"aime": [problem(0, completion("1", 32, True), completion("1", 33, True))]})
-    found = values(load_evaluated_run(folder), "aime")
-    assert (found[("accuracy_within", 32)], found[("accuracy_within", 64)]) == (0.5, 1.0)
 
 
 def test_samples_are_a_row_per_completion(tmp_path):
@@ -120,11 +106,6 @@ def test_a_benchmark_of_which_nothing_could_be_graded_has_no_numbers(tmp_path):
         load_evaluated_run(write_run(tmp_path / "run", {"amc": [SOLVED], "aime": [UNGRADED]}))
 
 
-def test_a_label_of_ones_own(tmp_path):
-    folder = write_run(tmp_path / "run", {"amc": [SOLVED]}, label="base")
-    assert [load_evaluated_run(folder, label).label for label in (None, "mine")] == ["base", "mine"]
-
-
 # --- damage ----------------------------------------------------------------------------------------------------------
 
 
@@ -143,20 +124,13 @@ def test_any_other_damaged_line_is_refused_with_its_number(tmp_path, line):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", "null", '{"benchmarks": {}}', '{"args": 1}', "\x00", '{"label": 1, "benchmarks": []}'],
-)
+@pytest.mark.parametrize("text", [None, "{", "[]", '{"benchmarks": {}}'])
 def test_a_run_file_that_is_not_ours_is_named_in_one_line(tmp_path, text):
-    (tmp_path / "run.json").write_text(text)
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
     with pytest.raises(ValueError, match=r"run\.json") as error:
         read_run(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        read_run(tmp_path)
 
 
 @pytest.mark.parametrize(
