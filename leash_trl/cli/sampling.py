@@ -23,6 +23,7 @@ from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy, strategy_parameters
+from leash_trl.evaluation.frame import OVERALL
 from leash_trl.length_control.targets import with_suffix
 
 
@@ -131,7 +132,7 @@ def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, probl
         else:
             batch_size = arguments.engine_batch_size or plan.batch_size
             engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
-    plan.decoding.scripts(tokenizer, [], plan.sampling.max_new_tokens)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -150,8 +151,8 @@ def sample_all(
         check_writable(arguments.output_dir)
         plan = arguments.plan()
         names = {parse_reference(reference).name: reference for reference in references}
-        if len(names) < len(references):
-            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name; evaluate one by itself")
+        if len({*names, OVERALL}) <= len(references):
+            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)

@@ -127,7 +127,7 @@ def find_overlaps(
 
 
 def count_overlaps(overlaps: pd.DataFrame, benchmarks: Mapping[str, Dataset]) -> pd.DataFrame:
-    """By benchmark, its `problems`, those `verbatim` in the training data, and those `near`, verbatim ones included."""
+    """By benchmark, its `problems`, those `verbatim` in the training data, and those `near`, these included."""
     found = overlaps.groupby(["benchmark", "benchmark_id"])["is_exact"].any().groupby("benchmark").agg(["sum", "size"])
     counts = found.reindex([*benchmarks], fill_value=0).set_axis(["verbatim", "near"], axis="columns")
     counts.insert(0, "problems", [len(problems) for problems in benchmarks.values()])

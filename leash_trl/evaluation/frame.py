@@ -251,7 +251,11 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
         [True, True, '3', '3', None]
     """
     return [
-        None if pd.isna(answer) or np.isnan(right) else True if right else "".join(answer.replace("$", "").split())
+        None
+        if answer is None or answer != answer or np.isnan(right)
+        else True
+        if right
+        else "".join(answer.replace("$", "").split())
         for answer, right in zip(answers, is_correct, strict=True)
     ]
 
