@@ -3,41 +3,32 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.cli.sampling import SamplingArguments, sample_all
+from leash_trl.cli.sampling import SamplingArguments, data_help, option, sample_all
+from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.tables import summary_markdown, write_results
 
 
-DESCRIPTION = (
-    "Sample and grade benchmarks: accuracy (avg@k) and tokens with intervals, as the paper's tables. A run that was "
-    "stopped goes on with the same command."
-)
+DESCRIPTION = "Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command."
 
 
 @dataclass(kw_only=True)
 class EvalArguments(SamplingArguments):
     """Options of `leash eval`."""
 
-    benchmarks: list[str] = field(
-        metadata={
-            "help": "aime24 aime25 hmmt_feb25 amc23 amc math500 gpqa_diamond mmlu_pro gsm8k gym_test "
-            "gym_stories_test, any with a local copy as NAME=PATH; or a file, folder or Hub id"
-        }
-    )
+    benchmarks: list[str] = field(metadata={"help": data_help("benchmark")})
     baseline: str | None = option("folder of another run, to compare with problem by problem")
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash eval`."""
     arguments = parse(EvalArguments, argv, prog="leash eval", description=DESCRIPTION, takes_recipe=True)
-
-    from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.tables import summary_markdown, write_results
-
     folder = Path(arguments.output_dir)
     with user_errors():
         baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None
-    sample_all(arguments, arguments.benchmarks, "benchmark", None if baseline is None else baseline.run["benchmarks"])
+    compared = baseline.run["benchmarks"] if baseline else None
+    sample_all(arguments, arguments.benchmarks, "benchmark", compared)
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

@@ -7,43 +7,34 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import UserError, user_errors
+<<<<<<< HEAD
 from leash_trl.cli.sampling import SamplingArguments, sample_all
+=======
+from leash_trl.cli.sampling import SamplingArguments, data_help, option, sample_all
+from leash_trl.evaluation.filter import check_bounds, filtered_rows
+from leash_trl.evaluation.frame import read_lines, samples_path
+from leash_trl.files import write_whole
+>>>>>>> h_x_sample
 
 
 DATASET_FILE = "dataset/train.jsonl"
-DESCRIPTION = (
-    "Sample k completions of every training problem and keep those that are neither always nor never solved, as the "
-    "paper does with k = 4; the data set is in the run's folder dataset. A run that was stopped goes on with the same "
-    "command."
-)
+DESCRIPTION = "Keep the training problems that a model sometimes solves; a run that was stopped goes on where it was."
 
 
 @dataclass(kw_only=True)
 class FilterArguments(SamplingArguments):
     """Options of `leash filter`."""
 
-    dataset_name: str = field(
-        metadata={
-            "help": "dapo_math_17k, dapo_math_17k_processed, deepmath_103k, gym, gym_stories, any with a local copy "
-            "as NAME=PATH; or a file, folder or Hub id"
-        }
-    )
+    dataset_name: str = field(metadata={"help": data_help("train")})
     num_samples: int = option("k, completions of every problem", 4)
     min_passes: int = option("fewest right completions to keep", 1)
     max_passes: int | None = option("most right completions to keep (default: k - 1)")
-    target_quantile: float | None = option(
-        "add a column target_length: this quantile of the problem's right lengths (0: shortest, 0.5: median)"
-    )
+    target_quantile: float | None = option("add target_length, this quantile of a problem's right lengths")
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash filter`."""
     arguments = parse(FilterArguments, argv, prog="leash filter", description=DESCRIPTION, takes_recipe=True)
-
-    from leash_trl.evaluation.filter import check_bounds, filtered_rows
-    from leash_trl.evaluation.frame import read_lines, samples_path
-    from leash_trl.files import write_whole
-
     folder, k = Path(arguments.output_dir), arguments.num_samples
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
     bounds = (arguments.min_passes, max_passes, arguments.target_quantile)

@@ -3,31 +3,48 @@
 import importlib.util
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pandas as pd
+import torch
+from datasets import Dataset
+from tqdm.auto import tqdm
+from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import option
 from leash_trl.cli.errors import check_writable, going_on, only_command_in, user_errors
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
+from leash_trl.data.golds import with_readable_golds
+from leash_trl.data.problems import load_problems
+from leash_trl.data.sources import SOURCES, Kind, parse_reference
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.context import has_chat_template
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
+from leash_trl.engines.transformers_engine import TransformersEngine
+from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy, strategy_parameters
+from leash_trl.evaluation.frame import OVERALL
 from leash_trl.length_control.targets import with_suffix
-
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-
-    from leash_trl.data.sources import Kind
-    from leash_trl.evaluation.sampling import SamplingPlan
 
 
 DETAILS = ("engine", "engine_kwargs", "dtype", "prompt_suffix", "effort", "effort_suffix", "label")
 
 
+<<<<<<< HEAD
+=======
+def option(text: str, default: Any = None) -> Any:
+    """A field of a command's dataclass with its help and its default."""
+    return field(default=default, metadata={"help": text})
+
+
+def data_help(kind: Kind) -> str:
+    """What a command can read of a kind."""
+    names = " ".join(source.name for source in SOURCES.values() if source.kind == kind)
+    return f"{names}, any with a local copy as NAME=PATH; or a file, folder or Hub id"
+
+
+>>>>>>> h_x_sample
 @dataclass(kw_only=True)
 class SamplingArguments:
     """Options of model, engine, sampling and problems."""
@@ -62,46 +79,35 @@ class SamplingArguments:
 
     def __post_init__(self) -> None:
         if self.engine == "auto":
-            import torch
-
             has_vllm = importlib.util.find_spec("vllm") and torch.cuda.is_available()
             self.engine = "vllm" if has_vllm else "transformers"
+        self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is for --engine vllm; leave it out")
         if self.effort is None and self.effort_suffix != EFFORT_SUFFIX:
             raise ValueError(f"--effort_suffix is {self.effort_suffix!r}, which needs --effort, the effort to ask for")
 
-    def plan(self) -> "SamplingPlan":
+    def plan(self) -> sampling.SamplingPlan:
         """How completions are to be made; raises `ValueError` if a value is out of range."""
-        from leash_trl.evaluation.sampling import SamplingPlan
-
-        usual_batch = 1024 if self.engine == "vllm" else 64
         values = {
             **vars(self),
             "decoding": make_strategy(self.decoding, **self.decoding_kwargs),
             "sampling": SamplingSettings(self.temperature, self.top_p, self.top_k, self.max_new_tokens),
-            "batch_size": usual_batch if self.batch_size is None else self.batch_size,
         }
-        return SamplingPlan(**{part.name: values[part.name] for part in fields(SamplingPlan)})
+        return sampling.SamplingPlan(**{part.name: values[part.name] for part in fields(sampling.SamplingPlan)})
 
 
-def load_checked(reference: str, arguments: SamplingArguments, kind: "Kind") -> "Dataset":
+def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Dataset:
     """Problems of a benchmark, or of a training set without those whose golds the grader cannot read.
 
     Raises:
         `UserError`: If the data set cannot be loaded.
         `ValueError`: If a benchmark's gold cannot be read.
     """
-    from leash_trl.data.golds import with_readable_golds
-    from leash_trl.data.problems import load_problems
-
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
+        is_chat = has_chat_template(arguments.model_name_or_path, arguments.revision)
         problems = load_problems(
-            reference,
-            suffix=arguments.prompt_suffix,
-            limit=arguments.limit,
-            kind=kind,
-            has_chat_template=has_chat_template(arguments.model_name_or_path, arguments.revision),
+            reference, suffix=arguments.prompt_suffix, limit=arguments.limit, kind=kind, has_chat_template=is_chat
         )
     if arguments.effort is not None:
         effort = effort_suffix(arguments.effort, arguments.effort_suffix)
@@ -109,22 +115,18 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: "Kind") -> 
     return with_readable_golds(problems, reference, drops=kind == "train")
 
 
-def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: dict[str, "Dataset"]) -> Engine:
+def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, problems: dict[str, Dataset]) -> Engine:
     """The engine with its model, whose context has room for the longest prompt and its completion.
 
     Raises:
         `UserError`: If the model cannot be loaded.
         `ValueError`: If it has no such room, or the decoding is not for its tokenizer.
     """
-    from transformers import AutoTokenizer
-
-    from leash_trl.evaluation.sampling import longest_request
-
     model = arguments.model_name_or_path
     options: dict[str, Any] = {"revision": arguments.revision, "dtype": arguments.dtype}
     with user_errors(only_loads=True, model_name_or_path=model):
         tokenizer = AutoTokenizer.from_pretrained(checkpoint_path(model), revision=arguments.revision)
-        longest = longest_request(tokenizer, problems.values(), plan)
+        longest = sampling.longest_request(tokenizer, problems.values(), plan)
         if arguments.engine == "vllm":
             from leash_trl.engines.vllm_engine import VllmEngine
 
@@ -132,8 +134,6 @@ def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: di
             options |= {"max_model_len": len(longest.prompt_ids) + longest.max_new_tokens, "seed": plan.seed}
             engine: Engine = VllmEngine(model, **options | arguments.engine_kwargs)
         else:
-            from leash_trl.engines.transformers_engine import TransformersEngine
-
             batch_size = arguments.engine_batch_size or plan.batch_size
             engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
     plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
@@ -142,20 +142,14 @@ def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: di
 
 
 def sample_all(
-    arguments: SamplingArguments, references: list[str], kind: "Kind", baseline: dict[str, Any] | None = None
-) -> dict[str, "Dataset"]:
+    arguments: SamplingArguments, references: list[str], kind: Kind, baseline: dict[str, Any] | None = None
+) -> dict[str, Dataset]:
     """The problems of data sets by their short names, all of them sampled into the run's folder, which must hold the
     same run or none. `baseline`: the `benchmarks` of a run to compare with.
 
     Raises:
         `UserError`: If the folder holds another run, model and prompts do not fit, the disk is full.
     """
-    from tqdm.auto import tqdm
-
-    from leash_trl.data.sources import parse_reference
-    from leash_trl.evaluation.frame import OVERALL
-    from leash_trl.evaluation.sampling import check_same_problems, describe_run, prepare_folder, sample_problems
-
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
     with user_errors():
         check_writable(arguments.output_dir)
@@ -165,12 +159,12 @@ def sample_all(
             raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
-            check_same_problems(problems, baseline)
+            sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
     with only_command_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
         with user_errors(model_name_or_path=model):
-            run = describe_run(model, plan, problems, names, arguments.revision, **details)
-            done = prepare_folder(folder, run, problems, plan)
+            run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
+            done = sampling.prepare_folder(folder, run, problems, plan)
             todo = {name: rows for name, rows in problems.items() if done[name] < len(rows)}
             if not todo:
                 return problems
@@ -178,7 +172,7 @@ def sample_all(
         for name, rows in todo.items():
             seen: list[tuple[int, bool | None]] = []
             with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
-                for unit in sample_problems(engine, name, rows, plan, folder):
+                for unit in sampling.sample_problems(engine, name, rows, plan, folder):
                     seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
                     tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
                     bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")

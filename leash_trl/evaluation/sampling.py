@@ -87,16 +87,11 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
 
 
 def describe_run(
-    model: str,
-    plan: SamplingPlan,
-    problems: Mapping[str, Dataset],
-    references: Mapping[str, str],
-    revision: str | None = None,
-    **details: Any,
+    model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
 ) -> dict[str, Any]:
     """What `run.json` says of a run, all that decides its samples; [`prepare_folder`] takes it.
 
-    Problems, and what the user called them, go by the short names of the data sets; `details` are more to keep.
+    Problems, and what the user called them, go by the short names of the data sets.
     """
     path = checkpoint_path(model)
     versions = {}
@@ -115,7 +110,6 @@ def describe_run(
             for name, rows in problems.items()
         },
         "versions": versions,
-        **details,
     }
 
 
@@ -146,9 +140,7 @@ def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, 
     now = {name: fingerprint(rows) for name, rows in problems.items()}
     there = {name: benchmark["fingerprint"] for name, benchmark in baseline.items()}
     if other := [name for name in {**now, **there} if now.get(name) != there.get(name)]:
-        raise ValueError(
-            f"--baseline has other problems, prompts or golds in {', '.join(other)}; evaluate both on the same"
-        )
+        raise ValueError(f"--baseline has other problems in {', '.join(other)}; evaluate both on the same")
 
 
 def prepare_folder(
@@ -175,17 +167,13 @@ def prepare_folder(
         if key != "label" and old.get(key) != run.get(key)
     ]
     if changes:
-        raise ValueError(
-            f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
-        )
+        raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
     for name, rows in problems.items():
         for number, (line, problem_id) in enumerate(zip(stored[name], rows["id"], strict=False)):
             found = line["index"], line["id"], len(line["completions"])
             if found != (number, problem_id, plan.num_samples):
-                raise ValueError(
-                    f"{paths[name]}, line {number + 1}: index, id and number of completions are {found}, which this "
-                    "run did not write; remove this line and all after it, and they are sampled again"
-                )
+                place = f"{paths[name]}, line {number + 1}"
+                raise ValueError(f"{place}: {found} is not what this run wrote; remove it and all after it")
         _grade_again(paths[name], stored[name], plan.lenient)
     write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
     return {name: len(lines) for name, lines in stored.items()}

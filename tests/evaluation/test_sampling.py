@@ -8,6 +8,7 @@ import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.frame import read_lines, samples_path
@@ -206,12 +207,10 @@ def test_a_folder_holds_one_run_only(tokenizer, sums, tmp_path):
 
 
 def test_the_longest_prompt_of_all_data_sets_and_its_limit_need_the_longest_context(tokenizer, sums):
-    other = Dataset.from_list([{"prompt": [{"role": "user", "content": "1+1=?"}]}])
-    longest = longest_request(tokenizer, [other, sums], plan())
-    assert total(tokenizer.decode(longest.prompt_ids, skip_special_tokens=True)) in range(2, 16)
-    assert longest.max_new_tokens == 20
-    (short,) = (longest_request(tokenizer, [other], plan()),)
-    assert len(short.prompt_ids) < len(longest.prompt_ids)
+    longer = Dataset.from_list([{"prompt": [{"role": "user", "content": "1 + 1 + 1 + 1 = ?"}]}])
+    (expected,) = prompt_ids(tokenizer, longer["prompt"])
+    longest = longest_request(tokenizer, [longer, sums], plan())
+    assert (longest.prompt_ids, longest.max_new_tokens) == (tuple(expected), 20)
 
 
 @pytest.mark.parametrize("name", ["num_samples", "batch_size"])
