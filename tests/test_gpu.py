@@ -244,7 +244,9 @@ def bench(machine, tmp_path_factory):
         words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
         log, written = folder / "bench.log", FOLDER / f"bench-{max_length}" / "step.json"
         written.unlink(missing_ok=True)
-        exit_code(log, str(Path(__file__).parents[1] / "recipes" / "speed.py"), "step", "--gradient_checkpointing", *words)
+        exit_code(
+            log, str(Path(__file__).parents[1] / "recipes" / "speed.py"), "step", "--gradient_checkpointing", *words
+        )
         return written, log
 
     def finished(max_length: int) -> dict[str, Any]:
@@ -291,7 +293,7 @@ def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_no_more_memory(m
 
 def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
     """What `leash plan` reads from a recipe with the settings of the benchmark."""
-    from leash_trl.cli.plan import make_settings, parse
+    from leash_trl.cli.plan import make_settings, parse_plan
     from leash_trl.gym.dataset import gym_problems
     from leash_trl.gym.tokenizer import build_tokenizer
 
@@ -314,7 +316,7 @@ def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory
     words += ["--prompt_length", str(longest)]
     if ON_CPU:
         words += ["--model_config", str(stand_in_config(folder))]
-    return make_settings(*parse(words))
+    return make_settings(*parse_plan(words))
 
 
 @pytest.mark.parametrize("max_length", SIZES.max_lengths)

@@ -1,9 +1,8 @@
 """`leash compare`: several methods over the same seeds, then one table with intervals and one figure."""
 
+import copy
 import itertools
-import json
 import os
-import re
 import shlex
 import sys
 import warnings
@@ -11,28 +10,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import yaml
 from tqdm import tqdm
 
 from leash_trl.cli import gym_run
 from leash_trl.cli.arguments import parse_known, read_recipe
-from leash_trl.cli.errors import UserError, only_command_in, user_errors
+from leash_trl.cli.errors import UserError, going_on, only_command_in, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
     "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds) "
-    "and grid (lists of values, as {target_length: [12, 18]}: every arm runs with every combination). An arm's own fields "
-    "replace those of grid, its own grid replaces both, and null takes a field out. Or a recipe, then the only arm. "
-    "Example: the package's gym/compare.yaml"
+    "and grid (lists of values, for every arm that has no such field or grid of its own; null takes a field out), as "
+    "the package's gym/compare.yaml; or a recipe, then the only arm"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -49,7 +43,7 @@ class CompareArguments:
     output_dir: str = field(default="runs/compare", metadata={"help": "folder for everything, of one comparison"})
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Run:
     """One seed of one arm at one point of its grid.
 
@@ -64,8 +58,8 @@ class Run:
 
     arm: str
     label: str
-    recipe: dict[str, Any] = field(hash=False)
-    point: dict[str, Any] = field(hash=False)
+    recipe: dict[str, Any]
+    point: dict[str, Any]
     seed: int
     folder: Path
 
@@ -88,24 +82,21 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     base, arms, grid = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid"))
     if unknown := [*comparison, *({*(options.arms or [])} - {*arms})]:
         raise UserError(f"{config}: {unknown[0]!r} is neither base, arms or grid, nor one of {', '.join(arms)}")
-    points: dict[str, list[Run]] = {}
-    told: dict[str, str] = {}
+    turns: list[list[Run]] = []
+    taken: dict[Any, str] = {}
     for name in options.arms or arms:
         own = {**(arms[name] or {})}
         label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
-        seeds = dict.fromkeys(options.seeds or range(num_seeds))
         for point, recipe in _points(own, base, grid, f"{config}: arm {name!r}", overrides):
             arm = "-".join([name, *(f"{field}-{value}" for field, value in point.items())])
-            settings = repr((label, recipe.get("target_length"), point))
-            if not re.fullmatch(r"\w[\w.+-]*", arm) or arm in points:
-                raise UserError(f"{config}: {arm!r} names no folder or two; give arm and grid other names or values")
-            if settings in told:
-                raise UserError(f"{config}: label {label!r} is that of {told[settings]!r} and {arm!r}; change one")
-            told[settings] = arm
-            points[arm] = [
-                Run(arm, label, recipe, point, seed, Path(options.output_dir, arm, f"seed-{seed}")) for seed in seeds
-            ]
-    return [run for turn in itertools.zip_longest(*points.values()) for run in turn if run is not None]
+            for place in (arm, repr((label, recipe.get("target_length"), point))):
+                if place in taken:
+                    raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
+                taken[place] = arm
+            seeds = dict.fromkeys(options.seeds or range(num_seeds))
+            folder = Path(options.output_dir, arm)
+            turns.append([Run(arm, label, recipe, point, seed, folder / f"seed-{seed}") for seed in seeds])
+    return [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
 
 
 def _points(
@@ -114,15 +105,20 @@ def _points(
     """The points of an arm's grid, and the recipe at each, checked."""
     from leash_trl.cli.training_arguments import arguments_of, training_parser
 
-    wanted = {**{name: values for name, values in grid.items() if not _has(own, name)}, **own.pop("grid", {})}
-    for name, values in wanted.items():
-        if values is not None and (not isinstance(values, list) or name.partition(".")[0] in overrides):
-            raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
+    own_grid = own.pop("grid", {})
+    names = {*own, *(f"{head}.{entry}" for head in own if isinstance(own[head], dict) for entry in own[head])}
+    wanted = {**{name: values for name, values in grid.items() if name not in names}, **own_grid}
     axes = {name: values for name, values in wanted.items() if values is not None}
+    for name, values in axes.items():
+        if not isinstance(values, list) or name.partition(".")[0] in overrides:
+            raise UserError(f"{where}: grid has {name}: {values!r}; write a list or null, and give no such option")
     for values in itertools.product(*axes.values()):
-        point, recipe = dict(zip(axes, values, strict=True)), {**base, **own}
+        point, recipe = dict(zip(axes, values, strict=True)), copy.deepcopy({**base, **own})
         for name in wanted:
-            recipe = _with(recipe, name, point.get(name))
+            head, _, entry = name.partition(".")
+            fields = recipe.setdefault(head, {}) if entry else recipe
+            fields.pop(entry or head, None)
+            fields.update({entry or head: point[name]} if name in point else {})
         recipe = {**training_parser().checked(recipe, where), **overrides}
         try:
             arguments_of(recipe)
@@ -131,22 +127,6 @@ def _points(
         if recipe.get("model_name_or_path") != "gym":
             raise UserError(f"{where}: model_name_or_path is not gym, the only base that a comparison can score")
         yield point, recipe
-
-
-def _has(recipe: Mapping[str, Any], field: str) -> bool:
-    """Whether a recipe has a field, or with a dot in its name an entry of one."""
-    head, _, entry = field.partition(".")
-    return head in recipe and (not entry or entry in recipe[head])
-
-
-def _with(recipe: Mapping[str, Any], field: str, value: Any) -> dict[str, Any]:
-    """The recipe with a field's value, or with a dot in its name that of an entry of one; `None` takes it out."""
-    head, _, entry = field.partition(".")
-    changed = _with(recipe.get(head) or {}, entry, value) if entry else value
-    return {
-        **{name: old for name, old in recipe.items() if name != head},
-        **({} if changed is None else {head: changed}),
-    }
 
 
 def main(argv: list[str]) -> int:
@@ -165,36 +145,28 @@ def main(argv: list[str]) -> int:
 
     runs = planned_runs(options, given_fields(rest, prog="leash compare"))
     claims = {run: gym_run.claim(run.recipe, run.seed) for run in runs}
-    for run in runs:
-        gym_run.check_claim(run.folder, claims[run])
-    pending = {run.folder / LOG_FILE: run for run in runs if gym_run.read_result(run.folder) is None}
+    for run, claim in claims.items():
+        gym_run.check_claim(run.folder, claim)
+    pending = {run.folder / LOG_FILE: run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()}
+    jobs = {log: partial(gym_run.commands, run.folder) for log, run in pending.items()}
     failed = []
-    try:
-        with only_command_in(options.output_dir):
-            for run in pending.values():
-                write_whole(run.folder / gym_run.CLAIM_FILE, json.dumps(claims[run], indent=2) + "\n")
-                write_whole(run.folder / gym_run.RECIPE_FILE, yaml.safe_dump(run.recipe, sort_keys=False))
-            jobs = {log: partial(gym_run.commands, run.folder, run.seed) for log, run in pending.items()}
-            for log, exit_code, progress in run_all(jobs, options.jobs, len(runs) - len(pending)):
-                said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
-                failed += [f"{pending[log].name} {said}"] if exit_code else []
-                tqdm.write(f"{pending[log].name} {said} ({progress})")
-    except KeyboardInterrupt:
-        print("\nleash compare: stopped; the same command goes on from here", file=sys.stderr)
-        return 130
+    with going_on(options.output_dir, "the same command goes on from here"), only_command_in(options.output_dir):
+        for run in pending.values():
+            write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
+        ended = run_all(jobs, options.jobs)
+        for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
+            said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
+            failed += [f"{pending[log].name} {said}"] if exit_code else []
+            tqdm.write(f"{pending[log].name} {said} ({seconds:.0f} s)")
     if len(failed) < len(runs):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
-    others = {*Path(options.output_dir).glob(f"*/seed-*/{gym_run.RESULT_FILE}")}
-    if others := others - {run.folder / gym_run.RESULT_FILE for run in runs}:
-        left_out = f"{options.output_dir} holds {len(others)} more runs, of other arms or seeds: not in the table"
-        print(f"leash compare: {left_out}", file=sys.stderr)
-    print(*failed, sep="\n", file=sys.stderr, end="\n" if failed else "")
+    for line in failed:
+        print(line, file=sys.stderr)
     return 1 if failed else 0
 
 
 def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     """Writes tables and figure of the finished runs and prints the table; for one arm, before and after training."""
-    import numpy as np
     import pandas as pd
 
     from leash_trl.evaluation import tables
@@ -204,35 +176,45 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
-    results = {run: found for run in runs if (found := gym_run.read_result(run.folder)) is not None}
+    files = {run: run.folder / gym_run.RESULT_FILE for run in runs}
+    results = {run: pd.read_csv(file) for run, file in files.items() if file.is_file()}
     curves = {run: load_curves(run.folder) for run in results}
-    seed_rows, level_rows, p95, changes = [], [], [], []
+    seed_rows: list[dict[str, Any]] = []
+    level_rows: list[dict[str, Any]] = []
+    changes: list[dict[str, str]] = []
+    p95: list[float] = []
     for arm in dict.fromkeys(run.arm for run in results):
-        own = {run: samples[samples["model"] == "trained"] for run, samples in results.items() if run.arm == arm}
+        own = {run: found[found["model"] == "trained"] for run, found in results.items() if run.arm == arm}
         for run, samples in own.items():
             target, log = run.recipe.get("target_length"), curves[run]
             milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
             changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
             lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
-            steps, generated = lengths.index.to_numpy() - changed_at, int(log["leash/generated_tokens"].max())
-            grid = {name: value for name, value in run.point.items() if name != "target_length"}
-            trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
-            seed_rows.append(tables.seed_row(*trained))
-            efforts = mapping_field("efforts", run.recipe.get("efforts")) or {}
-            changes += _changes(seed_rows[-1], results[run], log, base, efforts)
+            row = tables.seed_row(samples, base, target, lengths.set_axis(lengths.index - changed_at))
+            row = {"name": run.label, "seeds": str(run.seed)} | row
+            row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+            seed_rows.append(row | {name: str(run.point[name]) for name in run.point if name != "target_length"})
+            for (effort, its_target), both in results[run].groupby(["effort", "target"], dropna=False, sort=False):
+                means = both.groupby("model")[["is_correct", "num_tokens"]].mean().T
+                before = means.get("base", [base["accuracy"], base["mean_tokens"]])
+                cells = {"run": run.name, "effort": effort, "target": tables.tokens(its_target)}
+                for when, (accuracy, length) in {"before": before, "after": means["trained"]}.items():
+                    cells |= {f"accuracy {when}": f"{accuracy:.3f}", f"tokens {when}": tables.tokens(length)}
+                changes.append(cells)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
-        p95.append(float(np.quantile(pd.concat(own.values())["num_tokens"], 0.95)))
+        p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))
     seeds, by_level = pd.DataFrame(seed_rows), pd.DataFrame(level_rows)
+    changed = pd.DataFrame(changes).dropna(axis="columns", how="all").fillna("")
     is_alone = len({run.arm for run in runs}) == 1
-    missing = [run.name for run in runs if run not in results]
+    missing = ", ".join(run.name for run in runs if run not in results)
     paragraphs = [
         f"`{command}`: {len(levels)} held-out problems, {samples['sample'].max() + 1} samples each at "
         "temperature 1; last checkpoint.",
-        *([f"Missing: {', '.join(missing)}."] if missing else []),
-        *([] if is_alone else [tables.comparison_markdown(seeds, base, by_level, p95)]),
-        *([tables.markdown(pd.DataFrame(changes).fillna(""))] if is_alone or "effort" in changes[0] else []),
+        f"Missing: {missing}." if missing else "",
+        "" if is_alone else tables.comparison_markdown(seeds, base, by_level, p95),
+        tables.markdown(changed) if is_alone or "effort" in changed else "",
     ]
-    text = "\n\n".join(paragraphs)
+    text = "\n\n".join(filter(None, paragraphs))
     rows = tables.comparison_rows(seeds, base, p95)
     for name, frame in {"table": rows, "seeds": seeds, "levels": by_level}.items():
         write_whole(output_dir / f"{name}.csv", tables.csv(frame))
@@ -242,28 +224,3 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     else:
         write_figure(pareto_figure(rows), output_dir / "pareto.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")
-
-
-def _changes(
-    row: dict[str, Any], results: "pd.DataFrame", curves: "pd.DataFrame", base: dict[str, Any], efforts: dict[str, Any]
-) -> Iterator[dict[str, str]]:
-    """A run's row of what training changed, or one for each of its efforts."""
-    for effort, target in efforts.items():
-        means = results[results["effort"] == effort].groupby("model")[["is_correct", "num_tokens"]].mean()
-        cells = {"seed": row["seeds"], "effort": effort, "target": f"{target:g}"}
-        cells |= {f"accuracy: {model}": f"{means.at[model, 'is_correct']:.3f}" for model in ("base", "trained")}
-        yield cells | {f"tokens: {model}": f"{means.at[model, 'num_tokens']:.1f}" for model in ("base", "trained")}
-    if not efforts:
-        lambdas = curves["leash/lambda"].dropna() if "leash/lambda" in curves else []
-        numbers = {
-            "accuracy: base": (base["accuracy"], ".3f"),
-            "accuracy: trained": (row["accuracy"], ".3f"),
-            "tokens: base": (base["mean_tokens"], ".1f"),
-            "tokens: trained": (row["mean_tokens"], ".1f"),
-            "change": (row["token_change"], "+.1%"),
-            "satisfied": (row["satisfaction_rate"], ".3f"),
-            "lambda: peak": (max(lambdas, default=None), ".3f"),
-            "lambda: end": ([None, *lambdas][-1], ".3f"),
-        }
-        shown = {name: "" if value is None else f"{value:{form}}" for name, (value, form) in numbers.items()}
-        yield {"seed": row["seeds"], **shown}

@@ -13,7 +13,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from leash_trl.engines.checkpoint_path import missing_folder
 from leash_trl.trainer.checkpoints import only_run_in
 
 
@@ -29,10 +28,7 @@ class UserError(Exception):
 
 @contextmanager
 def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
-    """Turns what checking and loading raise into `UserError`, one line each. For set-up, not for the work itself.
-
-    Set-up is all that comes before the first training step or the first sample. What goes wrong there is the user's to
-    mend: values, files and folders, packages that are not installed.
+    """Turns what checking and loading raise into `UserError`, one line each; not for what follows the first step.
 
     Args:
         only_loads (`bool`, *optional*, defaults to `False`):
@@ -44,38 +40,25 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     try:
         yield
     except SET_UP_ERRORS as error:
-        raise UserError(_set_up_line(error, only_loads, read)) from error
+        text, given = said(error), {name: str(value) for name, value in read.items() if value is not None}
+        is_about_files = given and not isinstance(error, ValueError | ImportError)
+        blamed = [name for name, value in given.items() if value in text]
+        if is_about_files or only_loads:
+            blamed = blamed or list(given)
+        if is_about_files:
+            text = f"{text.rstrip('.')}; see that it is there, complete and readable"
+        if unsaid := [f"{name} is {given[name]!r}" for name in blamed if name not in text]:
+            text = f"{' and '.join(unsaid)}: {text}"
+        raise UserError(text) from error
 
 
-def _set_up_line(error: BaseException, only_loads: bool, read: dict[str, Any]) -> str:
-    given = {name: str(value) for name, value in read.items() if value is not None}
-    text = _said(error)
-    blamed = [name for name, value in given.items() if value in text]
-    is_about_files = given and not isinstance(error, ValueError | ImportError)
-    if is_about_files or only_loads:
-        blamed = blamed or list(given)
-    if is_about_files:
-        if (problem := missing_folder(given[blamed[0]])) is not None:
-            return f"{blamed[0]}: {problem}; mend the path"
-        text = f"{text.rstrip('.')}; {_remedy(error)}"
-    unsaid = [f"{name} is {given[name]!r}" for name in blamed if name not in text]
-    return f"{' and '.join(unsaid)}: {text}" if unsaid else text
-
-
-def _remedy(error: BaseException) -> str:
-    if not isinstance(error, OSError):
-        return "see that its files are complete and go together"
-    if error.strerror:
-        return "see that it is there and may be read and written"
-    return "check the name and the connection, or name a folder that holds all its files"
-
-
-def _said(error: BaseException) -> str:
+def said(error: BaseException) -> str:
     """An error's message in one line: the first line for errors about files, else as much as fits."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, OSError):
-        place = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror}{place}" if error.strerror else lines[0]
+        return lines[0]
     text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
     return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
 
@@ -94,10 +77,9 @@ def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
         raise KeyboardInterrupt(f"stopped; {remedy}") from None
     except (OSError, RuntimeError, SafetensorError) as error:
         # torch and safetensors say it in errors of their own
-        is_full = FULL_DISK in str(error) or shutil.disk_usage(folder).free < LEAST_ROOM
-        if not is_full:
+        if FULL_DISK not in str(error) and shutil.disk_usage(folder).free >= LEAST_ROOM:
             raise
-        raise UserError(f"the disk of {folder} is full ({_said(error)}); free some of it, then {remedy}") from error
+        raise UserError(f"the disk of {folder} is full ({said(error)}); free some of it, then {remedy}") from error
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", prefix: str = "", likeness: float = 0.6) -> str:
@@ -125,10 +107,7 @@ def check_writable(folder: str | Path) -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        raise ValueError(
-            f"output_dir is {str(folder)!r}, where nothing can be written ({error.strerror}: {there}); choose a "
-            "folder that can be made and written to"
-        ) from error
+        raise ValueError(f"output_dir is {str(folder)!r}, but {said(error)}; choose a folder to write to") from error
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from leash_trl.cli.arguments import parse
-from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.sampling import SamplingArguments, checked_plan, load_checked, option, sample_all
+from leash_trl.cli.errors import user_errors
+from leash_trl.cli.sampling import SamplingArguments, option, sample_all
 
 
 DESCRIPTION = (
@@ -31,26 +31,13 @@ def main(argv: list[str]) -> None:
     """Runs `leash eval`."""
     arguments = parse(EvalArguments, argv, prog="leash eval", description=DESCRIPTION, takes_recipe=True)
 
-    from leash_trl.data.sources import parse_reference
     from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.resuming import check_same_problems
     from leash_trl.evaluation.tables import summary_markdown, write_results
 
     folder = Path(arguments.output_dir)
     with user_errors():
-        plan = checked_plan(arguments)
-        baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
-        names = [parse_reference(reference).name for reference in arguments.benchmarks]
-        if len(set(names)) < len(names):
-            raise UserError(f"--benchmarks {' '.join(names)}: two have the same name; evaluate one in its own run")
-        references = dict(zip(names, arguments.benchmarks, strict=True))
-        problems = {
-            name: load_checked(reference, arguments, "benchmark", drops_unreadable=False)
-            for name, reference in references.items()
-        }
-        if baseline is not None:
-            check_same_problems(problems, baseline.run["benchmarks"], arguments.baseline)
-    sample_all(arguments, plan, problems, references)
+        baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None
+    sample_all(arguments, arguments.benchmarks, "benchmark", None if baseline is None else baseline.run["benchmarks"])
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.sampling import SamplingArguments, checked_plan, load_checked, option, sample_all
+from leash_trl.cli.sampling import SamplingArguments, option, sample_all
 
 
 DATASET_FILE = "dataset/train.jsonl"
@@ -40,34 +40,27 @@ def main(argv: list[str]) -> None:
     """Runs `leash filter`."""
     arguments = parse(FilterArguments, argv, prog="leash filter", description=DESCRIPTION, takes_recipe=True)
 
-    from leash_trl.data.sources import parse_reference
     from leash_trl.evaluation.filter import check_bounds, filtered_rows
     from leash_trl.evaluation.frame import read_lines, samples_path
     from leash_trl.files import write_whole
 
-    k = arguments.num_samples
+    folder, k = Path(arguments.output_dir), arguments.num_samples
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
     bounds = (arguments.min_passes, max_passes, arguments.target_quantile)
     with user_errors():
-        plan = checked_plan(arguments)
         check_bounds(k, *bounds)
-        name = parse_reference(arguments.dataset_name).name
-        problems = load_checked(arguments.dataset_name, arguments, "train", drops_unreadable=True)
-    sample_all(arguments, plan, {name: problems}, {name: arguments.dataset_name})
-    folder = Path(arguments.output_dir)
+    ((name, problems),) = sample_all(arguments, [arguments.dataset_name], "train").items()
     samples = read_lines(samples_path(folder, name))
     rows = list(filtered_rows(problems, samples, *bounds))
-    verdicts = [[completion["is_correct"] for completion in problem["completions"]] for problem in samples]
-    passes = Counter(problem.count(True) for problem in verdicts)
+    verdicts = [Counter(completion["is_correct"] for completion in problem["completions"]) for problem in samples]
+    passes = Counter(verdict[True] for verdict in verdicts)
     counts = ", ".join(f"{passes[number]} with {number}" for number in range(k + 1))
     print(f"Of {len(samples)} problems, by right completions out of {k}: {counts}. Kept {len(rows)}.")
-    if num_ungraded := sum(problem.count(None) for problem in verdicts):
-        print(
-            f"{num_ungraded} completions could not be graded and count as neither right nor wrong (grader_failure in "
-            "the samples says why); problems that they could decide are left out."
-        )
+    if num_ungraded := sum(verdict[None] for verdict in verdicts):
+        print(f"{num_ungraded} completions could not be graded; problems that they could decide are left out.")
     if not rows:
         raise UserError("nothing is left to train on; take other problems, another model or other bounds")
     with user_errors():
-        write_whole(folder / DATASET_FILE, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)  # dates too
+        write_whole(folder / DATASET_FILE, "".join(lines))
     print(f"Train on it with --dataset_name {folder / DATASET_FILE}; raw generations are in {folder / 'samples'}")

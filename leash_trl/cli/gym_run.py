@@ -1,15 +1,16 @@
-"""One run of `leash compare`: its claim, its commands and its result, for the gym's base and held-out problems.
+"""One run of `leash compare`: its recipe, its commands and its result, for the gym's base and held-out problems.
 
-The last of its commands is this module: python -m leash_trl.cli.gym_run --config RECIPE --seed S --output_dir DIR
+The last of its commands is this module: python -m leash_trl.cli.gym_run --config RECIPE --output_dir DIR
 """
 
 import hashlib
 import inspect
-import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from leash_trl.cli.errors import UserError
 from leash_trl.engines.checkpoint_path import length_control_state, read_trainer_state, whole_checkpoints
@@ -19,60 +20,47 @@ from leash_trl.files import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-CLAIM_FILE = "claim.json"
 RECIPE_FILE = "recipe.yaml"
 RESULT_FILE = "samples.csv"
-MODULE = "leash_trl.cli.gym_run"
 
 
-def claim(recipe: dict[str, Any], seed: int) -> dict[str, Any]:
-    """What makes a run the run that it is: recipe, seed, the gym's base, local data, and the method's own code."""
+def claim(recipe: dict[str, Any], seed: int) -> str:
+    """A run's recipe file: its fields, and digests of the base, of local data and of the method's code as comments."""
     from leash_trl.data.sources import parse_reference
     from leash_trl.gym import base_digest
     from leash_trl.length_control.methods import find_method
 
     *kinds, _ = find_method(recipe.get("length_control", "leash")).__mro__
     path = parse_reference(recipe["dataset_name"]).path if recipe.get("dataset_name") else None
-    data = [] if path is None else sorted(path.rglob("*")) if path.is_dir() else [path]
-    made = {"recipe": recipe, "seed": seed, "base": base_digest(), "data": _digest(data)}
-    own: dict[str, Any] = json.loads(json.dumps({**made, "code": _digest(map(inspect.getfile, kinds))}))
-    return own
+    data = [] if path is None else sorted(path.rglob("*")) or [path]
+    digests = {"base": base_digest(), "data": _digest(data), "code": _digest(map(inspect.getfile, kinds))}
+    comments = [f"# {name}: {digest}\n" for name, digest in digests.items()]
+    return "".join([yaml.safe_dump({**recipe, "seed": seed}), *comments])
 
 
-def _digest(files) -> str:
+def _digest(files: Iterable[str | Path]) -> str:
     sha = hashlib.sha256()
     for file in map(Path, files):
         sha.update(file.read_bytes() if file.is_file() else b"")
     return sha.hexdigest()
 
 
-def check_claim(folder: Path, own: dict[str, Any]) -> None:
+def check_claim(folder: Path, own: str) -> None:
     """Raises `UserError` if a folder holds another run, which this one would continue or be taken for."""
-    path = folder / CLAIM_FILE
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else own
-    if changed := [name for name in own if held.get(name) != own[name]]:
-        raise UserError(
-            f"{folder} holds a run with another {' and '.join(changed)}; remove it or choose another --output_dir"
-        )
+    file = folder / RECIPE_FILE
+    held = file.read_text(encoding="utf-8") if file.is_file() else own
+    if changed := {*held.splitlines()} ^ {*own.splitlines()}:
+        lines = "; ".join(sorted(changed))
+        raise UserError(f"{folder} holds another run: {lines}; remove it or choose another --output_dir")
 
 
-def commands(folder: Path, seed: int) -> Iterator[list[str]]:
+def commands(folder: Path) -> Iterator[list[str]]:
     """What trains and scores the run of a folder, or does what is left of it: modules with their arguments."""
-    given = ["--config", str(folder / RECIPE_FILE), "--seed", str(seed), "--output_dir", str(folder)]
+    given = ["--config", str(folder / RECIPE_FILE), "--output_dir", str(folder)]
     if read_trainer_state(folder) is None:  # the final model is not there yet
         has_begun = any(whole_checkpoints(folder))
         yield ["leash_trl", "train", *given, *(["--resume_from_checkpoint", "true"] if has_begun else [])]
-    yield [MODULE, *given]
-
-
-def read_result(folder: Path) -> "pd.DataFrame | None":
-    """Graded completions of a finished run, else `None`: columns of `evaluate`, and `effort` and `model`.
-
-    `model` is `trained` or, where there are efforts, `base` too.
-    """
-    import pandas as pd
-
-    return pd.read_csv(folder / RESULT_FILE) if (folder / RESULT_FILE).is_file() else None
+    yield [__name__, *given]
 
 
 def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_samples: int = 4) -> "pd.DataFrame":
@@ -81,12 +69,10 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
     Args:
         path (`str`, *optional*, defaults to `"gym"`):
             Checkpoint folder, or `gym` for the base.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of the sampling.
+        seed (`int`, *optional*, defaults to `0`), num_samples (`int`, *optional*, defaults to `4`):
+            Seed of the sampling, and completions of each problem.
         prompt_suffix (`str`, *optional*):
             Appended to every problem, for methods that tell the model its target.
-        num_samples (`int`, *optional*, defaults to `4`):
-            Completions of each problem.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -105,7 +91,10 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
 
 
 def main(argv: list[str]) -> None:
-    """Scores a trained run, each effort by itself, and writes its completions."""
+    """Scores a trained run and writes its completions: columns of `evaluate`, and `effort`, `target` and `model`.
+
+    Where there are efforts, each is scored by itself, and `model` is `base` too beside `trained`.
+    """
     import pandas as pd
 
     from leash_trl.cli.training_arguments import arguments_of, given_fields
@@ -119,13 +108,12 @@ def main(argv: list[str]) -> None:
     # prompts are those at the end of training
     own = method.prompt_suffix(args.target_length, args.generation_limit)
     efforts = mapping_field("efforts", script_args.efforts) or {}
-    suffixes = {effort: effort_suffix(effort, script_args.effort_suffix) for effort in efforts}
-    models = {"trained": args.output_dir, **({"base": "gym"} if suffixes else {})}
-    parts = [
-        measure(path, args.seed, suffix + own).assign(effort=effort, model=model)
-        for model, path in models.items()
-        for effort, suffix in (suffixes or {"": ""}).items()
-    ]
+    models = {"trained": args.output_dir, **({"base": "gym"} if efforts else {})}
+    parts = []
+    for model, path in models.items():
+        for effort, target in (efforts or {None: args.target_length}).items():
+            suffix = own if effort is None else effort_suffix(effort, script_args.effort_suffix) + own
+            parts.append(measure(path, args.seed, suffix).assign(effort=effort, target=target, model=model))
     write_whole(Path(args.output_dir) / RESULT_FILE, pd.concat(parts).to_csv(index=False))
 
 

@@ -10,9 +10,8 @@ from leash_trl.cli.errors import check_writable, user_errors
 
 
 DESCRIPTION = (
-    "Merge a LoRA or QLoRA adapter into its base model and write a complete model folder: weights, tokenizer, chat "
-    "template, generation configuration, and the run's trainer_state.json and, without the adapter's fields, "
-    "leash_recipe.yaml."
+    "Merge a LoRA or QLoRA adapter into its base model and write a complete model folder, with the run's "
+    "trainer_state.json and, without the adapter's fields, leash_recipe.yaml."
 )
 EPILOG = (
     "QLoRA: the base model is loaded unquantised, which is not what the adapter was trained on, so the merged model "
@@ -25,12 +24,7 @@ EPILOG = (
 class MergeArguments:
     """Options of `leash merge`."""
 
-    run: str = field(
-        metadata={
-            "positional": True,
-            "help": "folder with adapter_config.json: a run trained with use_peft, or a checkpoint",
-        }
-    )
+    run: str = field(metadata={"positional": True, "help": "folder of an adapter: a run or checkpoint with use_peft"})
     output_dir: str = field(metadata={"help": "folder for the merged model, new or empty"})
     model_name_or_path: str | None = field(
         default=None, metadata={"help": "folder or Hub id of the base model (default: the one that the adapter names)"}

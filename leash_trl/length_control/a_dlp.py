@@ -48,21 +48,17 @@ class ADLP(LengthControl):
         self.lam = float(self.lambda_init)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards, not bounded below; NaN where unscorable."""
         return self.base_rewards(rollouts) - self.lam * rollouts.lengths.double()
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Counts correct and scorable completions for the next step."""
         self.correct += int(rollouts.is_correct.sum())
         self.scorable += int(rollouts.is_scorable.sum())
 
     def step(self) -> None:
-        """Moves the multiplier by the accuracy since the last step; it stays if nothing was scorable."""
         if self.scorable > 0:
             surplus = self.correct / self.scorable - self.accuracy_reference
             self.lam = projected_ascent(self.lam, surplus, self.lambda_lr, 0.0, math.inf)
         self.correct = self.scorable = 0
 
     def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses, in reward units per token."""
         return {"lambda": self.lam}

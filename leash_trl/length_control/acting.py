@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts
+from leash_trl.length_control.rollouts import joined
 
 
 MOST_UPDATES = 512  # after which a state that is still without effect is taken to stay so
@@ -26,12 +27,6 @@ def cannot_act(
     Args:
         method ([`~leash_trl.LengthControl`]):
             The method; its state stays.
-        target_length (`float`, *optional*):
-            The configured target in tokens.
-        generation_limit (`float`):
-            The run's generation limit in tokens; infinite for none.
-        num_generations (`int`):
-            Completions per prompt.
 
     Raises:
         `ValueError`: If a checkpoint would not give the method's state back as it was.
@@ -49,43 +44,37 @@ def cannot_act(
         if update & (update - 1) == 0 and _heeds_length(tried, up, down):
             return None
         # in every second batch all are correct, which raises a price that follows accuracy
-        tried.observe(up.select(torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
+        tried.observe(joined([up], torch.arange((1 if update % 2 else 3) * GROUPS * num_generations)))
         tried.step()
         for name, saved in tried.state_dict().items() if update == 0 else ():
-            if (
-                isinstance(saved, dict)
-                and isinstance(kept := getattr(tried, name), dict)
-                and kept.keys() != saved.keys()
-            ):
+            kept = getattr(tried, name)
+            if isinstance(saved, dict) and isinstance(kept, dict) and kept.keys() != saved.keys():
                 raise ValueError(f"{name} of {method.name} has the keys {[*kept]}, but JSON has text keys; use text")
     return (
-        f"length_control is {method.name!r}, but with target_length={target_length} and num_generations="
-        f"{num_generations} nothing that it does depends on length where lengths are spread evenly up to the "
-        f"generation limit of {generation_limit} tokens; see its hyper-parameters by `leash methods {method.name}`"
+        f"length_control is {method.name!r}, but with target_length={target_length}, num_generations={num_generations}"
+        f" and {generation_limit} tokens nothing it does depends on length; see `leash methods {method.name}`"
     )
 
 
 def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
     """Whether a method scores the same answers apart by their lengths, or cuts one."""
-    first, second = (method.score(rollouts, AdvantageRule()) for rollouts in (up, down))
-    pairs = ((first.shaped, second.shaped), (first.advantages, second.advantages), (first.keep, second.keep))
-    is_apart = any(one is not None and other is not None and not torch.equal(one, other) for one, other in pairs)
-    return is_apart or (first.cut is not None and bool((first.cut < up.lengths).any()))
+    one, other = (vars(method.score(rollouts, AdvantageRule())) for rollouts in (up, down))
+    made = [name for name in ("shaped", "advantages", "keep") if one[name] is not None]
+    is_cut = one["cut"] is not None and bool((one["cut"] < up.lengths).any())
+    return is_cut or not all(torch.equal(one[name], other[name]) for name in made)
 
 
-def _batch(
-    method: LengthControl, target_length: float | None, generation_limit: float, num_generations: int
-) -> Rollouts:
+def _batch(method: LengthControl, target_length: float | None, limit: float, num_generations: int) -> Rollouts:
     """Groups of which all, half or one are correct, and in which lengths go up in equal steps."""
-    most, groups = int(min(generation_limit, LONGEST)), GROUPS
-    lengths_PG = torch.linspace(1, most, groups * num_generations).round().long().view(-1, groups).T
+    most = int(min(limit, LONGEST))
+    lengths_PG = torch.linspace(1, most, GROUPS * num_generations).round().long().view(-1, GROUPS).T
     if method.cuts:  # it may cut nothing but outliers, which stand out of equal lengths or of near ones
-        lengths_PG = torch.arange(1, num_generations + 1).repeat(groups, 1)
+        lengths_PG = torch.arange(1, num_generations + 1).repeat(GROUPS, 1)
         lengths_PG[::2] = 1
         lengths_PG[:, -1] = most
     lengths = lengths_PG.repeat(3, 1).flatten()
-    rewards_PG = torch.ones(3 * groups, num_generations, dtype=torch.float64)
-    rewards_PG[groups : 2 * groups, ::2] = rewards_PG[2 * groups :, 1:] = -1.0
+    rewards_PG = torch.ones(3 * GROUPS, num_generations, dtype=torch.float64)
+    rewards_PG[GROUPS : 2 * GROUPS, ::2] = rewards_PG[2 * GROUPS :, 1:] = -1.0
     target = method.target_for(0, target_length)
     return Rollouts(
         task_rewards=rewards_PG.flatten(),
@@ -94,5 +83,5 @@ def _batch(
         is_truncated=lengths == 0,
         questions=torch.arange(len(lengths)) // num_generations,
         num_generations=num_generations,
-        max_completion_length=generation_limit,
+        max_completion_length=limit,
     )

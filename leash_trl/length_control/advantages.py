@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from leash_trl.length_control.rollouts import Rollouts
+from leash_trl.length_control.rollouts import Rollouts, Score
 
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
@@ -99,6 +99,24 @@ def robust_scores(values: torch.Tensor) -> torch.Tensor:
     return (values.double() - centres_P1) / spreads_P1
 
 
+def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
+    r"""Place of each completion between the shortest and the longest of its group, dimensionless, in [0, 1].
+
+    $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
+
+    Args:
+        lengths (`torch.Tensor` of shape `(P, G)`):
+            Lengths in tokens; NaN for a completion that does not count in its group.
+
+    Returns:
+        `torch.Tensor` of shape `(P, G)`: Places in float64; 0 in a group of equal lengths.
+    """
+    lengths_PG = lengths.double()
+    shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
+    longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
+    return (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
+
+
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
     r"""Values minus their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
 
@@ -130,8 +148,6 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
             Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
         advantages (`torch.Tensor` of shape `(N,)`):
             Their advantages.
-        num_generations (`int`):
-            G, completions per prompt.
 
     Returns:
         `torch.Tensor` of shape `(P,)`: False if all scorable rewards are equal, fewer than two are scorable, or the
@@ -169,8 +185,6 @@ def group_advantages(
     Args:
         rewards (`torch.Tensor` of shape `(N,)`):
             Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
-        num_generations (`int`):
-            G, completions per prompt; N is a multiple of it.
         scale_rewards (`str`):
             `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards, `"none"` not at all.
         epsilon (`float`):
@@ -222,8 +236,6 @@ def decoupled_advantages(
             Rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
         weights (`Sequence[float]`):
             $w_k$, dimensionless, one for each objective.
-        num_generations (`int`):
-            G, completions per prompt; N is a multiple of it.
         epsilon (`float`):
             Added to the standard deviations.
 
@@ -235,15 +247,15 @@ def decoupled_advantages(
         >>> decoupled_advantages([task, length], [1.0, 1.0], 4, 1e-8).sign().tolist()
         [1.0, -1.0, -1.0, -1.0]
     """
-    terms = [group_advantages(rewards, num_generations, "group", epsilon) for rewards in objectives]
-    sums_PG = sum(
-        (weight * term for weight, term in zip(weights, terms, strict=True)), torch.zeros_like(terms[0])
-    ).view(-1, num_generations)
+    terms = [
+        weight * group_advantages(rewards, num_generations, "group", epsilon)
+        for rewards, weight in zip(objectives, weights, strict=True)
+    ]
+    sums_PG = torch.stack(terms).sum(dim=0).view(-1, num_generations)
     sums = sums_PG.where(sums_PG.abs().amax(dim=1, keepdim=True) > NEGLIGIBLE, 0.0).flatten()
     is_unscorable = torch.isnan(torch.stack(list(objectives))).any(dim=0)
     scorable = sums.masked_fill(is_unscorable, torch.nan)
-    _, std = mean_and_std(scorable)
-    return (scorable / (std + epsilon)).nan_to_num(nan=0.0)
+    return (scorable / (mean_and_std(scorable)[1] + epsilon)).nan_to_num(nan=0.0)
 
 
 @dataclass(frozen=True)
@@ -273,32 +285,16 @@ class AdvantageRule:
     length_objective_weight: float = 1.0
     mask_truncated: bool = False
 
-    def __call__(
-        self,
-        base: torch.Tensor,
-        shaped: torch.Tensor,
-        rollouts: Rollouts,
-        keep: torch.Tensor | None = None,
-        cut: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Advantages; 0 where the shaped reward is NaN.
-
-        Args:
-            base (`torch.Tensor` of shape `(N,)`), shaped (`torch.Tensor` of shape `(N,)`):
-                Rewards before length, and with it.
-            rollouts (`Rollouts`):
-                The completions.
-            keep (`torch.Tensor` of shape `(N,)`, *optional*), cut (`torch.Tensor` of shape `(N,)`, *optional*):
-                As in [`~leash_trl.length_control.rollouts.Score`].
-        """
-        num_generations = rollouts.num_generations
+    def __call__(self, score: Score, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Advantages of a score, whose own do not count; 0 where `shaped` is NaN."""
+        shaped, num_generations = score.shaped, rollouts.num_generations
         if self.multi_objective_aggregation == "normalize_then_sum":
             weights = (1.0, self.length_objective_weight)
-            return decoupled_advantages((base, shaped - base), weights, num_generations, self.epsilon)
+            return decoupled_advantages((score.base, shaped - score.base), weights, num_generations, self.epsilon)
         trained_tokens = None
         if self.reward_baseline == "length_weighted":
-            is_trained = torch.ones_like(rollouts.is_truncated) if keep is None else keep
+            is_trained = torch.ones_like(rollouts.is_truncated) if score.keep is None else score.keep
             if self.mask_truncated:
                 is_trained = is_trained & ~rollouts.is_truncated
-            trained_tokens = (rollouts.lengths if cut is None else cut).where(is_trained, 0)
+            trained_tokens = (rollouts.lengths if score.cut is None else score.cut).where(is_trained, 0)
         return group_advantages(shaped, num_generations, self.scale_rewards, self.epsilon, weights=trained_tokens)

@@ -35,6 +35,5 @@ class ALP(LengthControl):
     beta: float = knob(1e-7, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards, at most 1; NaN where unscorable."""
         rates = rollouts.solve_rates.clamp(min=1.0 / rollouts.num_generations)
         return self.base_rewards(rollouts) - self.beta * rollouts.lengths.double() * rates

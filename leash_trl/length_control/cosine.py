@@ -47,11 +47,9 @@ class Cosine(LengthControl):
     max_length: int | None = knob(None, least=1)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Reward at length 0; NaN where unscorable."""
         return self._by_correctness(rollouts, self.correct_at_zero, self.wrong_at_zero)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Cosine rewards; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
         at_maximum = self._by_correctness(rollouts, self.correct_at_max, self.wrong_at_max)
         waves = torch.cos(math.pi * (rollouts.lengths.double() / max_length).clamp(max=1.0))

@@ -46,16 +46,13 @@ class DapoOverlong(LengthControl):
         """Raises `ValueError` if `cache_length` is not below the maximum."""
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
             raise ValueError(
-                f"cache_length is {self.cache_length}, but must be below the maximum of {max_length} tokens; lower it "
-                "or set it to None, a fifth of the maximum"
+                f"cache_length is {self.cache_length}, but must be below {max_length} tokens; None is a fifth of them"
             )
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong; NaN where unscorable."""
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [-2, 1]; NaN where unscorable."""
         max_length = self.max_length or rollouts.max_completion_length
         cache_length = self.cache_length or max(1, int(max_length // 5))
         punishment = (max_length - cache_length - rollouts.lengths.double()) / cache_length

@@ -49,10 +49,8 @@ def recipe_lines(method: type[LengthControl]) -> str:
     """
     is_ours = method.__module__.startswith(f"{__package__}.")
     name = method.name if is_ours else f"{method.__module__}.{method.__qualname__}"
-    made = method()
-    knobs = {field.name: getattr(made, field.name) for field in fields(method) if field.init}
-    recipe = {"length_control": name, "length_control_kwargs": knobs}
-    return yaml.safe_dump(recipe, sort_keys=False).strip()
+    knobs = {field.name: getattr(method(), field.name) for field in fields(method) if field.init}
+    return yaml.safe_dump({"length_control": name, "length_control_kwargs": knobs}, sort_keys=False).strip()
 
 
 def description(method: type[LengthControl]) -> str:

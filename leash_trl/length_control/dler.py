@@ -58,7 +58,6 @@ class DLER(LengthControl):
             self.own_advantages = True  # type: ignore[assignment, misc]
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 for answers correct within their limit, else 0; NaN where unscorable."""
         unfinished = 0.1 if self.variant == "release" else 0.0
         is_finished = self._is_finished(rollouts, self.limits(rollouts))
         return rollouts.correctness.where(is_finished, unfinished * rollouts.correctness)

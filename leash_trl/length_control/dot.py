@@ -62,7 +62,6 @@ class DOT(LengthControl):
     robust: bool = False
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The task rewards; what is correct only decides which groups are cut."""
         return rollouts.task_rewards
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:

@@ -53,7 +53,6 @@ class DRPO(LengthControl):
     temperature: float = knob(0.1, above=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Weight in [0, 1] where correct, 0 where wrong, NaN where unscorable."""
         is_correct_PG = rollouts.by_group(rollouts.is_correct)
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
         shortest_P1 = lengths_PG.where(is_correct_PG, torch.inf).amin(dim=1, keepdim=True)

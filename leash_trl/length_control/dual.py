@@ -14,8 +14,6 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
     Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
     Args:
-        lengths (`Sequence[float]`):
-            Completion lengths in tokens.
         target_lengths (`Sequence[float]`):
             Target `L_t` of each in tokens; a completion whose target is NaN does not count.
 

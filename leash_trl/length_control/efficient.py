@@ -16,12 +16,6 @@ def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.T
     Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
     [Arora and Zanette](https://huggingface.co/papers/2502.04463).
 
-    Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
-
     Returns:
         `torch.Tensor` of shape `(P, G)`: Places in float64; without meaning for wrong answers.
 
@@ -59,14 +53,10 @@ class Efficient(LengthControl):
     requires_eos: bool = True
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct (and ended), 0 where not; NaN where unscorable."""
-        correctness = rollouts.correctness
-        if not self.requires_eos:
-            return correctness
-        return correctness.masked_fill(rollouts.is_truncated & rollouts.is_scorable, 0.0)
+        is_endless = rollouts.is_truncated & rollouts.is_scorable & self.requires_eos
+        return rollouts.correctness.masked_fill(is_endless, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
         rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
         places_PG = relative_lengths(by_group(rewards > 0), by_group(rollouts.lengths))
         return rewards * (1.0 - self.alpha * places_PG.flatten())

@@ -87,9 +87,8 @@ class GFPO(LengthControl):
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True for the completions to learn from."""
-        size = rollouts.num_generations
         rewards_PG = rollouts.by_group(rollouts.task_rewards)
-        num_kept = min(max(2, size // 2), 8) if self.num_kept is None else self.num_kept
+        num_kept = self.num_kept or min(max(2, rollouts.num_generations // 2), 8)
         means, quartiles = rewards_PG.nanmean(dim=1).tolist(), self.quartiles()
         num_kept_P = [max(2, num_kept_by_difficulty(mean, quartiles, num_kept)) for mean in means]
         lengths_PG = rollouts.by_group(rollouts.lengths.double())
@@ -114,11 +113,9 @@ class GFPO(LengthControl):
         return replace(score, advantages=advantages, keep=kept if self.drop_unkept else None)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """With `adaptive`, records the mean reward of each prompt."""
         if self.adaptive:
             means_P = rollouts.by_group(rollouts.task_rewards).nanmean(dim=1)
             self.group_means = (self.group_means + means_P[~torch.isnan(means_P)].tolist())[-MAX_GROUPS:]
 
     def statistics(self) -> dict[str, float]:
-        """The quartiles in use, in reward units."""
         return dict(zip(("reward_q25", "reward_q50", "reward_q75"), self.quartiles() or (), strict=False))

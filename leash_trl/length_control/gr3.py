@@ -32,7 +32,6 @@ class GR3(LengthControl):
     alpha: float = knob(0.33, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rescaled correctness in [0, 1]; NaN where unscorable."""
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         shares_PG = lengths_PG / lengths_PG.nanmean(dim=1, keepdim=True).clamp(min=1.0)
         return self.base_rewards(rollouts) / (1.0 + self.alpha * shares_PG.flatten())

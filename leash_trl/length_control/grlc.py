@@ -2,6 +2,7 @@
 
 import torch
 
+from leash_trl.length_control.advantages import places_in_range
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
@@ -27,10 +28,7 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
         >>> centred_weights(torch.tensor([[500.0, 1500.0]])).tolist()
         [[0.5, -0.5]]
     """
-    lengths_PG = lengths.double()
-    shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
-    longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-    weights_PG = 1.0 - (lengths_PG - shortest_P1) / (longest_P1 - shortest_P1).clamp(min=1.0)
+    weights_PG = 1.0 - places_in_range(lengths)
     return weights_PG - weights_PG.nanmean(dim=1, keepdim=True)
 
 
@@ -61,6 +59,5 @@ class GRLC(LengthControl):
     weight: float = knob(0.5, least=0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted contest; NaN where unscorable."""
         weights_PG = centred_weights(rollouts.by_group(rollouts.scorable_lengths))
         return self.base_rewards(rollouts) + self.weight * weights_PG.flatten()

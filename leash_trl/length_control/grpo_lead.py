@@ -18,10 +18,6 @@ def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the length-regularised reward.
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
         alpha (`float`):
             Strength, dimensionless.
 
@@ -94,11 +90,9 @@ class GRPOLead(LengthControl):
     weight_steepness: float = 10.0
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct, -1 where wrong, NaN where unscorable."""
         return 2.0 * rollouts.correctness - 1.0
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: `exp(-alpha z)` where correct, -1 where wrong, NaN where unscorable."""
         lengths_PG = rollouts.by_group(rollouts.lengths)
         factors_PG = length_factors(rollouts.by_group(rollouts.is_correct), lengths_PG, self.alpha)
         if self.gate is not None:

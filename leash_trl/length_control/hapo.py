@@ -37,7 +37,6 @@ class HAPO(LengthControl):
     shortest: dict[str, int] = held(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness plus the weighted length reward; NaN where unscorable."""
         known = [self.shortest.get(str(question), math.nan) for question in rollouts.questions.tolist()]
         shortest = torch.tensor(known, dtype=torch.float64)
         waves = torch.cos((math.pi / 2 * rollouts.lengths.double() / shortest.clamp(min=1)).clamp(max=math.pi))
@@ -45,12 +44,10 @@ class HAPO(LengthControl):
         return self.base_rewards(rollouts) + self.weight * rewards.where(~torch.isnan(shortest), 0.0)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Records the correct lengths of a training batch for the next time its questions come up."""
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].tolist(), rollouts.questions[is_correct].tolist()
         for question, length in zip(map(str, questions), lengths, strict=True):
             self.shortest[question] = min(self.shortest.get(question, length), length)
 
     def statistics(self) -> dict[str, float]:
-        """The number of questions with a history."""
         return {"questions_with_history": float(len(self.shortest))}

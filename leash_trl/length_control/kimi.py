@@ -2,6 +2,7 @@
 
 import torch
 
+from leash_trl.length_control.advantages import places_in_range
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
@@ -18,8 +19,6 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
     Differs: the report does not mention unscorable completions; here minimum and maximum leave them out.
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
             Completion lengths in tokens; NaN for a completion that does not count in its group.
 
@@ -30,12 +29,9 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
         >>> length_reward(torch.tensor([[True, True, False]]), torch.tensor([[100, 300, 200]])).tolist()
         [[0.5, -0.5, 0.0]]
     """
-    lengths = lengths.double()
-    shortest = lengths.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
-    longest = lengths.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-    lam = 0.5 - (lengths - shortest) / (longest - shortest).clamp(min=1.0)
-    rewards = torch.where(is_correct, lam, lam.clamp(max=0.0))
-    return rewards.where(longest > shortest, 0.0)
+    places = places_in_range(lengths)
+    rewards = torch.where(is_correct, 0.5 - places, (0.5 - places).clamp(max=0.0))
+    return rewards.where((places > 0).any(dim=1, keepdim=True), 0.0)
 
 
 class Kimi(LengthControl):
@@ -67,11 +63,9 @@ class Kimi(LengthControl):
     steps_done: int = held(int)
 
     def step(self) -> None:
-        """Counts policy updates."""
         self.steps_done += 1
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 0 or 1 plus the weighted length reward; NaN where unscorable."""
         if self.steps_done < self.warmup_steps:
             return self.base_rewards(rollouts)
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)

@@ -51,12 +51,10 @@ class L1Exact(LengthControl):
             raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(
-                f"budget_range is {self.budget_range!r}, but must not go beyond the generation limit of "
-                f"{max_completion_length} tokens; lower it, or raise the limit"
+                f"budget_range is {self.budget_range!r}, but the generation limit is {max_completion_length}"
             )
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness minus the price of the distance; NaN where unscorable."""
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
 
     def target_for(self, question: int, target_length: float | None) -> float | None:
@@ -99,6 +97,5 @@ class L1Max(L1Exact):
     delta: float = knob(0.5, least=0, most=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
         kept = self.alpha * (rollouts.target_lengths - rollouts.lengths) + self.delta
         return self.base_rewards(rollouts) * kept.clamp(0.0, 1.0)

@@ -44,5 +44,4 @@ class Laconic(Leash):
     reward_scale_problem = LengthControl.reward_scale_problem
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards, at most 1 and unbounded below; NaN where unscorable."""
         return self.base_rewards(rollouts) - self.penalty(rollouts)

@@ -40,17 +40,16 @@ class Laser(LengthControl):
     alpha: float = knob(0.5, least=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: $C$: 1, -0.5 or -1; NaN where unscorable."""
         wrong = torch.where(rollouts.is_truncated, MALFORMED_SCORE, WRONG_SCORE).double()
         return torch.where(rollouts.is_correct, 1.0, wrong).masked_fill(~rollouts.is_scorable, torch.nan)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        return self._with_bonus(rollouts, rollouts.target_lengths)
-
-    def _with_bonus(self, rollouts: Rollouts, target_lengths: torch.Tensor) -> torch.Tensor:
-        is_rewarded = rollouts.is_correct & (rollouts.lengths <= target_lengths)
+        is_rewarded = rollouts.is_correct & (rollouts.lengths <= self.limits(rollouts))
         return self.base_rewards(rollouts) + self.alpha * is_rewarded.double()
+
+    def limits(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Length in tokens up to which each completion earns the bonus."""
+        return rollouts.target_lengths
 
 
 def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
@@ -174,32 +173,23 @@ class LaserD(Laser):
         """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
         if (target_length or 0) > self.upper_bound:
             raise ValueError(
-                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}, where the "
-                "targets of LASER-D begin; raise it"
+                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
             )
 
-    def choose_targets(
-        self, lengths: Sequence[Sequence[int]], lower_bound: int, num_generations: int
-    ) -> list[int | None]:
+    def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
         """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
-        candidates = candidate_targets(lower_bound, self.upper_bound, self.interval)
+        candidates = candidate_targets(lowest, self.upper_bound, self.interval)
         levels = zip(lengths, right_answers(num_generations, self.rounding), strict=True)
         return [smallest_target(each, candidates, num_right, self.expected_correct) for each, num_right in levels]
 
-    def adaptive_targets(self, rollouts: Rollouts) -> torch.Tensor:
+    def limits(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: Target of each completion by the solve rate of its prompt, in tokens."""
-        chosen = self.targets or self.choose_targets(
-            lengths_by_difficulty(rollouts), _lowest(rollouts), rollouts.num_generations
-        )
+        lengths, lowest = lengths_by_difficulty(rollouts), _lowest(rollouts)
+        chosen = self.targets or self.choose_targets(lengths, lowest, rollouts.num_generations)
         targets = torch.tensor([int(rollouts.lengths.max()) if target is None else target for target in chosen])
         return targets[difficulty(rollouts.solve_rates.nan_to_num(), "shaping")]
 
-    def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with the bonus; NaN where unscorable."""
-        return self._with_bonus(rollouts, self.adaptive_targets(rollouts))
-
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the window."""
         lowest = _lowest(rollouts)
         self.lower_bound = min(self.lower_bound or lowest, lowest)
         self.num_generations = rollouts.num_generations
@@ -207,7 +197,6 @@ class LaserD(Laser):
             seen += new
 
     def step(self) -> None:
-        """Counts policy updates and, every `refresh_steps`, chooses the targets from the window."""
         self.steps_since_refresh += 1
         if self.steps_since_refresh >= self.refresh_steps and any(self.window):
             self.targets = self.choose_targets(self.window, self.lower_bound, self.num_generations)
@@ -215,7 +204,6 @@ class LaserD(Laser):
             self.window = [[] for _ in DIFFICULTIES]
 
     def statistics(self) -> dict[str, float]:
-        """The chosen targets in tokens, except those that are the longest response of the batch."""
         chosen = zip(DIFFICULTIES, self.targets, strict=False)
         return {f"target_{name}": float(target) for name, target in chosen if target is not None}
 
@@ -238,8 +226,7 @@ class LaserDE(LaserD):
     name = "laser_de"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Scores with both bonuses; NaN where unscorable."""
-        is_beyond = rollouts.lengths > self.adaptive_targets(rollouts)
+        is_beyond = rollouts.lengths > self.limits(rollouts)
         explores = (self.base_rewards(rollouts) == WRONG_SCORE) & is_beyond
         return super().shape(rollouts) + self.alpha * explores.double()
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean, pvariance
 
 import torch
@@ -27,10 +28,6 @@ def efficiency_rewards(
     uses and its README calls the paper's.
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens.
         lower_bound (`float`), upper_bound (`float`):
             $L_{\min}$ and $B$ in tokens.
 
@@ -160,8 +157,7 @@ class LEAD(LengthControl):
         """Raises `ValueError` if there is no upper bound, or it is below the lower one."""
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
             raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or, without one, "
-                f"max_completion_length, which is {most}; set one of them"
+                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or max_completion_length, {most}"
             )
 
     @property
@@ -169,7 +165,6 @@ class LEAD(LengthControl):
         return max(self.weight, self.weight_min)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Weighted sum of correctness and efficiency; NaN where unscorable."""
         return self._weighed(rollouts.correctness, self._efficiency(rollouts))
 
     def _weighed(self, correctness: torch.Tensor, efficiency: torch.Tensor) -> torch.Tensor:
@@ -183,22 +178,18 @@ class LEAD(LengthControl):
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Advantages are weighted and whitened over tokens; 0 where unscorable."""
-        base, efficiency = rollouts.correctness, self._efficiency(rollouts)
-        shaped = self._weighed(base, efficiency)
-        size, epsilon = rollouts.num_generations, rule.epsilon
-        apart = (group_advantages(rewards, size, "group", epsilon) for rewards in (base, efficiency))
+        size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
+        apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
         advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)
-        whitened = standardised(advantages, rollouts.lengths, 1, epsilon).nan_to_num(nan=0.0)
-        return Score(base, base - shaped, shaped, whitened)
+        whitened = standardised(advantages, rollouts.lengths, 1, rule.epsilon).nan_to_num(nan=0.0)
+        return replace(super().score(rollouts, rule), advantages=whitened)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Keeps what the next step needs of each group."""
         efficiency = self._efficiency(rollouts).where(rollouts.is_correct, torch.nan)
         self.observed_correctness += _means_and_variances(rollouts.by_group(rollouts.correctness))
         self.observed_efficiency += _means_and_variances(rollouts.by_group(efficiency))
 
     def step(self) -> None:
-        """Moves the weight towards what the batches since the last step ask for; it stays if nothing was scorable."""
         if not self.observed_correctness:
             return
         wanted = correctness_weight(self.observed_correctness, self.observed_efficiency, self.alpha)
@@ -206,5 +197,4 @@ class LEAD(LengthControl):
         self.observed_correctness, self.observed_efficiency = [], []
 
     def statistics(self) -> dict[str, float]:
-        """The weight of correctness that the coming batch uses."""
         return {"correctness_weight": self._share}

@@ -1,18 +1,16 @@
 """LEASH and its constant variant LEASH-C: the paper's Algorithm 1."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from statistics import fmean
 from typing import Any, ClassVar
 
 import torch
 
 from leash_trl.length_control.dual import projected_ascent
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held, knob
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
-NO_VALUE = "none"  # name of the multiplier of prompts without a value
 MOST_BUDGETS = 50  # more multipliers than this are probably a mistake
 
 
@@ -23,10 +21,9 @@ def budget_name(value: Any) -> str:
         >>> [budget_name(value) for value in ("low", 64, 64.0, 0.5, None)]
         ['low', '64', '64', '0.5', 'none']
     """
-    if value is None:
-        return NO_VALUE
-    is_whole = isinstance(value, float) and value.is_integer()
-    return str(int(value) if is_whole else value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return "none" if value is None else str(value)
 
 
 def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | float) -> torch.Tensor:
@@ -37,8 +34,6 @@ def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | flo
     Source: Algorithm 1, line 9. One-sided: a completion at or under the target has 0 and earns no bonus.
 
     Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Completion lengths in tokens.
         target_lengths (`torch.Tensor` of shape `(N,)` or `float`):
             Target `L_t` in tokens.
 
@@ -50,11 +45,6 @@ def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | flo
         [0.0, 0.0, 0.5]
     """
     return (lengths.double() / target_lengths - 1.0).clamp(min=0.0)
-
-
-def clip_reward(rewards: torch.Tensor) -> torch.Tensor:
-    """Rewards clipped to [-1, 1], in reward units. Source: Algorithm 1, line 10. NaN stays NaN."""
-    return rewards.clamp(-1.0, 1.0)
 
 
 class Leash(LengthControl):
@@ -125,11 +115,9 @@ class Leash(LengthControl):
     @property
     def lam(self) -> float:
         """The multiplier that the coming batch uses; the mean of all if there are several."""
-        lambdas = [*self.lambdas.values()] or [self.lambda_init]
-        return math.fsum(lambdas) / len(lambdas)
+        return fmean(self.lambdas.values() or [self.lambda_init])
 
     def columns_read(self) -> tuple[str, ...]:
-        """The column that says which prompts share a multiplier."""
         return (self.multiplier_per,) if self.multiplier_per else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -137,8 +125,8 @@ class Leash(LengthControl):
         for column, values in columns.items():
             if (count := len(set(map(budget_name, values)))) > MOST_BUDGETS:
                 return (
-                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows: each multiplier "
-                    "moves only when its own prompts are sampled, so most stay near lambda_init; choose another"
+                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows, so that most "
+                    "multipliers stay near lambda_init; choose another"
                 )
         return None
 
@@ -153,29 +141,22 @@ class Leash(LengthControl):
         return torch.tensor([self.lambdas.get(name, self.lambda_init) for name in names], dtype=torch.float64)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """Task rewards, clipped: apart from the clip, LEASH has no scale of its own."""
-        return clip_reward(rollouts.task_rewards)
-
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """The price is that before the clip."""
-        return replace(super().score(rollouts, rule), penalty=self.penalty(rollouts))
+        return rollouts.task_rewards.clamp(-1.0, 1.0)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot before the clip, non-negative."""
         return self._lambdas(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards in [-1, 1]; NaN where the task reward is NaN."""
-        return clip_reward(rollouts.task_rewards - self.penalty(rollouts))
+        return (rollouts.task_rewards - self.penalty(rollouts)).clamp(-1.0, 1.0)
 
     def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
         """A warning if the scale of the task rewards is not the paper's -1 to +1; `None` if nothing shows it."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
             return (
-                f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but the shaped reward "
-                "is clipped to [-1, 1]: what lies beyond teaches nothing; scale the rewards down, with reward_weights "
-                "or the weights of a LengthControlledReward"
+                f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but shaped rewards "
+                "are clipped to [-1, 1]: scale the rewards down, with reward_weights or a LengthControlledReward's"
             )
         if (scores == 0).any() and (scores >= 0).all():
             return (
@@ -185,15 +166,12 @@ class Leash(LengthControl):
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Adds the lengths of a training batch to the next dual step, those of unscorable completions included."""
         names = self.budgets(rollouts) or [ONLY] * len(rollouts.lengths)
-        pairs = zip(rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True)
-        for name, pair in zip(names, pairs, strict=True):
+        for name, *pair in zip(names, rollouts.target_lengths.tolist(), rollouts.lengths.tolist(), strict=True):
             self.lambdas.setdefault(name, float(self.lambda_init))
-            self.observed.setdefault(name, []).append([*pair])
+            self.observed.setdefault(name, []).append(pair)
 
     def step(self) -> None:
-        """Moves each multiplier by its completions observed since the last dual step, which are then forgotten."""
         observed, self.observed = self.observed, {}
         for name in self.lambdas:
             self.lambdas[name] = self.next_lambda(name, observed.get(name, []), is_sampled=not observed)
@@ -216,11 +194,9 @@ class Leash(LengthControl):
         return projected_ascent(self.lambdas[name], violation, self.lambda_lr, self.lambda_min, self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        """The multiplier of one budget that the coming batch uses."""
         return {"lambda": self.lambdas.get(name, float(self.lambda_init))}
 
     def statistics(self) -> dict[str, float]:
-        """The multiplier that the coming batch uses; with several, their mean."""
         return {"lambda": self.lam} if self.multiplier_per else self.budget_statistics(ONLY)
 
 

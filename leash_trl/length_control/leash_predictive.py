@@ -186,15 +186,12 @@ class LeashPredictive(Leash):
     momentum: float = knob(0.9, least=0, below=1)
     forecasts: dict[str, Forecast] = held(dict)
 
-    def _forecast(self, name: str) -> Forecast:
-        return Forecast(*self.forecasts.get(name, ()))
-
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
         """One multiplier after a policy update: what its forecast asks for, within the bounds.
 
         Without new completions, the last lambda pushed once more if these were sampled, else none did.
         """
-        forecast = self._forecast(name)
+        forecast = Forecast(*self.forecasts.get(name, ()))
         used = forecast.used if is_sampled else 0.0
         if observed:
             used = self.lambdas[name]
@@ -206,12 +203,10 @@ class LeashPredictive(Leash):
         return min(max(forecast.needed_push(self.momentum), self.lambda_min), self.lambda_max)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
-        """The multiplier, the response and the drift of one budget."""
-        forecast = self._forecast(name)
+        forecast = Forecast(*self.forecasts.get(name, ()))
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """Task rewards as they are."""
         return rollouts.task_rewards
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
@@ -219,7 +214,6 @@ class LeashPredictive(Leash):
         return super().penalty(rollouts).where(rollouts.is_correct, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Task rewards less the penalty; NaN where the task reward is NaN."""
         return rollouts.task_rewards - self.penalty(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
@@ -239,7 +233,7 @@ class LeashPredictive(Leash):
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if rollouts.correctness_rewards is None and (scores == 0).any() and (scores <= 0).all():
             return (
-                "the best task reward is 0, but only answers with a reward above 0 are correct, and only they learn "
-                "to be shorter; shift the rewards, or name the function that decides in correctness_func"
+                "the best task reward is 0, but only answers with a reward above 0 learn to be shorter; shift the "
+                "rewards, or name the function that decides in correctness_func"
             )
         return None

@@ -67,7 +67,6 @@ class MAI(LengthControl):
     weight: float = knob(0.2, least=0, most=1)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards in [0, 1]; NaN where unscorable."""
         rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
         prices_PG = solve_rate_prices(by_group(rewards), by_group(rollouts.correct_lengths))
         return rewards - self.weight * prices_PG.nan_to_num().flatten()

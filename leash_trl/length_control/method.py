@@ -5,7 +5,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from inspect import formatannotation
 from types import UnionType
 from typing import Any, ClassVar, Literal, NamedTuple, Union, dataclass_transform, get_args, get_origin, get_type_hints
@@ -174,11 +174,15 @@ class LengthControl:
         """`torch.Tensor` of shape `(N,)`: Shaped rewards in float64; NaN where the task reward is NaN."""
         return self.base_rewards(rollouts)
 
+    def penalty(self, rollouts: Rollouts) -> torch.Tensor:
+        """`torch.Tensor` of shape `(N,)`: Price of each length in reward units, before any clip."""
+        return self.base_rewards(rollouts) - self.shape(rollouts)
+
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
 
-        A method with advantages of its own, one that leaves completions out or cuts them, or one whose price is not
-        what the shaped reward lacks, because it clips, replaces these parts of what this function returns.
+        A method with advantages of its own, or one that leaves completions out or cuts them, replaces these parts of
+        what this function returns.
 
         Args:
             rollouts (`Rollouts`):
@@ -187,7 +191,8 @@ class LengthControl:
                 The run's rule for advantages.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
-        return Score(base, base - shaped, shaped, rule(base, shaped, rollouts))
+        score = Score(base, self.penalty(rollouts), shaped, shaped)
+        return replace(score, advantages=rule(score, rollouts))
 
     def observe(self, rollouts: Rollouts) -> None:
         """Records a training batch; several may come before one `step`."""
@@ -234,8 +239,7 @@ class LengthControl:
                 value.load_state_dict(saved)
             elif name in {each.name for each in fields(self) if each.init} and value != saved:
                 raise ValueError(
-                    f"{name} is {value!r}, but {saved!r} in the saved state; set the same in length_control_kwargs, "
-                    "or start a run of its own from the weights"
+                    f"{name} is {value!r}, but {saved!r} in the saved state; set the same in length_control_kwargs"
                 )
             else:
                 setattr(self, name, saved)

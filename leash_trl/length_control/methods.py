@@ -41,10 +41,7 @@ def find_method(name: str) -> type[LengthControl]:
     if name in METHODS:
         return METHODS[name]
     if "." not in name:
-        raise ValueError(
-            f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path such as "
-            "my_lib.methods.Mine"
-        )
+        raise ValueError(f"length_control is {name!r}, but must be one of {', '.join(METHODS)}, or an import path")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     return _class_at(name)

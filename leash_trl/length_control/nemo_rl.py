@@ -6,21 +6,21 @@ no paper.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 
-from leash_trl.length_control.advantages import robust_scores
+from leash_trl.length_control.advantages import places_in_range, robust_scores
 from leash_trl.length_control.grlc import centred_weights
 from leash_trl.length_control.mai import solve_rate_prices
-from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, is_number, knob
+from leash_trl.length_control.method import LengthControl, Rollouts, is_number, knob
 
 
 SWITCHES = (
     *("group_total_length_penalty_coeff", "total_bonus", "total_zmad_penalty", "longest_total_penalty"),
     "pass_rate_length_penalty_weight",
 )
+Band = tuple[float, float, float]
 NO_BAND = (math.nan, math.nan, math.nan)
 
 
@@ -50,9 +50,7 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
     return (1.0 - (1.0 - f_N) * shares_N).nan_to_num(nan=1.0)
 
 
-def band_of(
-    value: Any, configured: tuple[float, float, float] = NO_BAND, name: str = "profile_band"
-) -> tuple[float, float, float]:
+def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") -> Band:
     """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
 
     Args:
@@ -79,7 +77,7 @@ def band_of(
     if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
         raise ValueError(
             f"{name} is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}: 0 <= a < b in "
-            "tokens, and f is the share of the reward left at b; a row's band replaces the configured one as a whole"
+            "tokens, and f is the share of the reward left at b"
         )
     return band["a"], band["b"], band["f"]
 
@@ -181,12 +179,11 @@ class NemoRL(LengthControl):
         """Raises `ValueError` if every term is off."""
         if not self.multiplies and not self.needs_group:
             raise ValueError(
-                f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total to "
-                f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0, in length_control_kwargs"
+                f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total: "
+                f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0"
             )
 
     def columns_read(self) -> tuple[str, ...]:
-        """The column with the bands of prompts."""
         return (self.profile_band_column,) if self.profile_band_column else ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
@@ -196,24 +193,17 @@ class NemoRL(LengthControl):
                 return f"profile_band_column is {column!r}, but no row has a band there; fill it in, or leave it out"
         return None
 
-    def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """The price is that before rewards are cut at 0."""
-        return replace(super().score(rollouts, rule), penalty=self.penalty(rollouts))
-
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: What each completion's length costs before rewards are cut at 0."""
         column, rewards = self.profile_band_column, self.base_rewards(rollouts)
-        rows = rollouts.columns[column] if column else [None] * len(rollouts.lengths)
-        bands_N3 = self._bands(rows)
+        bands_N3 = self._bands(rollouts.columns[column] if column else [None] * len(rollouts.lengths))
         rewards_PG, lengths_PG = rollouts.by_group(rewards), rollouts.by_group(rollouts.correct_lengths)
-        shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
-        longest_P1 = lengths_PG.nan_to_num(-torch.inf).amax(dim=1, keepdim=True)
-        is_shortest_PG = (lengths_PG == shortest_P1) & (shortest_P1 < longest_P1)
-        is_longest_PG = (lengths_PG == longest_P1) & (shortest_P1 < longest_P1)
+        places_PG = places_in_range(lengths_PG)
+        is_shortest_PG = (places_PG == 0) & (places_PG == 1).any(dim=1, keepdim=True)
         is_outlier_PG = robust_scores(lengths_PG) > self.total_zmad_threshold
         gains_PG = (
             self.total_bonus * is_shortest_PG.double()
-            - self.longest_total_penalty * is_longest_PG.double()
+            - self.longest_total_penalty * (places_PG == 1).double()
             + self.group_total_length_penalty_coeff * centred_weights(lengths_PG) * self._is_open(rollouts, bands_N3)
             - self.total_zmad_penalty * is_outlier_PG.double()
             - self.pass_rate_length_penalty_weight * solve_rate_prices(rewards_PG, lengths_PG)
@@ -225,7 +215,6 @@ class NemoRL(LengthControl):
         return rewards - sums
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards, 0 or more; NaN where unscorable."""
         return (self.base_rewards(rollouts) - self.penalty(rollouts)).clamp(min=0.0)
 
     def _is_open(self, rollouts: Rollouts, bands: torch.Tensor) -> torch.Tensor:

@@ -55,7 +55,6 @@ class PrimeRL(LengthControl):
         return True if self.length_weighted_baseline else "group"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Correctness minus the penalty, or plus the bonus; NaN where unscorable."""
         rewards_PG = rollouts.by_group(self.base_rewards(rollouts))
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         if self.variant == "april":

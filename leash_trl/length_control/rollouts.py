@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -90,10 +90,6 @@ class Rollouts:
         """`torch.Tensor` of shape `(P, G)`: The values of `(N,)` with one row per prompt."""
         return values.view(-1, self.num_generations)
 
-    def select(self, rows: torch.Tensor) -> "Rollouts":
-        """The rows with these indices, which must be complete groups."""
-        return _joined_rows([self], rows)
-
 
 @dataclass(frozen=True)
 class Score:
@@ -122,10 +118,6 @@ class Score:
     keep: torch.Tensor | None = None
     cut: torch.Tensor | None = None
 
-    def select(self, rows: torch.Tensor) -> "Score":
-        """The rows with these indices, which must be complete groups."""
-        return _joined_rows([self], rows)
-
     def where(self, is_own: torch.Tensor, other: "Score") -> "Score":
         """This score where `is_own` of shape `(N,)` is true, else the other one, which has the same fields."""
         return replace(
@@ -133,16 +125,11 @@ class Score:
         )
 
 
-Batch = TypeVar("Batch", Rollouts, Score)
+def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
+    """Several `Rollouts`, or several `Score`, as one, or only `rows` of it, which must be complete groups.
 
-
-def joined(parts: Sequence[Batch]) -> Batch:
-    """Several batches as one; what is no value per completion, such as the generation limit, is the first one's."""
-    return _joined_rows(parts)
-
-
-def _joined_rows(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
-    """One value of the kind of the parts: all of them, or only `rows` of them, one after the other."""
+    What is no value per completion, such as the generation limit, is the first part's.
+    """
     first = parts[0]
     if isinstance(first, torch.Tensor):
         values = torch.cat(list(parts))
@@ -151,9 +138,9 @@ def _joined_rows(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
         column = [value for part in parts for value in part]
         return column if rows is None else [column[row] for row in rows.tolist()]
     if isinstance(first, Mapping):
-        return {name: _joined_rows([part[name] for part in parts], rows) for name in first}
+        return {name: joined([part[name] for part in parts], rows) for name in first}
     if isinstance(first, Rollouts | Score):
-        return replace(first, **_joined_rows([vars(part) for part in parts], rows))
+        return replace(first, **joined([vars(part) for part in parts], rows))
     return first
 
 

@@ -14,8 +14,6 @@ def sample_optimal_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> t
     Source: [ShorterBetter](https://huggingface.co/papers/2504.21370).
 
     Args:
-        is_correct (`torch.Tensor` of shape `(P, G)`):
-            Whether each completion is correct, a row per prompt.
         lengths (`torch.Tensor` of shape `(P, G)`):
             Completion lengths in tokens; NaN for a completion that does not count in its group.
 
@@ -67,11 +65,9 @@ class ShorterBetter(LengthControl):
     beta: float = knob(0.001, least=0)
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: `alpha` where correct, 0 where not; NaN where unscorable."""
         return self.alpha * rollouts.correctness
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Rewards of at most `alpha`, not bounded below; NaN where unscorable."""
         lengths_PG = rollouts.by_group(rollouts.scorable_lengths)
         distances_PG = (lengths_PG - sample_optimal_lengths(rollouts.by_group(rollouts.is_correct), lengths_PG)).abs()
         return self.base_rewards(rollouts) - self.beta * distances_PG.flatten()

@@ -18,8 +18,6 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     Args:
         method ([`~leash_trl.LengthControl`]):
             The method, in the state in which it scored them.
-        rollouts (`Rollouts`):
-            The completions.
         score (`Score`):
             What the method made of them; `cut` is what was kept of each.
 
@@ -39,12 +37,12 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     states = {name: method.budget_statistics(name) for name in dict.fromkeys(names)}
     apart: dict[str, float] = {}
     for name, state in states.items():
-        own = _constraint_statistics(method, rollouts, score, torch.tensor([each == name for each in names]))
+        own = _of_budget(method, rollouts, score, torch.tensor([each == name for each in names]))
         apart |= {f"{key}/{name}": value for key, value in {**state, **own}.items()}
     return {
         **method.statistics(),
         **{key: math.fsum(states[name][key] for name in names) / len(names) for key in (*states.values(), {})[0]},
-        **_constraint_statistics(method, rollouts, score, torch.ones_like(correct)),
+        **_of_budget(method, rollouts, score, torch.ones_like(correct)),
         "mean_effective_penalty": _mean(score.base - shaped),
         "paying_share": _mean(score.penalty[correct] > 0),
         "p95_length": lengths.quantile(0.95).item(),
@@ -60,9 +58,7 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     }
 
 
-def _constraint_statistics(
-    method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor
-) -> dict[str, float]:
+def _of_budget(method: LengthControl, rollouts: Rollouts, score: Score, rows: torch.Tensor) -> dict[str, float]:
     """Statistics of the completions that count to one budget."""
     lengths, targets = rollouts.lengths[rows].double(), rollouts.target_lengths[rows]
     aims = {"target_length": _mean(targets), "satisfaction_rate": _mean((lengths <= targets).double() + 0.0 * targets)}

@@ -59,10 +59,7 @@ def own_target(row: Mapping[str, Any]) -> float | None:
     if target is None or target != target:
         return None
     if not (is_number(target) and target > 0):
-        raise ValueError(
-            f"a row of the data set has {TARGET_COLUMN}={target!r}, but it must be a positive number of tokens, or "
-            "None for the configured target"
-        )
+        raise ValueError(f"a row has {TARGET_COLUMN}={target!r}, but must have a positive number of tokens, or None")
     return target
 
 
@@ -73,17 +70,14 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
         `ValueError`: If it is missing, not positive or at the generation limit, or the method cannot use it.
     """
     if target is None and method.target_use == "required":
-        raise ValueError(
-            f"target_length is None, but {method.name} needs a number of tokens, such as 4096, also beside a column "
-            "of targets"
-        )
+        raise ValueError(f"target_length is None, but {method.name} needs a number of tokens, such as 4096")
     # if generation is cut at the target, every completion that is cut has violated it
     cuts_there = type(method).generation_cap is not LengthControl.generation_cap
     most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
     if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
         raise ValueError(
             f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
-            f"{generation_limit} tokens of max_completion_length or generation_kwargs, for one to violate it"
+            f"{generation_limit} tokens of max_completion_length or generation_kwargs"
         )
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 
@@ -98,8 +92,7 @@ def question_number(prompt: Any, images: Any = None) -> int:
             Its image or images in the data set: decoded, encoded or by path.
     """
     pictures = images if isinstance(images, list) or images is None else [images]
-    asked = [prompt, pictures] if pictures else prompt
-    text = json.dumps(asked, sort_keys=True, default=_content)
+    text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
@@ -130,10 +123,8 @@ def with_suffix(prompt: Any, suffix: str) -> Any:
     if isinstance(prompt, str):
         return prompt + suffix
     *before, last = prompt
-    content = last["content"]
-    if isinstance(content, str):
-        return [*before, {**last, "content": content + suffix}]
-    return [*before, {**last, "content": [*content, {"type": "text", "text": suffix}]}]
+    is_text = isinstance(content := last["content"], str)
+    return [*before, {**last, "content": content + (suffix if is_text else [{"type": "text", "text": suffix}])}]
 
 
 def rows_with_targets(
@@ -157,8 +148,6 @@ def rows_with_targets(
             The schedule's present value of `target_length`.
         target_length (`float`, *optional*):
             The configured target.
-        generation_limit (`float`):
-            The run's generation limit in tokens; infinite for none.
 
     Returns:
         `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.
@@ -166,8 +155,7 @@ def rows_with_targets(
     seen, questions, targets = [], [], []
     for row in rows:
         # TRL: GRPOTrainer._generate_and_score_completions reads images from these columns
-        question = question_of(row)
-        target = own_target(row)
+        question, target = question_of(row), own_target(row)
         if target is None:
             target = method.target_for(question, target_length)
         if target is not None and current_target is not None and target_length is not None:
@@ -199,7 +187,6 @@ def column_values(
         target_length (`float`, *optional*):
             The configured target, for rows without a target of their own.
     """
-    values = {name: [_plain(row.get(name)) for row in rows] for name in names}
-    if TARGET_COLUMN in values:
-        values[TARGET_COLUMN] = [own_target(row) or target_length for row in rows]
-    return values
+    columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
+    targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}
+    return columns | targets

@@ -45,7 +45,6 @@ class ThinkPrune(LengthControl):
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{limit}} or be ""')
 
     def step(self) -> None:
-        """Counts policy updates."""
         self.steps_done += 1
 
     def generation_cap(self, target_length: float | None) -> int:
@@ -57,5 +56,4 @@ class ThinkPrune(LengthControl):
         return self.suffix.replace("{limit}", str(int(min(self.generation_cap(None), generation_limit))))
 
     def statistics(self) -> dict[str, float]:
-        """The limit of the coming batch, in tokens."""
         return {"generation_cap": float(self.generation_cap(None))}

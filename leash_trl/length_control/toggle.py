@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
+from leash_trl.length_control.rollouts import joined
 
 
 # what Toggle leaves to the method that it switches, as far as it is the same for budgeted groups and others
@@ -15,23 +16,6 @@ HELD = (
     *("check", "columns_read", "check_columns", "budgets", "budget_statistics", "base_rewards", "violation"),
     *("reward_scale_problem", "target_for"),
 )
-
-
-def refusal(method: LengthControl) -> str | None:
-    """Why toggle cannot switch a method on and off; `None` if it can.
-
-    Example:
-        >>> from leash_trl.length_control.methods import METHODS
-        >>> refusal(METHODS["leash"]()), refusal(METHODS["none"]())
-        (None, 'has nothing to switch')
-    """
-    if method.name in ("none", "toggle"):
-        return "has nothing to switch"
-    if method.generation_cap(1.0) is not None:
-        return "cuts generation before the solve rate is known"
-    if method.prompt_suffix(1.0, math.inf):
-        return "writes into the prompt before the solve rate is known"
-    return None
 
 
 class PercentileBudget(LengthControl):
@@ -50,14 +34,12 @@ class PercentileBudget(LengthControl):
     limits: dict[str, float] = held(dict)  # in tokens, by question number as text, as JSON has keys
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: 1 where correct within the budget, else 0; NaN where unscorable."""
         known = self._estimates(rollouts) | self.limits
         limits = [known.get(str(question), math.inf) for question in rollouts.questions.tolist()]
         is_within = rollouts.lengths <= torch.tensor(limits, dtype=torch.float64)
         return self.base_rewards(rollouts) * is_within.double()
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Records a budget for each question that has none and was solved; it stays as it is from then on."""
         self.limits = self._estimates(rollouts) | self.limits
 
     def _estimates(self, rollouts: Rollouts) -> dict[str, float]:
@@ -65,12 +47,9 @@ class PercentileBudget(LengthControl):
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].double(), rollouts.questions[is_correct]
         share = self.percentile / 100
-        return {
-            str(question): lengths[questions == question].quantile(share).item() for question in {*questions.tolist()}
-        }
+        return {str(each): lengths[questions == each].quantile(share).item() for each in {*questions.tolist()}}
 
     def statistics(self) -> dict[str, float]:
-        """The number of questions with a budget."""
         return {"questions_with_budget": float(len(self.limits))}
 
 
@@ -137,7 +116,9 @@ class Toggle(LengthControl):
         self.switched = PercentileBudget(self.percentile) if self.method is None else self._found_method(self.method)
         if self.method is None and self.method_kwargs:
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
-        if (reason := refusal(self.switched)) is not None:
+        acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
+        if self.switched.name in ("none", "toggle") or acts_early:
+            reason = "acts before the solve rate is known" if acts_early else "has nothing to switch"
             raise ValueError(f"method is {self.method!r}, which toggle cannot hold: it {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
@@ -163,33 +144,29 @@ class Toggle(LengthControl):
         return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: Shaped rewards where the budget holds, else rewards before length."""
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """The method's score where the budget holds; elsewhere rewards before length, and plain advantages."""
         own, is_budgeted = self.switched.score(rollouts, rule), self.is_budgeted(rollouts)
-        free = Score(
-            own.base, 0.0 * own.base, own.base, own.advantages, torch.ones_like(is_budgeted), rollouts.lengths
-        )
+        everything = torch.ones_like(is_budgeted)
+        free = Score(own.base, 0.0 * own.base, own.base, own.advantages, everything, rollouts.lengths)
         mixed = own.where(is_budgeted, free)
-        plain = rule(mixed.base, mixed.shaped, rollouts, mixed.keep, mixed.cut)
+        plain = rule(mixed, rollouts)
         return replace(mixed, advantages=own.advantages.where(is_budgeted, plain) if self.own_advantages else plain)
 
     def observe(self, rollouts: Rollouts) -> None:
-        """Shows the method the groups that feel it, and the report's own budget all of them."""
         self.is_observed = True
-        seen = rollouts if self.method is None else rollouts.select(self.is_budgeted(rollouts).nonzero().flatten())
+        rows = None if self.method is None else self.is_budgeted(rollouts).nonzero().flatten()
+        seen = joined([rollouts], rows)
         if len(seen.lengths) > 0:
             self.switched.observe(seen)
 
     def step(self) -> None:
-        """Moves the method's state if the update was on a batch with a budget; counts each generation batch once."""
         if self._is_on(self.batches_done if self.is_observed else self.batches_done - 1):
             self.switched.step()
         self.batches_done += self.is_observed
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        """The method's state, and whether the budget is on."""
         return {**self.switched.statistics(), "budget_on": float(self.is_on)}

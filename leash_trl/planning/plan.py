@@ -98,8 +98,7 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
     """
     if config.model_type not in MODEL_TYPES:
         raise ValueError(
-            f"model_type is {config.model_type!r}, but the memory formulas hold for {', '.join(MODEL_TYPES)}; give "
-            "the config.json of a model of one of these types with --model_config"
+            f"model_type is {config.model_type!r}, but must be one of {', '.join(MODEL_TYPES)}; see --model_config"
         )
     import torch
     from peft import get_peft_model
@@ -220,7 +219,7 @@ def layer_bytes(settings: Settings) -> int:
     attention = 2 * size * query + 2 * size * (query if settings.needs_mask else kv) + FLOAT32 * heads
     feed_forward = 4 * size * config.intermediate_size
     query_key_norms = (FLOAT32 + size) * (query + kv) + FLOAT32 * (heads + config.num_key_value_heads)
-    query_key_norms = query_key_norms if config.model_type == "qwen3" else 0
+    query_key_norms *= config.model_type == "qwen3"
     mask = size * settings.max_length if settings.needs_mask else 0
     return settings.tokens * (norms + inputs + attention + feed_forward + query_key_norms + mask)
 
@@ -388,9 +387,8 @@ def refusal(settings: Settings) -> str | None:
         share, working, sequence = vllm_bytes(settings)
         least = math.ceil(100 * (working + sequence) / (settings.gpu_memory * GIB)) / 100
         return (
-            f"vLLM has {share / GIB:.1f} GiB, but needs {working / GIB:.1f} GiB for itself and "
-            f"{sequence / GIB:.1f} GiB for one sequence of {settings.vllm_max_model_length:,} tokens; raise "
-            f"vllm_gpu_memory_utilization to {least}"
+            f"vLLM has {share / GIB:.1f} GiB, but needs {working / GIB:.1f} GiB and {sequence / GIB:.1f} GiB for one "
+            f"sequence of {settings.vllm_max_model_length:,} tokens; raise vllm_gpu_memory_utilization to {least}"
         )
     if spare_bytes(settings) >= 0:
         return None
@@ -406,15 +404,11 @@ def refusal(settings: Settings) -> str | None:
 def changes(settings: Settings) -> list[dict[str, Any]]:
     """Options that may save memory, each alone, the cheapest first; all but LoRA keep the policy update."""
     rows = settings.per_device_train_batch_size
-    halved = {
-        "per_device_train_batch_size": rows // 2,
-        "gradient_accumulation_steps": 2 * settings.gradient_accumulation_steps,
-        "steps_per_generation": 2 * settings.steps_per_generation,
-    }
+    doubled = {name: 2 * getattr(settings, name) for name in ("gradient_accumulation_steps", "steps_per_generation")}
     return [
         {"gradient_checkpointing": True},
         {"attn_implementation": "flash_attention_2"},
-        *([halved] if rows % 2 == 0 else []),
+        *([{"per_device_train_batch_size": rows // 2, **doubled}] if rows % 2 == 0 else []),
         {"vllm_enable_sleep_mode": True},
         *({"sharding": sharding} for sharding in ("zero2", "fsdp", "zero3") if settings.num_gpus > 1),
         *([{"vllm_mode": "server"}] if settings.vllm_mode else []),

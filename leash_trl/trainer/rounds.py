@@ -77,8 +77,8 @@ class Round:
         rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
         return replace(
             self,
-            rollouts=joined([self.rollouts, fresh.rollouts]).select(rows),
-            score=joined([self.score, fresh.score]).select(rows),
+            rollouts=joined([self.rollouts, fresh.rollouts], rows),
+            score=joined([self.score, fresh.score], rows),
             batch=batch_fields.joined([self.batch, fresh.batch], pad_token_id),
         )
 
@@ -106,8 +106,8 @@ class Round:
         kept = torch.tensor([kept_groups(alive, share) for alive in is_alive.tolist()])
         everywhere = kept + torch.arange(len(kept)).unsqueeze(1) * is_alive.shape[1]
         rows, own_rows = self._rows(everywhere.flatten()), self._rows(kept[accelerator.process_index])
-        rollouts = self.rollouts.select(rows)
-        score = replace(method.score(rollouts, rule), cut=self.score.select(rows).cut)  # with its second reward
+        rollouts = joined([self.rollouts], rows)
+        score = replace(method.score(rollouts, rule), cut=joined([self.score], rows).cut)  # with its second reward
         batch = {
             name: values if name in batch_fields.WHOLE_FIELDS else values[own_rows.to(values.device)]
             for name, values in self.batch.items()

@@ -9,7 +9,6 @@ import signal
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
@@ -17,9 +16,9 @@ from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked, resolve_engine
+from leash_trl.cli.sampling import SamplingArguments, load_checked
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.evaluation.resuming import weights_fingerprint
+from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
@@ -77,7 +76,7 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
     assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
     assert "Δ" in capsys.readouterr().out
     assert "second" in (tmp_path / "b" / "results.md").read_text()
-    assert "baseline" in (tmp_path / "b" / "results.json").read_text()
+    assert "tokens_change" in (tmp_path / "b" / "results.csv").read_text()
     # what does not fit is said before anything is sampled
     assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
     assert "other problems" in capsys.readouterr().err
@@ -104,12 +103,13 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--benchmarks", "aime99"], "'aime99' is no data set"),
+        (["--benchmarks", "aime99"], "aime99"),
         (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
         (["--benchmarks", "gym_test", "--temperature", "-1"], "temperature is -1"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
         (["--benchmark", "gym_test"], "benchmarks"),
-        (["--benchmarks", "gym_test", "gym_test"], "two have the same name"),
+        (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
+        (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: two"),  # the name of the mean
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
         (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
         (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),
@@ -120,7 +120,7 @@ def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tm
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("leash eval: ")
     assert message in error
-    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "run" / "samples").exists()
 
 
 def test_another_checkpoint_is_another_run(tmp_path):
@@ -150,23 +150,16 @@ def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
     assert "is in use by another run" in capsys.readouterr().err
 
 
-def test_filter_leaves_golds_out_that_cannot_be_read(tmp_path, caplog):
+def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_path, caplog):
     data = tmp_path / "data.jsonl"
-    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1)} for n in range(1, 4)] + [
-        {"problem": "x", "answer": "$$"}
-    ]
+    rows = [{"problem": f"1 + {n} = ?", "answer": str(n + 1), "made": "2024-01-02 03:04:05"} for n in range(1, 4)]
+    rows.append({"problem": "x", "answer": "$$"})
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     everything = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "run")]
     assert main(["filter", "--dataset", str(data), *SMALL, *everything]) == 0
     assert "row 3" in caplog.text
-    assert len((tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()) == 3
-
-
-@pytest.mark.parametrize("name", ["config.json", "trainer_state.json"])
-def test_a_folder_with_a_model_is_refused(name, tmp_path, capsys):
-    (tmp_path / name).touch()
-    assert main(["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir", str(tmp_path)]) == 2
-    assert "holds a model or a training run" in capsys.readouterr().err
+    kept = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
+    assert [row["made"] for row in kept] == ["2024-01-02 03:04:05"] * 3  # which datasets reads as times
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
@@ -179,16 +172,14 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
 def test_the_suffix_reaches_the_questions(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
-    for suffix, effort, words, question in (
-        (" Be brief.", None, None, "1 + 1 = ? Be brief."),
-        (None, None, None, f"1 + 1 = ?{BOXED_SUFFIX}"),
-        (None, "low", None, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
-        ("", "low", " ({effort})", "1 + 1 = ? (low)"),
+    for asked, question in (
+        ({"prompt_suffix": " Be brief."}, "1 + 1 = ? Be brief."),
+        ({}, f"1 + 1 = ?{BOXED_SUFFIX}"),
+        ({"effort": "low"}, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
+        ({"prompt_suffix": "", "effort": "low", "effort_suffix": " ({effort})"}, "1 + 1 = ? (low)"),
     ):
-        asked = {"prompt_suffix": suffix, "effort": effort, "effort_suffix": words}
-        arguments = SimpleNamespace(**asked, limit=None, model_name_or_path="gym", revision=None)
-        problems = load_checked(str(data), arguments, "benchmark", drops_unreadable=False)
-        assert problems[0]["prompt"][0]["content"] == question
+        arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
+        assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == question
 
 
 @pytest.mark.parametrize(
@@ -198,8 +189,9 @@ def test_the_suffix_reaches_the_questions(tmp_path):
 def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, expected, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has_vllm else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
-    assert resolve_engine("auto") == expected
-    assert resolve_engine("transformers") == "transformers"
+    run = {"output_dir": "", "model_name_or_path": "gym"}
+    assert SamplingArguments(**run).engine == expected
+    assert SamplingArguments(**run, engine="transformers").engine == "transformers"
 
 
 def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch, capsys):
@@ -213,10 +205,10 @@ def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch, capsys):
     ("error", "code"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 2), (KeyboardInterrupt(), 130)]
 )
 def test_a_full_disk_and_ctrl_c_are_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys, error, code):
-    def fail(*args):
+    def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("leash_trl.evaluation.sampling._sample_unit", fail)
+    monkeypatch.setattr("leash_trl.evaluation.sampling._graded_problems", fail)
     assert main([*EVAL, str(tmp_path / "run")]) == code
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("leash eval: ")

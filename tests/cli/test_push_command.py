@@ -68,7 +68,7 @@ def test_a_run_becomes_a_repository_with_card_and_results(hub, run, tmp_path, ca
 
 
 def test_all_checkpoints_that_are_complete_are_pushed(run, capsys):
-    assert push(run, "--dry_run", "--checkpoints", "all") == 0
+    assert push(run, "--checkpoints", "all") == 0
     names = capsys.readouterr().out.split()
     assert {"model.safetensors", "checkpoint-1/optimizer.pt", "checkpoint-2/model.safetensors"} <= set(names)
     assert not [name for name in names if name.startswith("checkpoint-3") or "notes" in name]
@@ -105,10 +105,9 @@ def test_an_adapter_of_a_local_base_is_pushed_with_a_warning(hub, run, tmp_path,
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ([], "--repo"),
-        (["--repo", "x", "--dry_run"], "'x'"),
-        (["--repo", "a/b/c", "--dry_run"], "'a/b/c'"),
-        (["--repo", "o/n; touch X", "--dry_run"], "'o/n; touch X'"),
+        (["--repo", "x"], "'x'"),
+        (["--repo", "a/b/c"], "'a/b/c'"),
+        (["--repo", "o/n; touch X"], "'o/n; touch X'"),
         (["--repo", "me/x", "--baseline", "b"], "--evaluation"),
         (["--repo", "me/x", "--evaluation", "nowhere"], "nowhere"),
     ],

@@ -33,14 +33,26 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     assert "rewards/even/mean" in history[0]
 
 
-def test_a_reward_that_raises_shows_its_own_frames_only(command, tmp_path, capsys):
-    (tmp_path / "my_rewards.py").write_text("def even(completions, **kwargs):\n    return {}['answer']\n")
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def even(completions, **kwargs):\n    return {}['answer']\n",
+        "from functools import partial\n\ndef own(key, **kwargs):\n    return {}[key]\n\neven = partial(own, 'answer')\n",  # noqa: E501
+        "class Even:\n    __name__ = 'even'\n\n    def __call__(self, **kwargs):\n        return {}['answer']\n\n"
+        "even = Even()\n",
+    ],
+    ids=["function", "partial", "object"],
+)
+def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path, capsys):
+    (tmp_path / "my_rewards.py").write_text(code)
     assert main(command) == 2
     error = capsys.readouterr().err
     trace = error[error.index("Traceback") :]
     assert "my_rewards.py" in trace
     assert "KeyError: 'answer'" in trace
     assert "leash_trl/" not in trace
+    assert "grpo_trainer" not in trace
+    assert trace.splitlines()[-1].startswith("leash train: ")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset, IterableDataset
@@ -10,7 +9,7 @@ from published_rows import DAPO_PROCESSED, dapo_row, user
 
 from leash_trl import gym
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import load_checked
+from leash_trl.cli.sampling import SamplingArguments, load_checked
 from leash_trl.cli.train import build_trainer, load_training_data
 from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
@@ -59,13 +58,12 @@ def test_train_filter_and_eval_give_the_model_the_same_tokens(rows, suffix, tmp_
     for path in (file, folder / "train.jsonl"):
         path.write_text("".join(json.dumps(ROWS[rows](t, str(i + 1))) + "\n" for i, t in enumerate(QUESTIONS)))
     mixture.write_text(json.dumps({"datasets": [{"path": "json", "data_files": str(file)}]}))
-    sampling = SimpleNamespace(
-        effort=None, effort_suffix=None, prompt_suffix=suffix, limit=None, model_name_or_path="gym", revision=None
-    )
-    evaluated = load_checked(str(file), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
+    asked = {} if suffix is None else {"prompt_suffix": suffix}
+    sampling = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
+    evaluated = load_checked(str(file), sampling, "benchmark")["prompt"][:]
     assert len(evaluated) == len(QUESTIONS)
     for path in (file, folder):
-        assert load_checked(str(path), sampling, "train", drops_unreadable=True)["prompt"][:] == evaluated
+        assert load_checked(str(path), sampling, "train")["prompt"][:] == evaluated
     given = [] if suffix is None else ["--prompt_suffix", suffix]
     for where in (["--dataset_name", str(file)], ["--dataset_name", str(folder)], ["--config", str(mixture)]):
         script_args, training_args, model_args, dataset_args = training_arguments(*where, *given)
@@ -87,10 +85,8 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     where = ["--dataset_name", str(path), "--model_name_or_path", str(base), "--output_dir", str(tmp_path / "run")]
     trainer = build_trainer(*training_arguments(*where))
     assert trainer.train_dataset["prompt"][:] == texts
-    sampling = SimpleNamespace(
-        effort=None, effort_suffix=None, prompt_suffix=None, limit=None, model_name_or_path=str(base), revision=None
-    )
-    evaluated = load_checked(str(path), sampling, "benchmark", drops_unreadable=False)["prompt"][:]
+    sampling = SamplingArguments(output_dir="", model_name_or_path=str(base))
+    evaluated = load_checked(str(path), sampling, "benchmark")["prompt"][:]
     assert evaluated == texts
     assert trainer._tokenize_prompts(texts)[0] == ids_of(evaluated, trainer.processing_class)
     short = ["--model", str(base), "--limit", "2", "--num_samples", "2", "--max_new_tokens", "4"]

@@ -92,23 +92,14 @@ def test_reward_functions_get_the_columns_of_the_file(tmp_path, monkeypatch):
     prompt = [{"role": "user", "content": "1 + 1 = ?"}]
     assert rows.to_list() == [{"prompt": prompt, "solution": "2", **row}] * 2
     asked = 'def by_answer(completions, answer, **kwargs):\n    return [float("2" in text) for text in answer]\n'
-    (tmp_path / "my_rewards.py").write_text(asked)
+    (tmp_path / "rewards_by_answer.py").write_text(asked)
     (tmp_path / "rows.jsonl").write_text((json.dumps(row) + "\n") * 40)
     monkeypatch.chdir(tmp_path)
-    run = ["--model_name_or_path", "gym", "--use_cpu", "true", "--bf16", "false", "--report_to", "none", "--max_steps"]
-    run += [
-        "1",
-        "--target_length",
-        "9",
-        "--max_completion_length",
-        "12",
-        "--output_dir",
-        "run",
-        "--save_strategy",
-        "no",
-    ]
-    run += ["--per_device_train_batch_size", "4", "--num_generations", "4", "--gradient_accumulation_steps", "1"]
-    assert main(["train", *run, "--dataset_name", "rows.jsonl", "--reward_funcs", "my_rewards.by_answer"]) == 0
+    fields = {"model_name_or_path": "gym", "use_cpu": "true", "bf16": "false", "report_to": "none", "max_steps": 1}
+    fields |= {"target_length": 9, "max_completion_length": 12, "output_dir": "run", "save_strategy": "no"}
+    fields |= {"per_device_train_batch_size": 4, "num_generations": 4, "gradient_accumulation_steps": 1}
+    run = [word for name, value in fields.items() for word in (f"--{name}", str(value))]
+    assert main(["train", *run, "--dataset_name", "rows.jsonl", "--reward_funcs", "rewards_by_answer.by_answer"]) == 0
 
 
 def test_evaluating_on_a_single_file_is_refused_in_one_line_with_the_remedy(tmp_path):

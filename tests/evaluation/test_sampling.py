@@ -11,8 +11,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.frame import read_lines, samples_path
-from leash_trl.evaluation.resuming import prepare_folder
-from leash_trl.evaluation.sampling import SamplingPlan, check_prompts, completion_seed, evaluate, sample_problems
+from leash_trl.evaluation.sampling import (
+    SamplingPlan,
+    completion_seed,
+    evaluate,
+    longest_request,
+    prepare_folder,
+    sample_problems,
+)
 from leash_trl.rewards.grading import Grade
 
 
@@ -199,11 +205,13 @@ def test_a_folder_holds_one_run_only(tokenizer, sums, tmp_path):
     assert json.loads((tmp_path / "run.json").read_text()) == RUN | {"label": "b"}
 
 
-def test_a_prompt_without_room_for_its_completion_is_named(tokenizer, sums):
-    engine = SumEngine(tokenizer)
-    check_prompts(engine, sums, plan())
-    with pytest.raises(ValueError, match=r"sum-0.*max_new_tokens"):
-        check_prompts(engine, sums, plan(sampling=SamplingSettings(max_new_tokens=60)))
+def test_the_longest_prompt_of_all_data_sets_and_its_limit_need_the_longest_context(tokenizer, sums):
+    other = Dataset.from_list([{"prompt": [{"role": "user", "content": "1+1=?"}]}])
+    longest = longest_request(tokenizer, [other, sums], plan())
+    assert total(tokenizer.decode(longest.prompt_ids, skip_special_tokens=True)) in range(2, 16)
+    assert longest.max_new_tokens == 20
+    (short,) = (longest_request(tokenizer, [other], plan()),)
+    assert len(short.prompt_ids) < len(longest.prompt_ids)
 
 
 @pytest.mark.parametrize("name", ["num_samples", "batch_size"])

@@ -7,6 +7,7 @@ import pytest
 from saved_run import save, save_checkpoint, trainer_state
 from transformers import AutoModelForCausalLM, LlamaConfig, TrainingArguments
 
+from leash_trl.figures.training import write_curves
 from leash_trl.hub import publisher
 from leash_trl.hub.publisher import SNAPSHOT, Publisher
 from leash_trl.hub.repository import HubRepository
@@ -186,6 +187,7 @@ def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publishe
 
 def test_a_checkpoint_has_the_recipe_and_the_runs_card(make_publisher, run):
     publisher = make_publisher(learning_rate=1e-3)
+    publisher.draw = write_curves
     publisher.write_card(trainer_state(2), "me/x", is_in_train=True)
     folder = save_checkpoint(run, 2, **{"README.md": b"[More Information Needed]"})
     publisher.write_beside_model(folder, is_checkpoint=True)

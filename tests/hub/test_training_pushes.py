@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from leash_trl.cli.main import main
+from leash_trl.figures.training import write_curves
 
 
 def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_path, tiny_model_path):
@@ -21,6 +22,7 @@ def test_every_save_and_the_end_are_commits_and_the_token_is_nowhere(hub, tmp_pa
     trainer = killable_run.make_trainer(
         tiny_model_path, str(folder), hub_model_id="me/x", max_steps=2, save_steps=1, **tracked
     )
+    trainer.publisher.draw = write_curves
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         trainer.train()
         trainer.push_to_hub()

@@ -1,5 +1,7 @@
 """The rules that a configuration chooses for advantages, OPO's baseline and GDPO, in methods."""
 
+from dataclasses import replace
+
 import torch
 
 from leash_trl.length_control.advantages import AdvantageRule
@@ -63,7 +65,7 @@ def opo_sum(method, rollouts, cut=None, **rule):
     """Sum of advantage times trained tokens of each group, with OPO's baseline."""
     rule = AdvantageRule("none", reward_baseline="length_weighted", **rule)
     score = method.score(rollouts, rule)
-    advantages = score.advantages if cut is None else rule(score.base, score.shaped, rollouts, score.keep, cut)
+    advantages = score.advantages if cut is None else rule(replace(score, cut=cut), rollouts)
     is_trained = torch.ones_like(rollouts.is_truncated) if score.keep is None else score.keep
     is_trained = is_trained & ~(rollouts.is_truncated & rule.mask_truncated)
     tokens = (rollouts.lengths if cut is None else cut) * is_trained

@@ -16,7 +16,7 @@ def test_targets_before_the_first_choice_are_those_of_the_batch_itself(make_roll
     # |C_d| = 1, 1, 2 of 3: monitored, the first is easy and half of it lies under 300 (2 of 3); the second is medium
     # and the third hard, both need every response under 600, so both fall back on the longest, 900.
     # Shaped, the second (2/3) is easy as well.
-    assert method.adaptive_targets(batch).tolist() == [300.0] * 6 + [900.0] * 3
+    assert method.limits(batch).tolist() == [300.0] * 6 + [900.0] * 3
     assert method.shape(batch).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
     assert method.targets == []
     assert method.statistics() == {}
@@ -61,7 +61,7 @@ def test_fallback_is_the_longest_response_of_the_batch_at_hand(make_rollouts):
     method = LaserDE()
     method.targets = [None, 40, 40]
     batch = make_rollouts([0, 0, 0, 1, 1, 1], [90, 70, 60, 95, 30, 40], target=100.0, num_generations=3)
-    assert method.adaptive_targets(batch).tolist() == [95] * 3 + [40] * 3
+    assert method.limits(batch).tolist() == [95] * 3 + [40] * 3
     assert method.shape(batch).tolist() == [-0.5, -0.5, -0.5, 1.0, 1.5, 1.5]
 
 
@@ -69,7 +69,7 @@ def test_the_release_rounds_to_longer_targets(make_rollouts):
     # of K = 2, an easy prompt has two right answers rounded up and one rounded down: half or all must be under
     batch = make_rollouts([1, 1, 1, 1], [100, 200, 300, 400], target=100.0, num_generations=2)
     paper, release = (
-        LaserD(rounding=rounding, interval=100, upper_bound=1000).adaptive_targets(batch)[0].item()
+        LaserD(rounding=rounding, interval=100, upper_bound=1000).limits(batch)[0].item()
         for rounding in ("paper", "release")
     )
     assert (paper, release) == (200, 400)

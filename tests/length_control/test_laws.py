@@ -13,7 +13,7 @@ from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pa
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.rollouts import Score
+from leash_trl.length_control.rollouts import Score, joined
 
 
 EPSILON = 1e-8
@@ -58,7 +58,7 @@ def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
         order = torch.tensor([i for row in random.sample(rows, len(rows)) for i in row])
         for rule in rules_of(method):
             score = method.score(batch, rule)
-            same_scores(method.score(reordered(batch, order), rule), score.select(order))
+            same_scores(method.score(reordered(batch, order), rule), joined([score], order))
 
 
 @every_method
@@ -139,7 +139,7 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
     method, differs = WARM[name], False
     for batch in BATCHES:
         rows = torch.arange(len(batch.lengths)).split(1)
-        alone = torch.cat([method.shape(replace(batch.select(row), num_generations=1)) for row in rows])
+        alone = torch.cat([method.shape(replace(joined([batch], row), num_generations=1)) for row in rows])
         differs |= not torch.equal(alone.nan_to_num(7.0), method.shape(batch).nan_to_num(7.0))
     # toggle looks at the group, but does not always change what it sees there
     assert differs == method.needs_group or method.name == "toggle"

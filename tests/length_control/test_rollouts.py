@@ -43,7 +43,7 @@ def test_rows_are_joined_and_selected_with_their_columns(make_rollouts):
     both = joined([first, second])
     assert both.lengths.tolist() == [1, 2, 3, 4, 5, 6]
     assert list(both.columns["effort"]) == ["low", "low", "a", "a", "b", "b"]
-    picked = both.select(torch.tensor([4, 5, 0, 1]))
+    picked = joined([both], torch.tensor([4, 5, 0, 1]))
     assert picked.lengths.tolist() == [5, 6, 1, 2]
     assert list(picked.columns["effort"]) == ["b", "b", "low", "low"]
     assert picked.target_lengths.nan_to_num(-1).tolist() == [-1, -1, 9, 9]
@@ -57,7 +57,7 @@ def score_of(*values, keep=None, cut=None):
 def test_scores_are_joined_selected_and_mixed():
     is_own, ones = torch.tensor([True, False]), torch.ones(2, dtype=torch.bool)
     first, second = score_of(1, 2, cut=torch.tensor([5, 6])), score_of(3, 4, cut=torch.tensor([7, 8]))
-    picked = joined([first, second]).select(torch.tensor([3, 0]))
+    picked = joined([first, second], torch.tensor([3, 0]))
     assert (picked.base.tolist(), picked.advantages.tolist(), picked.cut.tolist()) == ([4, 1], [34, 31], [8, 5])
     assert picked.keep is None
     mixed = first.where(is_own, second)

@@ -39,8 +39,7 @@ FORBIDDEN = {
     "planning": (HEAVY - {"transformers", "peft"}) | TRAINING | {"leash_trl.cli"},
     "figures": HEAVY | TRAINING | {"leash_trl.hub", "leash_trl.cli"},
     "evaluation": TRAINING | {"leash_trl.cli", "leash_trl.figures"},
-    "gym": {"trl"}
-    | {f"leash_trl.{room}" for room in ROOMS} - {"leash_trl.gym", "leash_trl.length_control"},
+    "gym": {"trl"} | {f"leash_trl.{room}" for room in ROOMS} - {"leash_trl.gym", "leash_trl.length_control"},
 }
 
 

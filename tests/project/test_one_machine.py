@@ -61,12 +61,13 @@ def serve_parser():
 
 def parse(command: Command):
     """What the command's own parsers make of it; they exit or raise over an option that they do not know."""
-    from leash_trl.cli import plan
+    from leash_trl.cli.arguments import parse_known
+    from leash_trl.cli.plan import PlanArguments
     from leash_trl.cli.training_arguments import given_fields
 
     if command.name == "leash plan":
-        arguments, rest = plan.build_parser().parse_known_args(command.words)
-        return arguments, given_fields(["--config", arguments.config, *rest], prog="leash plan")
+        arguments, rest = parse_known(PlanArguments, command.words, prog="leash plan", description="")
+        return arguments, given_fields(rest, prog="leash plan")
     if command.name == "trl vllm-serve":
         return serve_parser().parse_args_and_config(command.words)[0]
     arguments = launch_parser().parse_args(command.words)
@@ -113,11 +114,12 @@ def test_a_misspelt_option_would_be_found(name):
 
 
 def test_options_in_the_text_exist():
-    from leash_trl.cli import plan
+    from leash_trl.cli.arguments import CommandParser
+    from leash_trl.cli.plan import PlanArguments
     from leash_trl.cli.training_arguments import training_parser
 
     known = {option for parser in (launch_parser(), serve_parser()) for option in parser._option_string_actions}
-    for parser in (plan.build_parser(), training_parser()):
+    for parser in (CommandParser([PlanArguments]), training_parser()):
         known.update(parser._option_string_actions)
     assert {*re.findall(r"(?<![\w-])--[a-z][\w-]*", PAGE)} <= known
 
@@ -135,7 +137,7 @@ def test_the_plan_prints_what_the_page_shows(command, capsys):
 
 @pytest.mark.parametrize("index", range(5))
 def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(index, monkeypatch):
-    from leash_trl.cli.plan import parse as planned
+    from leash_trl.cli.plan import parse_plan as planned
 
     launches = [position for position, command in enumerate(COMMANDS) if command.name == "accelerate launch"]
     before = COMMANDS[: launches[index]]
@@ -149,7 +151,7 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
 
     words = launch.training_script_args[1:]
     _, training_args, _ = planned([*words, "--num_gpus", str(num_processes), "--gpu_memory", "80"])
-    recipe = yaml.safe_load((ROOT / plan_arguments.config).read_text())
+    recipe = yaml.safe_load((ROOT / words[words.index("--config") + 1]).read_text())
     rows = num_processes * training_args.per_device_train_batch_size
     updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
     assert rows * training_args.gradient_accumulation_steps == 256

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from leash_trl.cli.main import main
-
 
 ROOT = Path(__file__).parent.parent.parent
 RECIPES = ROOT / "recipes"
@@ -24,7 +22,7 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 def test_recipes_go_by_their_names_in_the_package(in_tmp):
-    from leash_trl.cli.recipe import read_recipe
+    from leash_trl.cli.arguments import read_recipe
     from leash_trl.cli.training_arguments import parse
 
     smoke = yaml.safe_load((RECIPES / "gym" / "smoke.yaml").read_text())
@@ -46,23 +44,6 @@ def test_recipes_go_by_their_names_in_the_package(in_tmp):
         read_recipe("base.yml")
     with pytest.raises(FileNotFoundError):
         read_recipe("../pyproject.toml")
-
-
-def test_demo_needs_no_recipe(in_tmp, monkeypatch):
-    from leash_trl.cli import demo
-
-    class Enough(Exception):
-        pass
-
-    def run_seed(config, overrides, folder, seed):
-        from leash_trl.cli.recipe import read_recipe
-
-        assert read_recipe(config) == yaml.safe_load((RECIPES / "gym" / "leash.yaml").read_text())
-        raise Enough
-
-    monkeypatch.setattr(demo, "run_seed", run_seed)
-    with pytest.raises(Enough):
-        main(["demo"])
 
 
 @pytest.fixture(scope="session")
@@ -90,7 +71,8 @@ def test_the_wheel_holds_every_module_and_recipe_and_nothing_at_the_top(installe
 
     assert held(installed_wheel / "leash_trl" / "recipes", "*.yaml") == held(RECIPES, "*.yaml")
     for pattern in ("*.py", "*.j2", "*.safetensors", "py.typed"):
-        assert held(installed_wheel / "leash_trl", pattern) == held(ROOT / "leash_trl", pattern)
+        packed = {name for name in held(installed_wheel / "leash_trl", pattern) if not name.startswith("recipes/")}
+        assert packed == held(ROOT / "leash_trl", pattern)
 
 
 def run_installed(installed_wheel: Path, folder: Path, *argv: str) -> subprocess.CompletedProcess:

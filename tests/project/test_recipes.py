@@ -89,21 +89,20 @@ def test_tuning_gives_every_compared_method_the_same_number_of_trials():
 
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
 def test_recipes_of_evaluation_and_filter_parse(path):
-    from leash_trl.cli import eval as eval_command
-    from leash_trl.cli import filter as filter_command
-    from leash_trl.cli.recipe import parse_with_recipe
-    from leash_trl.cli.sampling import make_plan
+    from leash_trl.cli.arguments import parse
+    from leash_trl.cli.eval import EvalArguments
+    from leash_trl.cli.filter import FilterArguments
     from leash_trl.data.sources import SOURCES
     from leash_trl.engines.engine import SamplingSettings
 
-    command = filter_command if path.stem.startswith("filter") else eval_command
+    kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
     argv = ["--config", str(path), "--model", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
-    arguments = parse_with_recipe(command.build_parser(), argv)
-    plan = make_plan(arguments)
+    arguments = parse(kind, argv, prog="leash", description="", takes_recipe=True)
+    plan = arguments.plan()
     if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
-    names = [arguments.dataset_name] if command is filter_command else arguments.benchmarks
+    names = [arguments.dataset_name] if kind is FilterArguments else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
 
 

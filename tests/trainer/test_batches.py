@@ -60,7 +60,7 @@ def test_train_says_the_batches_first(tmp_path, monkeypatch, capsys):
 def test_the_example_of_the_readme_fits_one_card_of_80_gb():
     from trl import ModelConfig
 
-    from leash_trl.cli.plan import build_parser, make_settings
+    from leash_trl.cli.plan import PlanArguments, make_settings
     from leash_trl.planning import plan as memory
 
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
@@ -74,7 +74,7 @@ def test_the_example_of_the_readme_fits_one_card_of_80_gb():
     assert fields["target_length"] == 4096
     assert fields["use_vllm"]
     model_args = ModelConfig(model_name_or_path=model, **fields.pop("model_init_kwargs", {}))
-    plan = build_parser().parse_args(["--config", "-", "--num_gpus", "1", "--gpu_memory", "80"])
+    plan = PlanArguments(num_gpus=1, gpu_memory=80)
     fields.pop("target_length")
     settings = make_settings(plan, config_for(1, **fields), model_args)
     assert memory.refusal(settings) is None

@@ -54,6 +54,7 @@ def files(tmp_path_factory):
         "mixture.yaml": "datasets:\n- {path: json, data_file: good.jsonl}\n",
         "mixture_of_nothing.yaml": "datasets:\n- {path: json, data_files: nowhere.jsonl}\n",
         "null.yaml": "learning_rate: null\n",
+        "no_folder.yaml": "output_dir: null\n",
         "list.yaml": "model_name_or_path: [gym]\n",
         "text_eval.yaml": "num_samples: many\n",
     }
@@ -93,7 +94,8 @@ COMMANDS = [
     (("train",), {"config": "null.yaml"}, "learning_rate", "null"),
     (("train",), {"config": "text.yaml"}, "learning_rate", "'fast'"),
     (("train",), {"config": "half.yaml", "max_steps": None}, "max_steps", "1.5"),
-    (("train",), {"config": "list.yaml", "model_name_or_path": None}, "model_name_or_path", "['gym']"),
+    (("train",), {"config": "list.yaml", "model_name_or_path": None}, "model_name_or_path", '["gym"]'),
+    (("train",), {"config": "no_folder.yaml", "output_dir": None}, "output_dir", "None"),
     (("train",), {"config": "mixture.yaml", "dataset_name": None}, "DatasetConfig", "data_file"),
     (("train",), {"config": "mixture_of_nothing.yaml", "dataset_name": None}, "datasets", "nowhere.jsonl"),
     (BOTH, {"config": "twice.yaml"}, "'seed'", "1 and 3"),
