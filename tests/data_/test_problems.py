@@ -92,11 +92,6 @@ def test_a_row_with_the_same_index_and_another_prompt_is_no_copy(write_rows):
     assert load_problems(write_rows(rows))["id"][:] == ["rows-0", "rows-2"]
 
 
-def test_a_part_of_training_data_is_no_reason_to_warn(write_rows, caplog):
-    load_problems(f"dapo_math_17k={write_rows([dapo_row('One?', '1')])}")
-    assert caplog.text == ""
-
-
 def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(write_rows, caplog):
     rows = [problem("One?", "1"), problem("One?", "1"), problem("One?", "2")]
     problems = load_problems(f"aime24={write_rows(rows)}")

@@ -170,6 +170,8 @@ def test_a_line_breaks_at_gaps_of_the_log():
     x, y = dynamics_figure([run]).axes[0].lines[0].get_data()
     np.testing.assert_array_equal(x, [1, 2, 3, np.nan, 50, 51])
     assert np.isnan(y[3])
+    whole = dynamics_figure([run.mul(10).astype(int)]).axes[0].lines[0].get_ydata()
+    np.testing.assert_array_equal(whole, [2, 3, 5, np.nan, 6, 8])
 
 
 def test_panels_show_bonuses_and_say_what_was_not_logged():
