@@ -247,3 +247,8 @@ def test_the_caller_says_whether_a_file_is_a_benchmark_whose_rows_all_count(writ
     path = write_rows([problem("1 + 1", answer) for answer in ("2", "2", "3")])
     assert len(load_problems(path, kind="benchmark")) == 3
     assert len(load_problems(path, kind="train")) == len(load_problems(path)) == 0
+
+
+def test_a_question_stays_text_for_a_base_model_whatever_its_source_has_beside_it(write_rows):
+    path = write_rows([{"question": "Why?", "answer": "1", "prompt": [{"role": "user", "content": "Hm."}]}])
+    assert load_problems(path, suffix="", has_chat_template=False)["prompt"][:] == ["Why?"]
