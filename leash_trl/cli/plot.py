@@ -24,26 +24,20 @@ class PlotArguments:
     runs: list[str] = field(
         metadata={
             "positional": True,
-            "help": "for dynamics and training: output folders of runs, TensorBoard event files or their folders, or "
-            "CSV files like the LEASH authors' logs; for the others: folders that leash eval wrote; a folder that "
-            "holds some of these stands for them",
+            "help": "for dynamics and training: folders of runs, TensorBoard event files, or CSV files like the LEASH "
+            "authors' logs; for the others: folders that leash eval wrote; or folders that hold some of these",
         }
     )
     figure: str = field(default="dynamics", metadata={"help": "what to draw", "choices": [*FIGURES]})
-    benchmark: str | None = field(
-        default=None, metadata={"help": "for budget and pareto: one benchmark, instead of the mean over all"}
-    )
-    output: str | None = field(
-        default=None, metadata={"help": "file to write, .png, .svg or .pdf (default: the figure's name with .png)"}
-    )
+    benchmark: str | None = field(default=None, metadata={"help": "for budget and pareto: one, not the mean over all"})
+    output: str | None = field(default=None, metadata={"help": ".png, .svg or .pdf (default: the figure's name.png)"})
 
 
 def main(argv: Sequence[str]) -> int:
     """Runs `leash plot`."""
+    description = "Draw a figure of one or several runs."
     epilog = "Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + "."
-    arguments = parse(
-        PlotArguments, argv, prog="leash plot", description="Draw a figure of one or several runs.", epilog=epilog
-    )
+    arguments = parse(PlotArguments, argv, prog="leash plot", description=description, epilog=epilog)
     output = arguments.output or f"{arguments.figure}.png"
 
     from leash_trl.figures.runs import draw

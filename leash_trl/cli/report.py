@@ -19,14 +19,10 @@ class ReportArguments:
             "or CSV files like the LEASH authors' logs",
         }
     )
-    baseline: str | None = field(
-        default=None, metadata={"help": "folder of leash eval that the others are compared with (default: the first)"}
-    )
+    baseline: str | None = field(default=None, metadata={"help": "folder of leash eval to compare with (the first)"})
     output_dir: str = field(default="report", metadata={"help": "folder to write"})
     title: str = field(default="LEASH report", metadata={"help": "title of the page"})
-    case_sensitive: bool = field(
-        default=False, metadata={"help": "count keywords only in the spellings of the paper's table: Wait is not wait"}
-    )
+    case_sensitive: bool = field(default=False, metadata={"help": "keywords count only as the paper's table has them"})
 
 
 def main(argv: Sequence[str]) -> int:

@@ -205,8 +205,7 @@ def _read_problems(raw: Dataset, name: str, is_benchmark: bool, suffix: str, has
     repeats = frame.duplicated()
     contradicts = frame.groupby(QUESTION_HASH)["solution"].transform("nunique") > 1
     rows = range(len(raw)) if is_benchmark else np.flatnonzero(~(repeats | contradicts))
-    if len(rows) < len(raw):
-        problems = problems.select(rows)
+    problems = problems if len(rows) == len(raw) else problems.select(rows)
     if repeats.any() or contradicts.any():
         repeated, contradicted = repeats.sum(), frame[QUESTION_HASH][contradicts].nunique()
         found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
@@ -245,8 +244,8 @@ def _problem(
     row: Mapping[str, Any], own_id: str, schema: Schema, suffix: str, has_chat_template: bool
 ) -> dict[str, Any]:
     question, gold = schema.read(row)
-    has_chat_template |= not isinstance(row.get("prompt", ""), str)  # messages stay messages
-    asked = as_conversation({"prompt": question}, suffix, has_chat_template)
+    is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
+    asked = as_conversation({"prompt": question}, suffix, has_chat_template or is_message)
     # much shorter than the question, and only compared within this process
     asked[QUESTION_HASH] = hash(str(asked["prompt"]))
     return {"id": row_id(row) or own_id, **asked, "solution": gold}

@@ -1,6 +1,6 @@
 """Draws figures of training runs, evaluated runs and comparisons, and builds the page with all of them."""
 
-from leash_trl.figures.evaluation import budget_figure, pareto_figure, styles_figure
+from leash_trl.figures.evaluation import budget_figure, pareto_figure
 from leash_trl.figures.style import check_format, write_figure
 from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
 
@@ -11,7 +11,6 @@ __all__ = [
     "dynamics_figure",
     "load_curves",
     "pareto_figure",
-    "styles_figure",
     "training_figure",
     "write_figure",
 ]

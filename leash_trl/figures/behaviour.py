@@ -47,26 +47,13 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
 
     Whole words count: "So" is not in "also", "step" not in "steps". Hyphens separate words ("step-by-step" has two
     steps) and belong to "re-evaluate", "re-examine" and "double-check", whichever of three Unicode hyphens is used;
-    the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts, so
-    that no word counts twice: "double-check again" is one "double-check".
+    the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts.
 
     Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), which says "matched case-insensitively" over
     a table that lists first and First, second and Second, step and Step. Read case-insensitively these are one keyword
-    each. Its figure begins with 63.5 / 9.38 / 30.5 occurrences of summary / rethink / plan per response of 16.9k
-    tokens: 6.8 of summary for one of rethink, 2.1 for one of plan. Public traces, counted by this function, have per
-    1,000 characters:
-
-    | traces | case | summary | rethink | plan | summary per rethink | per plan |
-    |---|---|---:|---:|---:|---:|---:|
-    | R1 on mathematics, 1 trace of 6,674 characters | ignored | 7.19 | 1.65 | 0.90 | 4.4 | 8.0 |
-    | | decides | 5.99 | 0.90 | 0.90 | 6.7 | 6.7 |
-    | Qwen3 on other tasks, 15 traces of 145,590 characters | ignored | 4.53 | 1.04 | 1.04 | 4.3 | 4.3 |
-    | | decides | 3.75 | 0.20 | 1.04 | 18.8 | 3.6 |
-
-    Substrings instead of words change little but for summary where case is ignored (7.49 and 5.56). Rethink depends
-    most on case: the traces say "Wait" 128 times and "wait" 15 times. Summary per rethink hints that the paper matched
-    by case, whatever its text says; one mathematical trace, not of its model, cannot decide that. No reading gives its
-    share of plan. So compare counts within one reading, not with the paper's.
+    each. No reading gives the shares of its figure on public traces: summary per rethink of 6.8, where 16 traces of R1
+    and Qwen3 have 4.4 and 4.3 without case, 6.7 and 18.8 with it. So compare counts within one reading, not with the
+    paper's.
 
     Args:
         text (`str`):
@@ -82,8 +69,6 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
         >>> counts = keyword_counts("So first I add. Wait, also step by step: first")
         >>> {group: counts[group] for group in KEYWORDS}
         {'summary': 1, 'rethink': 1, 'plan': 4}
-        >>> keyword_counts("So first I add. Wait, also step by step: first", case_sensitive=True)["keyword wait"]
-        0
     """
     found = Counter(_spelling(match[0], case_sensitive) for match in _pattern(case_sensitive).finditer(text))
     groups = keyword_groups(case_sensitive)
@@ -112,7 +97,6 @@ def _pattern(case_sensitive: bool) -> re.Pattern[str]:
 
 
 def _spelling(found: str, case_sensitive: bool) -> str:
-    """The keyword as the table has it."""
     plain = re.sub(r"\s+", " ", re.sub("[‐‑]", "-", found))
     return plain if case_sensitive else plain.lower()
 
@@ -147,12 +131,8 @@ def _checkpoint(run: EvaluatedRun, case_sensitive: bool) -> dict[str, Any]:
     values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
     problems = values.groupby(["benchmark", "id"], sort=False).mean()
     benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]
-    row: dict[str, Any] = {
-        "run": run.label,
-        "step": run.run.get("step"),
-        "problems": len(problems),
-        "responses": len(samples),
-    }
+    sizes = {"problems": len(problems), "responses": len(samples)}
+    row: dict[str, Any] = {"run": run.label, "step": run.run.get("step"), **sizes}
     for name in ("tokens", *KEYWORDS):
         estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
         row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
@@ -172,10 +152,7 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
         points (`DataFrame`):
             As [`behavior`] returns it.
         columns (`int`, *optional*, defaults to `2`):
-            Panels beside each other, 2 as in the paper or 1 for a narrow page.
-
-    Returns:
-        `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
+            Panels beside each other: 2, 10 by 4 inches; or 1, 5.6 by 6.
     """
     figure, (left, right) = style.two_panels(columns)
     steps = points["step"].fillna(0).astype(int)

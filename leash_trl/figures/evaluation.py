@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
 from leash_trl.evaluation.tables import comparison_rows, in_words, read_comparison
@@ -20,7 +20,6 @@ NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
 BAND_ALPHA = 0.2
 ROOM = 0.04  # share of an axis on each side of what is drawn
 WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even steps would crowd at the right
-STYLE_TICKS = (5, 10, 20, 50, 100)
 
 
 def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
@@ -154,39 +153,3 @@ def draw_with_band(axis: Axes, x: Any, value: Any, low: Any, high: Any, label: s
         axis.fill_between(x, low, high, facecolor=(look["color"], BAND_ALPHA), edgecolor=look["color"], linewidth=0.5)
     else:
         axis.vlines(x, low, high, color=look["color"])
-
-
-def styles_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
-    """Accuracy over tokens of a model whose traces are forced into styles: what each token left out costs.
-
-    One line per level, and black markers for the mean of all levels in each style.
-
-    Args:
-        points (`DataFrame`):
-            Columns `style`, `level` (terms to add), `tokens` and `accuracy`: every style at every level.
-        width (`float`, *optional*, defaults to `7.0`):
-            Width in inches.
-
-    Returns:
-        `Figure`: 4.5 inches high.
-    """
-    figure, (axis,) = style.new_figure(width, 4.5)
-    for index, (level, own) in enumerate(points.sort_values("tokens").groupby("level")):
-        label = f"{level} term{'s' if level > 1 else ''} to add"
-        look = {**style.line_style(index), "marker": "os^Dv"[index % 5], "markersize": 4, "linewidth": 1}
-        axis.plot(own["tokens"], own["accuracy"], label=label, **look)
-    means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
-    axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
-    for name, place in means.iterrows():
-        axis.annotate(
-            str(name), tuple(place), (6, -10), textcoords="offset points", fontsize=style.LABEL_SIZE, fontweight="bold"
-        )
-    axis.set_xscale("log")
-    axis.set_xticks(STYLE_TICKS)
-    axis.xaxis.set_major_formatter(ScalarFormatter())
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.set_ylim(0, 1.02)
-    axis.set_xlabel("tokens of a completion")
-    axis.set_ylabel("accuracy")
-    style.legend_above(figure, axis, points["level"].nunique() + 1)
-    return figure

@@ -47,13 +47,10 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
         inside = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
         runs = [(kind, run) for run in inside for kind in kinds_of(run) if kind in kinds]
         if not runs:
-            raise ValueError(
-                f"{path} holds no {' and no '.join(kinds)} run; name a run's folder, or one that holds some"
-            )
+            raise ValueError(f"{path} holds no {' and no '.join(kinds)} run; name a run's folder, or one with some")
         for kind, run in runs:
-            if run not in found[kind]:
-                found[kind].append(run)
-    return found
+            found[kind].append(run)
+    return {kind: [*dict.fromkeys(own)] for kind, own in found.items()}
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
@@ -115,9 +112,7 @@ def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figu
         return behavior_figure(behavior(runs))
     for run in runs:
         if {*run.benchmarks} != {*runs[0].benchmarks} if benchmark is None else benchmark not in run.benchmarks:
-            raise ValueError(
-                f"benchmark is {benchmark!r}, but {run.label!r} has {', '.join(run.benchmarks)}; choose one that all "
-                "runs have"
-            )
+            has = f"{run.label!r} has {', '.join(run.benchmarks)}"
+            raise ValueError(f"benchmark is {benchmark!r}, but {has}; choose one that all runs have")
     shown = benchmark or OVERALL
     return budget_figure(budget_curves(runs, shown)) if name == "budget" else pareto_figure(trade_offs(runs, shown))

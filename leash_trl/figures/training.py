@@ -55,17 +55,14 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
-    # a finished run that was continued and stopped has its newest steps in a checkpoint
     none: dict[str, Any] = {"global_step": -1, "log_history": []}
+    # a finished run that was continued and stopped has its newest steps in a checkpoint
     states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
     state = max(states, key=lambda state: state["global_step"], default=none)
     later = [{"step": step, **row} for step, row in read_events(path).items() if step > state["global_step"]]
     curves = curves_from_log([*state["log_history"], *later], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(
-            f"{path} holds no LEASH curves: name the folder of a run of leash train, an event file of TensorBoard, or "
-            "a CSV file like the authors' logs"
-        )
+        raise ValueError(f"{path} holds no LEASH curves; name a run's folder, an event file or a CSV file of theirs")
     return curves
 
 
@@ -92,12 +89,7 @@ def _curves_from_csv(path: Path) -> pd.DataFrame:
 
 
 def event_files(path: Path) -> list[Path]:
-    """The event file itself, or those of one run: in the folder, or where transformers puts them in its `runs`.
-
-    Example:
-        >>> event_files(Path("nowhere"))
-        []
-    """
+    """The event file itself, or those of one run: in the folder, or where transformers puts them in its `runs`."""
     if path.is_file() and "tfevents" in path.name:
         return [path]
     # not those of any folder below: it may hold several runs

@@ -21,6 +21,8 @@ from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator, ScalarFormatter
 from transformers import (
     AutoModelForCausalLM,
     DataCollatorForSeq2Seq,
@@ -35,7 +37,7 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from leash_trl.cli.gym_run import measure
 from leash_trl.evaluation.intervals import mean_share
-from leash_trl.figures import styles_figure, write_figure
+from leash_trl.figures import style
 from leash_trl.gym import CHECKPOINT, RECORD, base_digest, base_record
 from leash_trl.gym.dataset import SIZES
 from leash_trl.gym.stories import stories
@@ -222,6 +224,35 @@ def write_record() -> None:
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
+def styles_figure(points: pd.DataFrame) -> Figure:
+    """Accuracy over tokens of a model whose traces are forced into styles: what each token left out costs.
+
+    One line per level, and black markers for the mean of all levels in each style.
+
+    `points` has columns `style`, `level` (terms to add), `tokens` and `accuracy`: every style at every level.
+    """
+    figure, (axis,) = style.new_figure(7.0, 4.5)
+    for index, (level, own) in enumerate(points.sort_values("tokens").groupby("level")):
+        label = f"{level} term{'s' if level > 1 else ''} to add"
+        look = {**style.line_style(index), "marker": "os^Dv"[index % 5], "markersize": 4, "linewidth": 1}
+        axis.plot(own["tokens"], own["accuracy"], label=label, **look)
+    means = points.groupby("style", sort=False)[["tokens", "accuracy"]].mean()
+    axis.plot(means["tokens"], means["accuracy"], "o", color="black", markersize=7, zorder=4, label="mean of all")
+    for name, place in means.iterrows():
+        axis.annotate(
+            str(name), tuple(place), (6, -10), textcoords="offset points", fontsize=style.LABEL_SIZE, fontweight="bold"
+        )
+    axis.set_xscale("log")
+    axis.set_xticks((5, 10, 20, 50, 100))
+    axis.xaxis.set_major_formatter(ScalarFormatter())
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.set_ylim(0, 1.02)
+    axis.set_xlabel("tokens of a completion")
+    axis.set_ylabel("accuracy")
+    style.legend_above(figure, axis, points["level"].nunique() + 1)
+    return figure
+
+
 def traced_stories(count: int, seed: int) -> list[dict[str, list[dict[str, str]]]]:
     """Training stories with traces that over-think, in TRL's conversational prompt-completion type.
 
@@ -261,7 +292,7 @@ def main() -> None:
         case "record":
             write_record()
             if given.figure:
-                write_figure(styles_figure(pd.DataFrame(base_record()["styles"])), given.figure)
+                style.write_figure(styles_figure(pd.DataFrame(base_record()["styles"])), given.figure)
         case "show":
             show(given.count or 2, given.seed or 0)
         case "stories":

@@ -16,7 +16,6 @@ from leash_trl.data.contamination import (
     find_overlaps,
     ngrams,
     normalized,
-    words,
 )
 from leash_trl.data.problems import load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
@@ -69,20 +68,6 @@ def test_exact_means_the_same_words_signs_and_brackets():
     assert pairs(overlaps[["train_index", "share", "is_exact"]]) == [(0, 1.0, True), (2, 1.0, False)]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "is_same"),
-    [
-        ("16 - 7 = ?", "$16-7=?$", True),
-        ("16 - 7 = ?", "16 + 7 = ?", False),
-        ("16 \u2212 7 = ?", "16 - 7 = ?", True),
-        ("16 \u00d7 7 = ?", "16 \u00f7 7 = ?", False),
-        ("2 (x + 1) = ?", "2 x + 1 = ?", False),
-    ],
-)
-def test_short_problems_are_told_apart_by_operators_and_brackets(one, other, is_same):
-    assert shares(asked(one), asked(other)) == ({("0", "0"): 1.0} if is_same else {})
-
-
 def test_exact_problems_are_found_whatever_their_share():
     overlaps = find_overlaps(asked("What is \\frac 12?"), {"bench": asked("Why?", "What is \\frac12 ?")}, ngram=3)
     assert pairs(overlaps) == [(0, "0", "bench", "1", 0.0, True)]
@@ -101,14 +86,12 @@ def test_exact_problems_are_found_whatever_their_share():
         ("x-1", "x+1", False),
         ("x < 1", "x > 1", False),
         ("求 x 的值。", "求x的值", True),
+        ("16 \u2212 7 = ?", "16 - 7 = ?", True),
+        ("16 \u00d7 7 = ?", "16 \u00f7 7 = ?", False),
     ],
 )
 def test_normalized(one, other, is_same):
     assert (normalized(one) == normalized(other)) == is_same
-
-
-def test_operators_are_words():
-    assert words("$x-1 \u2264 2^{3}*y$.") == ("x", "-", "1", "\u2264", "2", "^", "3", "*", "y")
 
 
 @settings(deadline=None, max_examples=30)  # data sets are slow to make
@@ -189,17 +172,6 @@ def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
     assert "train-1:" not in out
     assert f"wrote {output}: 1 of 4 problems" in out
     assert load_problems(output).to_list() == load_problems("train.jsonl").to_list()[:1]
-
-
-@pytest.mark.usefixtures("files")
-def test_the_command_heeds_threshold_and_run_length(capsys):
-    arguments = ["--dataset", "train.jsonl", "--benchmarks", "bench.jsonl"]
-    command.main([*arguments, "--threshold", "0.9"])
-    out = capsys.readouterr().out
-    assert "train-2" not in out
-    # of 14 runs of 2 words, 13 are there without the last word
-    command.main([*arguments, "--ngram", "2"])
-    assert "train-2: 93%" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,6 @@ def test_a_row_with_the_same_index_and_another_prompt_is_no_copy(write_rows):
     assert load_problems(write_rows(rows))["id"][:] == ["rows-0", "rows-2"]
 
 
-def test_a_part_of_training_data_is_no_reason_to_warn(write_rows, caplog):
-    load_problems(f"dapo_math_17k={write_rows([dapo_row('One?', '1')])}")
-    assert caplog.text == ""
-
-
 def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(write_rows, caplog):
     rows = [problem("One?", "1"), problem("One?", "1"), problem("One?", "2")]
     problems = load_problems(f"aime24={write_rows(rows)}")
@@ -252,3 +247,8 @@ def test_the_caller_says_whether_a_file_is_a_benchmark_whose_rows_all_count(writ
     path = write_rows([problem("1 + 1", answer) for answer in ("2", "2", "3")])
     assert len(load_problems(path, kind="benchmark")) == 3
     assert len(load_problems(path, kind="train")) == len(load_problems(path)) == 0
+
+
+def test_a_question_stays_text_for_a_base_model_whatever_its_source_has_beside_it(write_rows):
+    path = write_rows([{"question": "Why?", "answer": "1", "prompt": [{"role": "user", "content": "Hm."}]}])
+    assert load_problems(path, suffix="", has_chat_template=False)["prompt"][:] == ["Why?"]

@@ -122,10 +122,6 @@ def test_gpqa_golds_are_spread_over_the_letters():
     assert all(65 < count < 135 for count in golds.values())
 
 
-def test_gpqa_finds_the_right_one_of_two_equal_choices():
-    assert read({**GPQA, "Incorrect Answer 1": "bicyclo[2.2.1]heptane"})[2] == read(GPQA)[2]
-
-
 @given(st.lists(st.sampled_from(["N/A", "x", "y", "z"]), min_size=3, max_size=10), st.data())
 def test_mmlu_pro_letter_always_points_at_the_choice_that_was_right(options, data):
     right = data.draw(st.integers(0, len(options) - 1))

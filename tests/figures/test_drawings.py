@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from leash_trl import figures
-from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, styles_figure, training_figure
+from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, training_figure
 from leash_trl.figures.behaviour import KEYWORDS, behavior_figure
 from leash_trl.figures.evaluation import read_trade_offs
 from leash_trl.figures.style import NARROW
@@ -80,7 +80,6 @@ FIGURES = {
     "pareto of single points": lambda: pareto_figure(methods(12, targets=(12,))),
     "pareto, narrow": lambda: pareto_figure(methods(8), width=NARROW),
     "pareto, recorded": lambda: pareto_figure(read_trade_offs(GYM_SEEDS), width=NARROW),
-    "styles": lambda: styles_figure(pd.DataFrame(base_record()["styles"])),
     "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
 }
 
@@ -171,6 +170,8 @@ def test_a_line_breaks_at_gaps_of_the_log():
     x, y = dynamics_figure([run]).axes[0].lines[0].get_data()
     np.testing.assert_array_equal(x, [1, 2, 3, np.nan, 50, 51])
     assert np.isnan(y[3])
+    whole = dynamics_figure([run.mul(10).astype(int)]).axes[0].lines[0].get_ydata()
+    np.testing.assert_array_equal(whole, [2, 3, 5, np.nan, 6, 8])
 
 
 def test_panels_show_bonuses_and_say_what_was_not_logged():
@@ -262,15 +263,3 @@ def test_the_picture_of_the_readme_tells_the_recorded_numbers():
     assert told == pareto_figure(read_trade_offs(GYM_SEEDS)).get_label()
     assert told.startswith(f"base: accuracy {base_record()['accuracy']:.3f} [")
     assert len(svg) < 200_000
-
-
-def test_the_styles_figure_draws_every_level_and_the_mean_of_all():
-    styles = pd.DataFrame(base_record()["styles"])
-    lines = lines_of(styles_figure(styles).axes[0])
-    *levels, means = lines.values()
-    for (_, own), line in zip(styles.groupby("level"), levels, strict=True):
-        assert line.get_xydata().tolist() == own.sort_values("tokens")[["tokens", "accuracy"]].to_numpy().tolist()
-    short = styles[styles["style"] == "short"]
-    assert (short["tokens"].mean(), short["accuracy"].mean()) in [
-        tuple(place) for place in means.get_xydata().tolist()
-    ]

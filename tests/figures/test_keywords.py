@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from written_runs import said, write_evaluation
 
 from leash_trl.evaluation.frame import load_evaluated_run
-from leash_trl.figures.behaviour import KEYWORDS, behavior, keyword_counts, keyword_groups
+from leash_trl.figures.behaviour import KEYWORDS, behavior, keyword_counts
 
 
 def found(text, **kwargs):
@@ -58,35 +58,13 @@ def test_case_decides_on_request(text, expected):
     assert found(text, case_sensitive=True) == expected
 
 
-def test_groups_are_the_sums_of_their_keywords():
-    counts = keyword_counts("So, wait: first recheck. Thus the second step.")
-    assert {group: counts[group] for group in KEYWORDS} == {"summary": 2, "rethink": 2, "plan": 3}
-
-
-def test_spellings_that_differ_by_case_are_one_keyword():
-    assert keyword_groups()["summary"] == ("so", "therefore", "thus", "conclude", "overall")
-    assert keyword_groups(case_sensitive=True) == KEYWORDS
-
-
 words = st.sampled_from([*sum(KEYWORDS.values(), ()), "also", "steps", "double-check again", "the", "re-", "x^2"])
 texts = st.lists(words, max_size=20).map(" ".join)
-
-
-@given(texts, texts)
-def test_texts_apart_add_up(first, second):
-    together, one, other = (keyword_counts(text) for text in (f"{first} . {second}", first, second))
-    assert together == {key: one[key] + other[key] for key in together}
 
 
 @given(texts)
 def test_case_of_the_text_does_not_matter_unless_it_decides(text):
     assert keyword_counts(text) == keyword_counts(text.upper()) == keyword_counts(text.lower())
-
-
-@given(texts)
-def test_spellings_of_the_table_are_a_part_of_all(text):
-    strict, loose = keyword_counts(text, case_sensitive=True), keyword_counts(text)
-    assert all(strict[group] <= loose[group] for group in KEYWORDS)
 
 
 def test_the_figures_of_the_docstring(shared_data):
@@ -98,10 +76,7 @@ def test_the_figures_of_the_docstring(shared_data):
             counts = [keyword_counts(text, case_sensitive) for text in chosen]
             rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
     assert rows == [[48, 11, 6], [40, 6, 6], [660, 152, 152], [546, 29, 152]]
-    for row, characters in zip(rows, (6674, 6674, 145_590, 145_590), strict=True):
-        rates = " | ".join(f"{1000 * count / characters:.2f}" for count in row)
-        shares = f"{row[0] / row[1]:.1f} | {row[0] / row[2]:.1f}"
-        assert f"| {rates} | {shares} |" in keyword_counts.__doc__
+    assert all(f"{summary / rethink:.1f}" in keyword_counts.__doc__ for summary, rethink, _ in rows)
 
 
 PROBLEMS = [
