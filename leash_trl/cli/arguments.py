@@ -215,7 +215,7 @@ def parse(kind: type[T], argv: Sequence[str], takes_recipe: bool = False, **text
     return make(kind, CommandParser([kind], takes_recipe, **texts).given(argv))
 
 
-def parse_known(kind: type[T], argv: Sequence[str], **texts: str) -> tuple[T, list[str]]:
+def parse_known(kind: type[T], argv: Sequence[str], **texts: Any) -> tuple[T, list[str]]:
     """As [`parse`], with the words that belong to no option, which are for `leash train`."""
     values, rest = CommandParser([kind], **texts).known(argv)
     return make(kind, values), rest

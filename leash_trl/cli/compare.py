@@ -179,7 +179,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     files = {run: run.folder / gym_run.RESULT_FILE for run in runs}
     results = {run: pd.read_csv(file) for run, file in files.items() if file.is_file()}
     curves = {run: load_curves(run.folder) for run in results}
-    seed_rows, level_rows, p95, changes = [], [], [], []
+    seed_rows: list[dict[str, Any]] = []
+    level_rows: list[dict[str, Any]] = []
+    changes: list[dict[str, str]] = []
+    p95: list[float] = []
     for arm in dict.fromkeys(run.arm for run in results):
         own = {run: found[found["model"] == "trained"] for run, found in results.items() if run.arm == arm}
         for run, samples in own.items():
@@ -187,10 +190,10 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
             milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
             changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
             lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
-            steps, generated = lengths.index.to_numpy() - changed_at, int(log["leash/generated_tokens"].max())
-            grid = {name: value for name, value in run.point.items() if name != "target_length"}
-            trained = run.label, run.seed, samples, base, target, steps, lengths.to_numpy(), generated, grid
-            seed_rows.append(tables.seed_row(*trained))
+            row = tables.seed_row(samples, base, target, lengths.set_axis(lengths.index - changed_at))
+            row = {"name": run.label, "seeds": str(run.seed)} | row
+            row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+            seed_rows.append(row | {name: str(run.point[name]) for name in run.point if name != "target_length"})
             for (effort, its_target), both in results[run].groupby(["effort", "target"], dropna=False, sort=False):
                 means = both.groupby("model")[["is_correct", "num_tokens"]].mean().T
                 before = means.get("base", [base["accuracy"], base["mean_tokens"]])

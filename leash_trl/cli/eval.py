@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     with user_errors():
         baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None
-    sample_all(arguments, arguments.benchmarks, "benchmark", baseline and baseline.run["benchmarks"])
+    sample_all(arguments, arguments.benchmarks, "benchmark", None if baseline is None else baseline.run["benchmarks"])
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

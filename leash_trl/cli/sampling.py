@@ -157,6 +157,7 @@ def sample_all(
     from tqdm.auto import tqdm
 
     from leash_trl.data.sources import parse_reference
+    from leash_trl.evaluation.frame import OVERALL
     from leash_trl.evaluation.sampling import check_same_problems, describe_run, prepare_folder, sample_problems
 
     folder, model = Path(arguments.output_dir), arguments.model_name_or_path
@@ -164,8 +165,10 @@ def sample_all(
         check_writable(arguments.output_dir)
         plan = arguments.plan()
         names = {parse_reference(reference).name: reference for reference in references}
-        if len(names) < len(references):
-            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name; evaluate one by itself")
+        if len({*names, OVERALL}) <= len(references):
+            raise ValueError(
+                f"--benchmarks {' '.join(references)}: a name is there twice, or is {OVERALL}; change one"
+            )
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
             check_same_problems(problems, baseline)

@@ -10,15 +10,15 @@ from typing import Any
 
 from datasets import Dataset
 from transformers import ProgressCallback
-from trl import DatasetMixtureConfig, GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
+from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
 from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
-from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
+from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
 from leash_trl.figures.training import write_curves
@@ -30,22 +30,15 @@ from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
-REWARD_FUNCS = {
-    "math_reward": math_reward,
-    "lenient_math_reward": lenient_math_reward,
-    "accuracy_reward": accuracy_reward,
-    "reasoning_accuracy_reward": reasoning_accuracy_reward,
-    "think_format_reward": think_format_reward,
-}
+OWN_REWARDS = (math_reward, lenient_math_reward)
+TRL_REWARDS = (accuracy_reward, reasoning_accuracy_reward, think_format_reward)
+REWARD_FUNCS = {reward.__name__: reward for reward in (*OWN_REWARDS, *TRL_REWARDS)}
 
 
 def _check_given(fields: dict[str, Any]) -> None:
     """Raises `ValueError` without a model or data; call it before the configuration asks for a GPU."""
     if not fields.get("model_name_or_path") or not (fields.get("dataset_name") or fields.get("datasets")):
-        raise ValueError(
-            f"give --model_name_or_path and --dataset_name, or with --config a recipe that has them, such as "
-            f"{DEFAULT_RECIPE}"
-        )
+        raise ValueError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
     if not fields.get("output_dir", True):
         raise ValueError(f"output_dir is {fields['output_dir']!r}, but must name a folder")
 
@@ -76,18 +69,11 @@ def _imported(field_name: str, path: str):
         raise ValueError(f"{field_name}: cannot load {path!r} ({error}); give {known}my_module.my_function") from error
 
 
-def load_training_data(
-    script_args: LeashScriptArguments,
-    dataset_args: DatasetMixtureConfig,
-    evaluates: bool = False,
-    has_template: bool = True,
-):
+def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
     """Rows to train on, and those to evaluate on, or `None`: of a mixture, a named source, a file, a folder, a Hub id.
 
     Prompts are read by the rule of [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not.
     """
-    from leash_trl.data.problems import load_training_rows, named_files
-
     with named_files("a part of the mixture"):
         mixture = get_dataset(dataset_args) if dataset_args.datasets else None
     return load_training_rows(
@@ -96,7 +82,7 @@ def load_training_data(
         script_args.dataset_test_split if evaluates else None,
         config=script_args.dataset_config,
         streaming=script_args.dataset_streaming,
-        suffix=BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix,
+        suffix=script_args.prompt_suffix,
         has_chat_template=has_template,
     )
 
@@ -134,7 +120,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
     # golds of a stream are read while training; a rollout function or a transform may give them, too
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
-    if has_golds and any(reward in (math_reward, lenient_math_reward) for reward in reward_funcs):
+    if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
     check_size(train_dataset, training_args)
     training_args.model_init_kwargs = {
@@ -163,9 +149,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     return trainer
 
 
-def run_training(
-    script_args, training_args: LeashGRPOConfig, model_args, dataset_args, recipe: dict[str, Any] | None = None
-) -> LeashGRPOTrainer:
+def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
     """Trains with these arguments, saves model, state and card, and pushes to the Hub on request.
 
     `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
@@ -178,12 +162,10 @@ def run_training(
         check_writable(folder)
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
-    if recipe is not None:
-        # the card repeats it: prompts that came as messages got no suffix
-        prompt = next(iter(trainer.train_dataset))["prompt"]
-        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        suffix = BOXED_SUFFIX if script_args.prompt_suffix is None else script_args.prompt_suffix
-        trainer.publisher.recipe = recipe if suffix in asked else {**recipe, "prompt_suffix": ""}
+    # the card repeats the recipe: prompts that came as messages got no suffix
+    prompt = next(iter(trainer.train_dataset))["prompt"]
+    asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+    trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
     trainer.accelerator.print(training_args.batches())
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
@@ -237,7 +219,7 @@ def main(argv: list[str]) -> int:
         _check_given(recipe)
         arguments = arguments_of(recipe)
     try:
-        trainer = run_training(*arguments, recipe=recipe)
+        trainer = run_training(recipe, *arguments)
     except UserError as error:
         if arguments[1].log_level == "debug":
             traceback.print_exception(error.__cause__)

@@ -9,6 +9,7 @@ from typing import Any
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
 from leash_trl.cli.arguments import CommandParser, make, option
+from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
@@ -25,10 +26,7 @@ class LeashScriptArguments(ScriptArguments):
         "Reward functions: math_reward (the default), lenient_math_reward, TRL's accuracy_reward, "
         "reasoning_accuracy_reward and think_format_reward, or import paths such as my_lib.rewards.custom_reward."
     )
-    prompt_suffix: str | None = option(
-        "Appended to prompts that are text, which become user messages; the default is the instruction of the LEASH "
-        "authors' release."
-    )
+    prompt_suffix: str = option("Appended to prompts that are text, which become user messages.", BOXED_SUFFIX)
     efforts: dict[str, Any] | str | None = option(
         "Target in tokens of each effort, such as {low: 1024, high: 8192}: each question is asked once per effort, "
         "which its prompt names and which column effort holds."

@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
+import pandas as pd
 from datasets import Dataset
 
 from leash_trl.data.prompts import bare_question
@@ -12,6 +12,7 @@ from leash_trl.data.prompts import bare_question
 
 NGRAM = 10
 THRESHOLD = 0.6
+COLUMNS = ["train_index", "train_id", "benchmark", "benchmark_id", "share", "is_exact"]
 
 LATEX_SPACING = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b)|~")
 FRACTION = re.compile(r"\\[dtc]frac\b")
@@ -25,35 +26,6 @@ MATH_DELIMITER = re.compile(r"\\[()\[\]]")
 UNSEEN = re.compile(rf"[^\w{OPERATORS}!().]|_|\.(?!\d)")
 
 Words = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Overlap:
-    r"""A training problem and a benchmark problem that are the same or nearly the same.
-
-    Args:
-        train_index (`int`):
-            Row of the training problem, from 0.
-        train_id (`str`):
-            Its id.
-        benchmark (`str`):
-            Name of the benchmark.
-        benchmark_id (`str`):
-            Id of its problem.
-        share (`float`):
-            Share of the benchmark problem's n-grams that occur in the training problem, in [0, 1]; 1 for a problem of
-            fewer than n words, which only overlaps with its equal.
-        is_exact (`bool`):
-            Whether letters, numbers, operators and brackets of both are the same in the same order. Such an overlap
-            counts whatever its share, which blanks can lower: `\frac12` is one word, `\frac 12` is two.
-    """
-
-    train_index: int
-    train_id: str
-    benchmark: str
-    benchmark_id: str
-    share: float
-    is_exact: bool
 
 
 def normalized(text: str) -> str:
@@ -103,17 +75,15 @@ def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
 
 def find_overlaps(
     training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = NGRAM, threshold: float = THRESHOLD
-) -> list[Overlap]:
-    """Training problems that are also in a benchmark, word for word or nearly.
+) -> pd.DataFrame:
+    r"""Training problems that are also in a benchmark, word for word or nearly.
 
     A benchmark problem with fewer than n words only matches a training problem that equals it completely, operators
     and brackets included: many short problems differ in nothing else.
 
     Args:
-        training (`Dataset`):
-            Training problems with columns `id` and `prompt`, as `load_problems` returns them.
-        benchmarks (`Mapping[str, Dataset]`):
-            Benchmarks by name, in the same columns.
+        training (`Dataset`), benchmarks (`Mapping[str, Dataset]`):
+            Training problems, and benchmarks by name, as `load_problems` returns them.
         ngram (`int`, *optional*, defaults to `10`):
             Words and operators in a run.
         threshold (`float`, *optional*, defaults to `0.6`):
@@ -121,15 +91,17 @@ def find_overlaps(
             The share is of one training problem, never of several together.
 
     Returns:
-        `list[Overlap]`: In the order of the training problems, then of the benchmarks.
+        `DataFrame`: A row per pair, in the order of the training problems, then of the benchmarks: `train_index`, the
+        training problem's row from 0; `train_id`; `benchmark`; `benchmark_id`; `share`, in [0, 1], of the benchmark
+        problem's n-grams that the training problem holds; `is_exact`, whether letters, numbers, operators and
+        brackets are the same in the same order. An exact pair counts whatever its share, which blanks can lower:
+        `\frac12` is one word, `\frac 12` is two.
 
     Raises:
         `ValueError`: If `ngram` or `threshold` is out of range.
     """
-    if ngram < 1:
-        raise ValueError(f"ngram is {ngram}, must be 1 or more")
-    if not 0 <= threshold < 1:
-        raise ValueError(f"threshold is {threshold}, must be in [0, 1)")
+    if ngram < 1 or not 0 <= threshold < 1:
+        raise ValueError(f"ngram is {ngram} and threshold is {threshold}, must be 1 or more and in [0, 1)")
     known: list[tuple[str, str, int]] = []  # benchmark, id and number of n-grams of each of its problems
     with_run: defaultdict[Words, list[int]] = defaultdict(list)
     with_text: defaultdict[str, list[int]] = defaultdict(list)
@@ -150,39 +122,13 @@ def find_overlaps(
             name, problem_id, num_ngrams = known[place]
             share = shared[place] / num_ngrams if num_ngrams else 1.0
             if share > threshold or place in exact:
-                overlaps.append(Overlap(index, train_id, name, problem_id, share, place in exact))
-    return overlaps
+                overlaps.append((index, train_id, name, problem_id, share, place in exact))
+    return pd.DataFrame(overlaps, columns=COLUMNS).astype({"train_index": int, "is_exact": bool})
 
 
-@dataclass(frozen=True)
-class OverlapCounts:
-    """How many problems of one benchmark are in the training data.
-
-    Args:
-        num_problems (`int`):
-            Problems of the benchmark.
-        num_exact (`int`):
-            Those that are there word for word.
-        num_near (`int`):
-            Those that are there above the threshold, the exact ones included.
-    """
-
-    num_problems: int
-    num_exact: int
-    num_near: int
-
-
-def count_overlaps(overlaps: Sequence[Overlap], benchmarks: Mapping[str, Dataset]) -> dict[str, OverlapCounts]:
-    """Counts by the name of the benchmark, in the order of the benchmarks."""
-    counts = {}
-    for name, problems in benchmarks.items():
-        here = [overlap for overlap in overlaps if overlap.benchmark == name]
-        exact = {overlap.benchmark_id for overlap in here if overlap.is_exact}
-        counts[name] = OverlapCounts(len(problems), len(exact), len({overlap.benchmark_id for overlap in here}))
+def count_overlaps(overlaps: pd.DataFrame, benchmarks: Mapping[str, Dataset]) -> pd.DataFrame:
+    """By benchmark, its `problems`, those `verbatim` in the training data, and those `near`, these included."""
+    found = overlaps.groupby(["benchmark", "benchmark_id"])["is_exact"].any().groupby("benchmark").agg(["sum", "size"])
+    counts = found.reindex([*benchmarks], fill_value=0).set_axis(["verbatim", "near"], axis="columns")
+    counts.insert(0, "problems", [len(problems) for problems in benchmarks.values()])
     return counts
-
-
-def without_overlaps(training: Dataset, overlaps: Iterable[Overlap]) -> Dataset:
-    """The training problems that no overlap names, in their order."""
-    dropped = {overlap.train_index for overlap in overlaps}
-    return training.select([index for index in range(len(training)) if index not in dropped])

@@ -17,16 +17,13 @@ EFFORT_SUFFIX = " Effort: {effort}."
 
 
 def effort_suffix(effort: str, suffix: str = EFFORT_SUFFIX) -> str:
-    """What a prompt says of its effort: `suffix` with the effort's name for `{effort}`.
-
-    Raises:
-        `ValueError`: If `suffix` does not hold `{effort}`.
+    """What a prompt says of its effort: `suffix` with the effort's name for `{effort}`, an error if it has no place.
 
     Example:
         >>> effort_suffix("low")
         ' Effort: low.'
     """
-    if not isinstance(suffix, str) or "{effort}" not in suffix:
+    if "{effort}" not in suffix:
         raise ValueError(f"effort_suffix is {suffix!r}, but must hold {{effort}}, for the model to see it")
     return suffix.replace("{effort}", effort)
 
@@ -57,25 +54,18 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
         `Dataset` or `IterableDataset`: With the columns `effort` and `target_length`.
 
     Raises:
-        `ValueError`: If there are no efforts, one has no name or no positive target, `suffix` does not hold
-            `{effort}`, or the rows have a column `effort` or `target_length` already.
+        `ValueError`: If an effort has no name or no positive target, `suffix` does not hold `{effort}`, or the rows
+            have a column `effort` or `target_length` already.
     """
-    if not isinstance(efforts, Mapping) or not efforts:
-        raise ValueError(f"efforts is {efforts!r}, but must map names to targets in tokens, such as {{low: 1024}}")
     for name, target in efforts.items():
-        if not (isinstance(name, str) and name and is_number(target) and target > 0):
+        if not (isinstance(name, str) and is_number(target) and target > 0):
             raise ValueError(f"efforts holds {name!r}: {target!r}, but must map text ('off') to positive numbers")
         effort_suffix(name, suffix)
     columns = rows.column_names or ["prompt"]
-    for name in (EFFORT_COLUMN, TARGET_COLUMN):
-        if name in columns:
-            raise ValueError(f"the data set has a column {name!r} already; rename it, or leave efforts out")
-    return rows.map(
-        _once_per_effort,
-        batched=True,
-        remove_columns=columns,
-        fn_kwargs={"efforts": dict(efforts), "suffix": suffix},
-    )
+    if taken := {EFFORT_COLUMN, TARGET_COLUMN}.intersection(columns):
+        raise ValueError(f"the data set has a column {taken.pop()!r} already; rename it, or leave efforts out")
+    how = {"efforts": dict(efforts), "suffix": suffix}
+    return rows.map(_once_per_effort, batched=True, remove_columns=columns, fn_kwargs=how)
 
 
 def _once_per_effort(batch: dict[str, list[Any]], efforts: dict[str, float], suffix: str) -> dict[str, list[Any]]:

@@ -1,23 +1,21 @@
 """Reads published data, files, folders and the Hub: problems to evaluate on or to filter, and rows to train on."""
 
-import csv
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 from datasets import Dataset, Features, IterableDataset, Value, concatenate_datasets, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
-from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, find_schema, read_target, read_text, row_id
+from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, find_schema, read_text, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, parse_reference
 from leash_trl.gym.dataset import load_gym
 
@@ -27,7 +25,6 @@ logger = logging.getLogger(__name__)
 Rows: TypeAlias = Dataset | IterableDataset
 Splits: TypeAlias = Mapping[str, Rows]
 
-ReadRow: TypeAlias = Callable[[Mapping[str, Any], int], dict[str, Any]]
 
 QUESTION_HASH = "__question_hash__"
 TEXT = Value("string")
@@ -83,10 +80,7 @@ def load_problems(
         split = next(iter(splits)) if len(splits) == 1 and usual not in splits else usual
     raw = _split(splits, "split", split, named.name)
     is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    expected = named.source.num_rows if named.source else None
-    if named.is_benchmark and expected not in (None, len(raw)):
-        logger.warning("%s has %d rows, but is known to have %d", named.name, len(raw), expected)
-    problems = _read_problems(raw, named.name, suffix, is_benchmark, has_chat_template)
+    problems = _read_problems(raw, named.name, is_benchmark, suffix, has_chat_template)
     return problems.select(range(min(limit or len(problems), len(problems))))
 
 
@@ -131,7 +125,7 @@ def load_training_rows(
     def read(field: str, split: str) -> Rows:
         raw = _split(splits, field, split, named.name)
         if named.source is not None and isinstance(raw, Dataset):
-            return _read_problems(raw, named.name, suffix, is_benchmark=False, has_chat_template=has_chat_template)
+            return _read_problems(raw, named.name, False, suffix, has_chat_template)
         return _read_training_rows(raw, named.name, suffix, has_chat_template)
 
     train = read("dataset_train_split", train_split)
@@ -139,15 +133,7 @@ def load_training_rows(
 
 
 def fingerprint(problems: Dataset) -> str:
-    """Sixteen hexadecimal digits that change with any id, prompt, solution or the order of the problems.
-
-    Args:
-        problems (`Dataset`):
-            Problems as [`load_problems`] returns them; other columns do not count.
-
-    Returns:
-        `str`: Start of the SHA-256 of ids, prompts and solutions.
-    """
+    """Sixteen hexadecimal digits that change with any id, prompt, solution or the order of the problems."""
     sha = hashlib.sha256()
     for row in problems.select_columns(["id", "prompt", "solution"]):
         sha.update(json.dumps([row["id"], row["prompt"], row["solution"]], sort_keys=True).encode())
@@ -160,9 +146,7 @@ def named_files(name: object) -> Iterator[None]:
     try:
         yield
     except (DatasetGenerationError, ArrowInvalid, StopIteration) as error:
-        raise ValueError(
-            f"{name} is broken, or empty, or holds an empty file: {error.__cause__ or error!r}"
-        ) from error
+        raise ValueError(f"{name} is broken or empty: {error.__cause__ or error!r}") from error
 
 
 def load_splits(reference: Reference, streaming: bool = False) -> Splits:
@@ -177,28 +161,25 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
         elif reference.source is not None and reference.source.embedded is not None:
             splits = load_gym(reference.source.embedded)
         else:
-            splits = load_dataset(reference.hub_id, reference.config, **({"streaming": True} if streaming else {}))
-    if streaming:
-        return {
-            name: rows.to_iterable_dataset() if isinstance(rows, Dataset) else rows for name, rows in splits.items()
-        }
-    return splits
+            splits = load_dataset(reference.hub_id, reference.config, streaming=streaming)
+    are_whole = streaming and all(isinstance(rows, Dataset) for rows in splits.values())
+    return {name: rows.to_iterable_dataset() for name, rows in splits.items()} if are_whole else splits
 
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
     """Splits of a file (`train` alone), of a folder of files or of a folder that `save_to_disk` wrote."""
-    options = {"streaming": True} if streaming else {}
     if path.is_dir():
         is_saved = any((path / name).is_file() for name in ("state.json", "dataset_dict.json"))
-        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, **options)
+        dataset = load_from_disk(str(path)) if is_saved else load_dataset(str(path), config, streaming=streaming)
         return {"train": dataset} if isinstance(dataset, Dataset) else dataset
     if path.suffix not in FILE_BUILDERS:
         raise ValueError(f"{path} ends in {path.suffix!r}, must be a folder or end in {', '.join(FILE_BUILDERS)}")
-    if path.suffix == ".csv":
-        # all columns as text: pandas would make numbers of `033` and nothing of `None`, which are answers
-        with open(path, newline="", encoding="utf-8") as file:
-            return {"train": Dataset.from_list(list(csv.DictReader(file)))}
-    return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), **options)
+    if path.suffix == ".csv":  # all as text: numbers of `033` and nothing of `None` would be other answers
+        frame = pd.read_csv(path, dtype=object, keep_default_na=False)
+        if "target_length" in frame:
+            frame["target_length"] = pd.to_numeric(frame["target_length"]).astype("Int64")
+        return {"train": Dataset.from_pandas(frame, preserve_index=False)}
+    return load_dataset(FILE_BUILDERS[path.suffix], data_files=str(path), streaming=streaming)
 
 
 def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
@@ -210,14 +191,14 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     return rows
 
 
-def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has_chat_template: bool) -> Dataset:
+def _read_problems(raw: Dataset, name: str, is_benchmark: bool, suffix: str, has_chat_template: bool) -> Dataset:
     """Problems of one split, without repeats and contradictions unless it is a benchmark; a line says how many."""
     schema = detect_schema(raw.column_names)
     is_text = "prompt" not in schema.columns or isinstance(raw.features["prompt"], Value)
     prompt = TEXT if is_text and not has_chat_template else MESSAGES
     types = {"id": TEXT, "prompt": prompt, "solution": TEXT, QUESTION_HASH: Value("int64")}
-    read = partial(_problem, name=name, schema=schema, suffix=suffix, has_chat_template=has_chat_template)
-    problems = _with_columns(raw, name, columns_to_read(schema, raw.column_names), read, types)
+    how = {"name": name, "schema": schema, "suffix": suffix, "has_chat_template": has_chat_template}
+    problems = _with_columns(raw, columns_to_read(schema, raw.column_names), types, read=_problem, **how)
     compared = [column for column in (QUESTION_HASH, "solution", "target_length") if column in problems.column_names]
     frame = problems.select_columns(compared).to_pandas()
     problems = problems.remove_columns(QUESTION_HASH)
@@ -230,10 +211,10 @@ def _read_problems(raw: Dataset, name: str, suffix: str, is_benchmark: bool, has
         repeated, contradicted = repeats.sum(), frame[QUESTION_HASH][contradicts].nunique()
         found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
         logger.warning(f"{name}: {len(problems):,} problems of {len(raw):,} rows; {found}")
-    if pd.Series(problems["id"][:]).is_unique:
-        return problems
-    logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
-    return problems.remove_columns("id").add_column("id", [f"{name}-{row}" for row in rows])
+    if not pd.Series(problems["id"][:]).is_unique:
+        logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
+        problems = problems.remove_columns("id").add_column("id", [f"{name}-{row}" for row in rows])
+    return problems
 
 
 def _read_training_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool) -> Rows:
@@ -248,84 +229,84 @@ def _read_training_rows(raw: Rows, name: str, suffix: str, has_chat_template: bo
     types = {"prompt": MESSAGES if has_chat_template else TEXT}
     if not isinstance(features.get("prompt", TEXT), Value):
         types["prompt"] = features["prompt"]
-    if schema is not None or _is_number(features.get("solution")):
+    gold = features.get("solution")
+    if schema is not None or (isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))):
         types["solution"] = TEXT
-    elif "solution" in features:
-        types["solution"] = features["solution"]
-    images = [column for column in ("image", "images") if column in features]
-    read = partial(_training_row, schema=schema, suffix=suffix, has_chat_template=has_chat_template, images=images)
-    return _with_columns(raw, name, columns_to_read(schema, features), read, types)
-
-
-def _is_number(feature: Any) -> bool:
-    return isinstance(feature, Value) and feature.dtype.startswith(("int", "float"))
+    elif gold is not None:
+        types["solution"] = gold
+    how = {"name": name, "schema": schema, "suffix": suffix, "has_chat_template": has_chat_template}
+    has_images = not {"image", "images"}.isdisjoint(features)
+    return _with_columns(
+        raw, columns_to_read(schema, features), types, read=_training_row, has_images=has_images, **how
+    )
 
 
 def _problem(
-    row: Mapping[str, Any], index: int, name: str, schema: Schema, suffix: str, has_chat_template: bool
+    row: Mapping[str, Any], own_id: str, schema: Schema, suffix: str, has_chat_template: bool
 ) -> dict[str, Any]:
     question, gold = schema.read(row)
-    is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
-    asked = as_conversation({"prompt": question}, suffix, has_chat_template or is_message)
+    has_chat_template |= not isinstance(row.get("prompt", ""), str)  # messages stay messages
+    asked = as_conversation({"prompt": question}, suffix, has_chat_template)
     # much shorter than the question, and only compared within this process
     asked[QUESTION_HASH] = hash(str(asked["prompt"]))
-    return {"id": row_id(row) or f"{name}-{index}", **asked, "solution": gold}
+    return {"id": row_id(row) or own_id, **asked, "solution": gold}
 
 
 def _training_row(
     row: Mapping[str, Any],
-    index: int,
+    own_id: str,
     schema: Schema | None,
     suffix: str,
     has_chat_template: bool,
-    images: Sequence[str],
+    has_images: bool,
 ) -> dict[str, Any]:
     """Prompt and gold of a row to train on. A prompt needs no gold: its reward function may look at other columns."""
     # images take long to read; the trainer looks for them where a prompt has no text
-    asked: dict[str, Any] = {**row, **dict.fromkeys(images, True)}
+    asked: dict[str, Any] = {**row, "images": has_images}
     gold: dict[str, Any] = {}
-    if "prompt" not in row and schema is not None:
-        asked["prompt"], gold["solution"] = schema.read(row)
-    elif schema is not None:
-        has_chat_template |= not isinstance(row["prompt"], str)  # messages stay messages
-        gold["solution"] = None
-        with suppress(ValueError, AttributeError):  # a label that is no gold, a reward_model that is no mapping
+    if schema is not None:
+        has_chat_template |= not isinstance(row.get("prompt", ""), str)  # messages stay messages
+        try:
             question, gold["solution"] = schema.read(row)
             asked["prompt"] = question if isinstance(question, str) else row["prompt"]
+        except (ValueError, AttributeError):  # a label that is no gold, a reward_model that is no mapping
+            if "prompt" not in row:
+                raise
+            gold["solution"] = None
     elif "solution" in row:
         is_number = isinstance(row["solution"], int | float) and not isinstance(row["solution"], bool)
         gold["solution"] = read_text(row, "solution") if is_number else row["solution"]
     return {**as_conversation(asked, suffix, has_chat_template), **gold}
 
 
-def _with_columns(raw: Rows, name: str, needed: list[str], read: ReadRow, types: dict[str, Any]) -> Rows:
-    """The rows with what `read` makes of the needed columns, of these types, before their own columns."""
-    if "target_length" in needed and raw.features is not None:
-        target = raw.features["target_length"]
-        types = {**types, "target_length": Value("int64") if target == TEXT else target}
-    how = {"with_indices": True, "batched": True, "fn_kwargs": {"name": name, "read": read}}
+def _with_columns(raw: Rows, needed: list[str], types: dict[str, Any], **how: Any) -> Rows:
+    """The rows with what `_read_batch` makes of the needed columns, of these types, before their own columns."""
     if isinstance(raw, IterableDataset):
-        return raw.map(_read_batch, **how, features=raw.features and Features({**raw.features, **types}))
+        features = raw.features and Features({**raw.features, **types})
+        return raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=features)
     made = raw.select_columns(needed).map(
         _read_batch,
-        **how,
+        with_indices=True,
+        batched=True,
+        fn_kwargs=how,
         remove_columns=needed,
         features=Features(types),
         load_from_cache_file=False,  # its key would not change with the functions of this package
-        desc=f"reading {name}",
+        desc=f"reading {how['name']}",
     )
     # side by side, so that own columns are neither read nor copied
     others = [column for column in raw.column_names if column not in types]
     return concatenate_datasets([made, raw.select_columns(others)], axis=1) if others else made
 
 
-def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, read: ReadRow) -> dict[str, list[Any]]:
-    columns, made = list(batch), []
+def _read_batch(
+    batch: Mapping[str, list[Any]], indices: list[int], name: str, read: Callable[..., dict[str, Any]], **how: Any
+) -> dict[str, list[Any]]:
+    made = []
     for index, values in zip(indices, zip(*batch.values(), strict=True), strict=True):
-        row = dict(zip(columns, values, strict=True))
+        row = dict(zip(batch, values, strict=True))
         try:
-            target = {"target_length": read_target(row["target_length"])} if "target_length" in row else {}
-            made.append({**read(row, index), **target})
+            made.append(read(row, f"{name}-{index}", **how))
         except ValueError as error:
             raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
     return {column: [row[column] for row in made] for column in made[0]}

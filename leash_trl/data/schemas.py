@@ -31,15 +31,12 @@ class Schema:
     """How to read the rows of one family of data sets.
 
     Args:
-        name (`str`):
-            Name in error messages and reports.
         columns (`tuple[str, ...]`):
             Columns that a data set must have to be read this way; it may have more.
         read (`Callable`):
             Row to question (bare text, or messages that must stay as they are) and gold answer.
     """
 
-    name: str
     columns: tuple[str, ...]
     read: Callable[[Row], tuple[str | Messages, str]]
 
@@ -80,23 +77,14 @@ def _read_verl(row: Row) -> tuple[str | Messages, str]:
     return _question_of_messages(row), integer[1] if integer else gold
 
 
-def _read_slime(row: Row) -> tuple[str | Messages, str]:
-    return _question_of_messages(row), read_text(row, "label")
-
-
 def _read_trl(row: Row) -> tuple[str | Messages, str]:
     question = read_text(row, "prompt") if isinstance(row["prompt"], str | None) else _messages(row)
     return question, read_text(row, "solution")
 
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
-    return read_text(row, question), read_text(row, gold)
-
-
-def _read_question_answer(row: Row) -> tuple[str | Messages, str]:
-    """The gold in column `answer`; GSM8K has a worked solution there, with the gold after its mark."""
-    gold = read_text(row, "answer").rpartition(GSM8K_MARK)[2]
-    return read_text(row, "question"), read_text({"answer": gold}, "answer")
+    """GSM8K has a worked solution as its answer, with the gold after a mark."""
+    return read_text(row, question), read_text({gold: read_text(row, gold).rpartition(GSM8K_MARK)[2]}, gold)
 
 
 def cleaned_choice(text: str) -> str:
@@ -127,11 +115,12 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Leaves out placeholders among the choices, so the letter of the answer may move up."""
-    right = row["answer_index"]
-    if not isinstance(right, int) or not 0 <= right < len(row["options"]):
-        raise ValueError(f"column 'answer_index' is {right!r}, must be 0 to {len(row['options']) - 1}")
-    if row["answer"] != LETTERS[right]:
-        raise ValueError(f"column 'answer' is {row['answer']!r}, but answer_index {right} is {LETTERS[right]!r}")
+    right = LETTERS.find(row["answer"] or "-")
+    if row["answer_index"] != right or not 0 <= right < len(row["options"]):
+        raise ValueError(
+            f"answer is {row['answer']!r} and answer_index {row['answer_index']!r}, must name one of the "
+            f"{len(row['options'])} options; mend or drop the row"
+        )
     kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != PLACEHOLDER_CHOICE]
     choices = [row["options"][i].strip() for i in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
@@ -140,14 +129,14 @@ def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
 # In this order: the first whose columns are all there. Where there are prompt and solution, they are what is meant:
 # files that `leash filter` wrote keep the columns of their source beside them.
 SCHEMAS = (
-    Schema("trl", ("prompt", "solution"), _read_trl),
-    Schema("verl", ("prompt", "reward_model"), _read_verl),
-    Schema("slime", ("prompt", "label"), _read_slime),
-    Schema("gpqa", ("Question", *GPQA_CHOICES), _read_gpqa),
-    Schema("mmlu_pro", ("question", "options", "answer", "answer_index"), _read_mmlu_pro),
-    Schema("deepmath", ("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
-    Schema("problem_answer", ("problem", "answer"), partial(_read_texts, "problem", "answer")),
-    Schema("question_answer", ("question", "answer"), _read_question_answer),
+    Schema(("prompt", "solution"), _read_trl),
+    Schema(("prompt", "reward_model"), _read_verl),
+    Schema(("prompt", "label"), lambda row: (_question_of_messages(row), read_text(row, "label"))),
+    Schema(("Question", *GPQA_CHOICES), _read_gpqa),
+    Schema(("question", "options", "answer", "answer_index"), _read_mmlu_pro),
+    Schema(("question", "final_answer"), partial(_read_texts, "question", "final_answer")),
+    Schema(("problem", "answer"), partial(_read_texts, "problem", "answer")),
+    Schema(("question", "answer"), partial(_read_texts, "question", "answer")),
 )
 
 
@@ -157,14 +146,11 @@ def find_schema(columns: Iterable[str]) -> Schema | None:
 
 
 def detect_schema(columns: Iterable[str]) -> Schema:
-    """The first of `SCHEMAS` whose columns are all there.
-
-    Raises:
-        `ValueError`: If there is none.
+    """The first of `SCHEMAS` whose columns are all there; an error if there is none.
 
     Example:
-        >>> detect_schema(["id", "question", "answer", "url"]).name
-        'question_answer'
+        >>> detect_schema(["id", "question", "answer", "url"]).columns
+        ('question', 'answer')
     """
     if schema := find_schema(columns):
         return schema
@@ -173,7 +159,7 @@ def detect_schema(columns: Iterable[str]) -> Schema:
 
 def columns_to_read(schema: Schema | None, columns: Iterable[str]) -> list[str]:
     """The columns that reading needs, so that worked solutions of many pages are never decoded."""
-    known = {"prompt", "solution", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info", "target_length"}
+    known = {"prompt", "solution", *(schema.columns if schema else ()), *ID_COLUMNS, "extra_info"}
     return [column for column in columns if column in known]
 
 
@@ -182,21 +168,3 @@ def row_id(row: Row) -> str | None:
     extra_info = row.get("extra_info") or {}
     values = [*(row.get(column) for column in ID_COLUMNS), extra_info.get("index")]
     return next((str(value) for value in values if value is not None and str(value)), None)
-
-
-def read_target(value: Any) -> Any:
-    """A target in tokens, which CSV has as text; `None` for no target.
-
-    Raises:
-        `ValueError`: If it is text, but not a whole number.
-
-    Example:
-        >>> read_target("512"), read_target(" "), read_target(512)
-        (512, None, 512)
-    """
-    if not isinstance(value, str):
-        return value
-    try:
-        return int(value) if value.strip() else None
-    except ValueError as error:
-        raise ValueError(f"column 'target_length' is {value!r}, must be a whole number of tokens") from error

@@ -19,10 +19,11 @@ def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quan
             f"min_passes={min_passes} and max_passes={max_passes} keep nothing of {num_samples} samples; they must "
             "rise within 0 to num_samples"
         )
-    if target_quantile is not None and not 0 <= target_quantile <= 1:
-        raise ValueError(f"target_quantile is {target_quantile}, but must lie in [0, 1]")
-    if target_quantile is not None and min_passes < 1:
-        raise ValueError("target_quantile needs a correct completion of every problem; set min_passes to 1 or more")
+    if target_quantile is not None and not (0 <= target_quantile <= 1 <= min_passes):
+        raise ValueError(
+            f"target_quantile is {target_quantile} with min_passes={min_passes}; it must lie in [0, 1], and min_passes "
+            "must be 1 or more, for a correct length of every problem"
+        )
 
 
 def filtered_rows(
@@ -63,8 +64,8 @@ def filtered_rows(
         completions = problem["completions"]
         lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
         num_graded = sum(completion["is_correct"] is not None for completion in completions)
-        num_ungraded = len(completions) - num_graded
-        if num_graded == 0 or len(lengths) < min_passes or len(lengths) + num_ungraded > max_passes:
+        most = len(lengths) + len(completions) - num_graded
+        if num_graded == 0 or len(lengths) < min_passes or most > max_passes:
             continue
         if target_quantile is not None:
             row["target_length"] = int(np.quantile(lengths, target_quantile, method="higher"))

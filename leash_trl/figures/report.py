@@ -24,10 +24,8 @@ from leash_trl.figures.training import dynamics_figure, logged, training_figure
 from leash_trl.files import write_whole
 
 
-FIGURE_FOLDER = "figures"
 LONG_TEXT = 800  # characters of a completion that is shown folded
 LAST_BATCHES = 10
-SETTINGS_CAPTION = "Settings of the runs: what their recipes say; all else has its default."
 DIFFERENCES = {"Δ tokens": "relative_tokens", "Δ accuracy": "accuracy"}
 VERDICTS = {1.0: "right", 0.0: "wrong"}
 NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
@@ -35,36 +33,25 @@ NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have di
 NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
 
 
-Changes = Mapping[str, pd.DataFrame]  # of `changes`, by the label of the run
+Changes = Mapping[str, pd.DataFrame]  # of `changes`, by benchmark and metric, by the label of the run
+Block = str | dict[str, Any]  # a paragraph of plain text; or a table, a picture, or completions side by side
 
 
-class Table(NamedTuple):
+def _table(caption: str, rows: Any) -> Block:
     """A table of words, whose first column names the rows; empty where a number does not exist."""
-
-    caption: str
-    frame: pd.DataFrame
+    return {"caption": caption, "frame": pd.DataFrame(rows)}
 
 
-class Picture(NamedTuple):
+def _picture(name: str, caption: str, figure: Figure) -> Block:
     """A figure and the name of its file: letters, digits and hyphens."""
-
-    name: str
-    caption: str
-    figure: Figure
-
-
-class SideBySide(NamedTuple):
-    """Completions to compare, each with its run and grade."""
-
-    title: str
-    completions: Sequence[tuple[str, str]]
+    return {"name": name, "caption": caption, "figure": figure}
 
 
 class Section(NamedTuple):
-    """A part of the page, whose paragraphs are plain text, and its sentences for the top of the page."""
+    """A part of the page, and its sentences for the top of the page."""
 
     title: str
-    blocks: Sequence[str | Table | Picture | SideBySide]
+    blocks: Sequence[Block]
     headline: Sequence[str] = ()
 
 
@@ -72,15 +59,11 @@ def write_report(
     paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None, case_sensitive: bool = False
 ) -> None:
     """Writes `report.html`, which needs nothing else, `report.md` with its figures and, for evaluated runs,
-    `behavior.csv` with every keyword's count.
+    `behavior.csv` with every keyword's count. The same inputs give the same bytes.
 
     Args:
-        paths (`Sequence[Path]`):
-            Folders to report on.
-        folder (`Path`):
-            Where to write. The same inputs give the same bytes.
-        title (`str`):
-            Words for the top of the page.
+        paths (`Sequence[Path]`), folder (`Path`), title (`str`):
+            Folders to report on, where to write, and words for the top of the page.
         baseline (`Path`, *optional*, defaults to the first evaluated run):
             Evaluated run that the others are compared with.
         case_sensitive (`bool`, *optional*, defaults to `False`):
@@ -102,8 +85,9 @@ def write_report(
         sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
     if found["training"]:
         sections.append(training_section(found["training"], runs))
-    for picture in (block for section in sections for block in section.blocks if isinstance(block, Picture)):
-        write_figure(picture.figure, folder / FIGURE_FOLDER / f"{picture.name}.svg")
+    for block in (block for section in sections for block in section.blocks):
+        if isinstance(block, dict) and "figure" in block:
+            write_figure(block["figure"], folder / "figures" / f"{block['name']}.svg")
     if runs:
         write_whole(folder / "behavior.csv", tables.csv(keywords))
     write_whole(folder / "report.md", render("report.md.j2", title, sections))
@@ -124,20 +108,13 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         "md": escape_markdown,
         "whole_interval": whole_interval,
         "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
-        "svg": lambda picture: Markup(
-            inline_svg(picture.figure, picture.name, picture.figure.get_label() or picture.caption)
+        "svg": lambda block: Markup(
+            inline_svg(block["figure"], block["name"], block["figure"].get_label() or block["caption"])
         ),
         "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
     }
-    headline = [sentence for section in sections for sentence in section.headline]
-    page = {
-        "title": title,
-        "headline": headline,
-        "sections": sections,
-        "version": __version__,
-        "figure_folder": FIGURE_FOLDER,
-    }
-    return environment.get_template(template).render(page, narrow=NARROW, long_text=LONG_TEXT)
+    settings = {"version": __version__, "narrow": NARROW, "long_text": LONG_TEXT}
+    return environment.get_template(template).render(settings, title=title, sections=sections)
 
 
 def whole_interval(text: str) -> str:
@@ -166,7 +143,7 @@ def comparison_section(folder: Path, name: str) -> Section:
     """Words and tables of a comparison, as `leash compare` wrote them, and its figure, whose file has that name."""
     words = (folder / "table.md").read_text(encoding="utf-8").strip().replace("`", "")
     paragraphs = iter(words.split("\n\n"))
-    blocks: list[str | Table | Picture] = []
+    blocks: list[Block] = []
     for paragraph in paragraphs:
         if not paragraph.startswith("| "):
             blocks.append(paragraph)
@@ -175,53 +152,35 @@ def comparison_section(folder: Path, name: str) -> Section:
         frame = pd.DataFrame(rows, columns=head)
         if "change" in head:  # first of the numbers, for a phone
             frame.insert(head.index("seeds"), "change", frame.pop("change"))
-        blocks.append(Table(next(paragraphs, ""), frame))
+        blocks.append(_table(next(paragraphs, ""), frame))
     figure = pareto_figure(read_trade_offs(folder / "table.csv"))
-    picture = Picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure)
-    return Section(f"Comparison: {folder.resolve().name}", [*blocks, picture])
+    blocks.append(_picture(name, "Accuracy over mean tokens, with the table's 95 % intervals.", figure))
+    return Section(f"Comparison: {folder.resolve().name}", blocks)
 
 
 def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> Section:
-    """Metrics, budgets and behaviour of evaluated runs, against the first of them.
-
-    Args:
-        runs (`Sequence[EvaluatedRun]`):
-            Runs with different labels.
-        keywords (`DataFrame`):
-            Their [`behavior`].
-    """
+    """Metrics, budgets and [`behavior`] of evaluated runs with different labels, against the first of them."""
     base, *others = runs
-    found, notes = {}, []
+    found: dict[str, pd.DataFrame] = {}
+    blocks: list[Block] = []
     for run in others:
         try:
-            found[run.label] = changes(run, base)
+            found[run.label] = changes(run, base).set_index(["benchmark", "metric"])
         except ValueError as error:
-            notes.append(f"No differences for {run.label}: {error}.")
-    benchmarks = list(dict.fromkeys(name for run in runs for name in run.benchmarks))
-    are_alike = len({frozenset(run.benchmarks) for run in runs}) == 1
-    words = [*notes, warning(runs), "" if are_alike else NO_OVERALL]
-    blocks = [
-        *filter(None, words),
-        _main_table(runs, found, benchmarks),
-        *(_result_pictures(runs) if are_alike else []),
-        *(_benchmark_table(name, [run for run in runs if name in run.benchmarks], found) for name in benchmarks),
-        *_behavior_blocks(keywords),
-        _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs}),
-    ]
-    return Section("Evaluation", blocks, headline(runs, found))
+            blocks.append(f"No differences for {run.label}: {error}.")
+    if warned := warning(runs):
+        blocks.append(warned)
+    pictures = _result_pictures(runs) if len({frozenset(run.benchmarks) for run in runs}) == 1 else [NO_OVERALL]
+    benchmarks = dict.fromkeys(name for run in runs for name in run.benchmarks)
+    sampling = _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs})
+    blocks += [_main_table(runs, found, [*benchmarks]), *pictures]
+    blocks += [_benchmark_table(name, [run for run in runs if name in run.benchmarks], found) for name in benchmarks]
+    return Section("Evaluation", [*blocks, *_behavior_blocks(keywords), sampling], headline(runs, found))
 
 
 def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
-    """The first sentences of a report: the change of each run against the first, and whether it is clear.
-
-    There is one sentence for each run that is compared with the first; if there is no other, one on the first.
-
-    Args:
-        runs (`Sequence[EvaluatedRun]`):
-            The baseline first.
-        found (`Mapping[str, DataFrame]`):
-            What [`changes`] says of each run that has the same problems, by label.
-    """
+    """A sentence on the change of each run against the first, and whether it is clear; if there is no other, on the
+    first. `found` has what [`changes`] says of each run that has the same problems."""
     base, *others = runs
     benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
@@ -243,45 +202,40 @@ def _in_words(change: pd.DataFrame) -> str:
     """Changes of the means over benchmarks, and words on each whose interval does not exclude zero."""
     parts = []
     for metric, words in {"relative_tokens": "tokens {} %", "accuracy": "accuracy {} points"}.items():
-        number = _change(change, metric, OVERALL)
+        number = Estimate(*change.loc[(OVERALL, metric)])
         is_clear = number.low > 0 or number.high < 0
         parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
     return "; ".join(parts)
 
 
-def _change(change: pd.DataFrame, metric: str, benchmark: str) -> Estimate:
-    own = change[(change["metric"] == metric) & (change["benchmark"] == benchmark)]
-    return Estimate(*own[["value", "low", "high"]].iloc[0])
-
-
 def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
     """Cells of a run's changes, empty for the baseline and a run with other problems; none if no run has changes."""
-    if label in found:
-        return {head: with_interval(_change(found[label], n, benchmark), points) for head, n in DIFFERENCES.items()}
-    return dict.fromkeys(DIFFERENCES, "") if found else {}
+    if label not in found:
+        return dict.fromkeys(DIFFERENCES, "") if found else {}
+    own = found[label].loc[benchmark]
+    return {head: with_interval(Estimate(*own.loc[metric]), points) for head, metric in DIFFERENCES.items()}
 
 
-def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Table:
+def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Block:
     sizes = {run.run["num_samples"] for run in runs}
     metric = f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
     heads = ({OVERALL: f"{OVERALL} accuracy"} if have_overall(runs) else {}) | {n: f"{n} {metric}" for n in benchmarks}
     rows = []
     for run in runs:
         row = {"run": run.label, **_change_cells(run.label, OVERALL, found)}
-        for name, head in heads.items():
-            is_known = name in (OVERALL, *run.benchmarks)
-            row[head] = percent(run.estimate("accuracy", name).value) if is_known else ""
-            row[f"{name} tokens"] = tokens(run.estimate("tokens", name).value) if is_known else ""
+        for name in (name for name in heads if name in (OVERALL, *run.benchmarks)):
+            row[heads[name]] = percent(run.estimate("accuracy", name).value)
+            row[f"{name} tokens"] = tokens(run.estimate("tokens", name).value)
         rows.append(row)
     caption = (
-        f"Avg@k in % and mean tokens per benchmark. overall: unweighted mean over benchmarks, as in the paper. Δ: "
-        f"difference from {runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % intervals "
-        "over problems."
+        "Avg@k in % and mean tokens; overall: unweighted mean over benchmarks, as in the paper. Δ: difference from "
+        f"{runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % intervals over problems."
     )
-    return Table(caption, pd.DataFrame(rows))
+    columns = [column for name, head in heads.items() for column in (head, f"{name} tokens")]
+    return _table(caption, pd.DataFrame(rows, columns=["run", *_change_cells("", "", found), *columns]).fillna(""))
 
 
-def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) -> Table:
+def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) -> Block:
     rows = []
     for run in runs:
         k = run.run["num_samples"]
@@ -296,66 +250,50 @@ def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) ->
         rows.append(row)
     caption = (
         f"{name}: {runs[0].run['benchmarks'][name]['num_problems']} problems. Accuracies and rates in %, with 95 % "
-        "intervals of the mean over problems; tokens per response: mean, median, 95th percentile, mean of right and "
-        "of wrong answers. pass@k and maj@k with k samples."
+        "intervals over problems; tokens per response: mean, median, 95th percentile, mean of right and wrong ones."
     )
-    return Table(caption, pd.DataFrame(rows))
+    return _table(caption, rows)
 
 
-def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Picture]:
-    budgets = Picture(
-        "budget",
-        "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals.",
-        budget_figure(budget_curves(runs), width=NARROW),
-    )
+def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:
+    words = "Share of completions that are right and fit a token budget (mean over benchmarks), with intervals."
+    budgets = _picture("budget", words, budget_figure(budget_curves(runs), width=NARROW))
+    if len(runs) == 1:
+        return [budgets]
+    figure = pareto_figure(trade_offs(runs), width=NARROW)
     words = f"Accuracy over mean tokens, means over benchmarks, with 95 % intervals. Diamond: {runs[0].label}."
-    pareto = Picture("evaluation-pareto", words, pareto_figure(trade_offs(runs), width=NARROW))
-    return [pareto, budgets] if len(runs) > 1 else [budgets]
+    return [_picture("evaluation-pareto", words, figure), budgets]
 
 
-def _behavior_blocks(keywords: pd.DataFrame) -> list[Table | Picture]:
-    rows = [
-        {
-            "run": row["run"],
-            "step": "" if pd.isna(row["step"]) else str(row["step"]),
-            "responses": str(row["responses"]),
-            **{
-                name: with_interval(Estimate(*row[[name, f"{name}_low", f"{name}_high"]]), shown)
-                for name, shown in {"tokens": tokens, **dict.fromkeys(KEYWORDS, plain)}.items()
-            },
-            **{f"{group} / 1k": plain(row[f"{group}_per_1000_tokens"]) for group in KEYWORDS},
-        }
-        for _, row in keywords.iterrows()
-    ]
-    caption = (
-        "Keywords per response, mean over responses and benchmarks, with 95 % intervals of the mean over problems; "
-        "and per 1,000 tokens (/ 1k), where the change of length is taken out."
-    )
+def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
+    table = keywords[["run", "step", "responses"]].astype(object).fillna("").astype(str)
+    for name, shown in {"tokens": tokens, **dict.fromkeys(KEYWORDS, plain)}.items():
+        numbers = keywords[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
+        table[name] = [with_interval(Estimate(*number), shown) for number in numbers]
+    for group in KEYWORDS:
+        table[f"{group} / 1k"] = keywords[f"{group}_per_1000_tokens"].map(plain)
+    caption = "The paper's keywords per response, with 95 % intervals over problems; and per 1,000 tokens (/ 1k)."
     words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
-    picture = Picture("behavior", words, behavior_figure(keywords, columns=1))
-    return [Table(caption, pd.DataFrame(rows)), picture]
+    return [_table(caption, table), _picture("behavior", words, behavior_figure(keywords, columns=1))]
 
 
-def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Table:
+def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
     """Settings by name, a column per run, empty where a run has none."""
-    names = dict.fromkeys(name for values in settings.values() for name in values)
-    columns = {label: [str(values.get(name, "")) for name in names] for label, values in settings.items()}
-    return Table(caption, pd.DataFrame({"setting": [*names], **columns}))
+    frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
+    return _table(caption, frame.rename_axis("setting").reset_index())
 
 
 def _sampling(run: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in run.items() if name != "label" and not isinstance(value, dict)}
     values["weights"] = (run.get("weights") or "")[:8] or None  # the complete hash would not fit a phone
     values |= {f"decoding: {key}": value for key, value in run["decoding"].items()}
-    values |= run["sampling"]
-    values |= {f"version of {name}": version for name, version in run["versions"].items()}
-    return {name: value for name, value in values.items() if value is not None}
+    return values | run["sampling"] | {f"version of {name}": version for name, version in run["versions"].items()}
 
 
 def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
     """Completions of the first run beside those of each other run: one section, or none without common problems."""
     base, *others = runs
-    blocks: list[str | SideBySide] = []
+    blocks: list[Block] = []
     for run in others:
         pairs = sample_pairs(base, run)
         if pairs.empty:
@@ -372,7 +310,7 @@ def before_and_after_section(runs: Sequence[EvaluatedRun]) -> list[Section]:
             where = f"{pair['id']} of {pair['benchmark']}, sample {pair['sample'] + 1}"
             title = f"{reason.capitalize()}: {where}, gold answer {pair['solution']}"
             sides = [_said(base.label, pair, "_before"), _said(run.label, pair, "")]
-            blocks.append(SideBySide(title, sides))
+            blocks.append({"title": title, "completions": sides})
     return [Section("Before and after", blocks)] if blocks else []
 
 
@@ -410,31 +348,28 @@ def training_section(paths: Sequence[Path], evaluated: Sequence[EvaluatedRun] = 
     runs = load_runs(paths, evaluated)
     settings = {run.attrs["label"]: run_settings(path, run) for path, run in zip(paths, runs, strict=True)}
     caption = (
-        f"Where the runs began and ended. First and last: mean over {LAST_BATCHES} logged training batches, of fewer "
-        f"than {2 * LAST_BATCHES} over half; over evaluations where no batches were logged. λ used last: that of the "
-        "last batch, after which it moved once more. Steps to target: first training batch whose mean length is at or "
-        "under it. Accuracy and satisfaction rate in %."
+        f"First and last: mean over {LAST_BATCHES} logged training batches, of fewer than {2 * LAST_BATCHES} over "
+        "half; over evaluations where no batches were logged. λ used last: that of the last batch, after which it "
+        "moved once more. Steps to target: first batch with its mean at or under it. Accuracy and satisfaction in %."
     )
-    words = "Mean tokens per response and mean accuracy over training."
-    training = Picture("training", words, training_figure(runs, columns=1))
     words = "Satisfaction rate, penalty coefficient λ, mean penalty, mean length and accuracy over training."
-    dynamics = Picture("dynamics", words, dynamics_figure(runs, columns=2))
-    numbers = Table(caption, pd.DataFrame([final_numbers(run) for run in runs]))
-    headline = () if evaluated else [NOT_EVALUATED]
-    return Section("Training", [numbers, training, dynamics, _settings_table(SETTINGS_CAPTION, settings)], headline)
+    blocks = [
+        _table(caption, [final_numbers(run) for run in runs]),
+        _picture(
+            "training", "Mean tokens per response and mean accuracy over training.", training_figure(runs, columns=1)
+        ),
+        _picture("dynamics", words, dynamics_figure(runs, columns=2)),
+        _settings_table("Settings of the runs: what their recipes say; all else has its default.", settings),
+    ]
+    return Section("Training", blocks, () if evaluated else [NOT_EVALUATED])
 
 
 def run_settings(path: Path, curves: pd.DataFrame) -> dict[str, Any]:
     """Method, target and recipe of a run, as far as its folder tells, and the reward functions that it logged."""
     state = length_control_state(path) or {}
     rewards = [name.split("/")[1] for name in curves if name.startswith("rewards/") and name.endswith("/mean")]
-    known = {
-        "length_control": state.get("method"),
-        "target_length": state.get("target_length"),
-        **read_recipe(path),
-        "reward_funcs": ", ".join(rewards) or None,
-    }
-    return {name: value for name, value in known.items() if value is not None}
+    known = {"length_control": state.get("method"), "target_length": state.get("target_length"), **read_recipe(path)}
+    return known | {"reward_funcs": ", ".join(rewards) or None}
 
 
 def final_numbers(run: pd.DataFrame) -> dict[str, str]:
@@ -451,7 +386,7 @@ def final_numbers(run: pd.DataFrame) -> dict[str, str]:
         "first accuracy": percent(accuracies[0]),
         "last accuracy": percent(accuracies[1]),
         "last satisfaction": percent(rates[1]),
-        "λ at most": plain(lambdas.max()) if len(lambdas) else "",
+        "λ at most": plain(lambdas.max()),
         "λ used last": plain(lambdas.iloc[-1]) if len(lambdas) else "",
         "steps to target": "" if target is None or batches.empty else str(met[0]) if len(met) else "never",
         "tokens in training": f"{generated.iloc[-1]:,.0f}" if len(generated) else "",

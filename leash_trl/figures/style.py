@@ -74,7 +74,7 @@ def marked_style(index: int) -> dict[str, Any]:
 def draw_line(axis: Axes, curve: "pd.Series[float]", label: str, **style: Any) -> None:
     """A line over the index, with a break at each gap of the log, so that no value is
     invented; a single value is a dot."""
-    steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy()
+    steps, values = curve.index.to_numpy(dtype=float), curve.to_numpy(dtype=float)
     gaps = np.diff(steps)
     breaks = np.flatnonzero(gaps > 5 * np.median(gaps) if len(gaps) else gaps) + 1
     x, y = np.insert(steps, breaks, np.nan), np.insert(values, breaks, np.nan)

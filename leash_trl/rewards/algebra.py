@@ -8,6 +8,7 @@ differences of their sides are proportional.
 import contextlib
 import functools
 import re
+from typing import Any
 
 import sympy
 from math_verify import parse, verify
@@ -61,7 +62,7 @@ def _formula(text: str) -> sympy.Expr | None:
 
 
 def _symbol(match: re.Match[str]) -> str:
-    """A name that math-verify keeps: it takes `X` and `x'` for `x`, and a bare `m` for a unit; an index makes it slow."""
+    """A name that math-verify keeps: it takes `X` and `x'` for `x`, a bare `m` for a unit; an index makes it slow."""
     if not match[1] or match[0] in CONSTANTS:
         return match[0]
     if re.fullmatch("[a-z]", match[0]):
@@ -85,16 +86,17 @@ def same(one: str, other: str) -> bool | None:
         (True, True, False)
     """
     is_equation = "=" in one
-    sides = [_formula(side) for text in (one, other) for side in text.split("=")]
-    if None in sides or len(sides) != (4 if is_equation else 2):
+    found = [_formula(side) for text in (one, other) for side in text.split("=")]
+    sides = [side for side in found if side is not None]
+    if len(sides) < len(found) or len(sides) != (4 if is_equation else 2):
         return None
     a, b = (sides[0] - sides[1], sides[2] - sides[3]) if is_equation else sides
     letters = sorted(a.free_symbols | b.free_symbols, key=str)
     if not letters and not is_equation and (difference := (a - b).doit()).is_Rational:
         return bool(difference == 0)  # 2^1000000 and one more agree to 50 digits
     points = range(len(SCALES) if letters else 1)
-    pairs = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
-    pairs = [(x, y) for x, y in pairs if x is not None and y is not None]
+    values = [(_at(a, letters, point), _at(b, letters, point)) for point in points]
+    pairs: list[tuple[Any, Any]] = [(x, y) for x, y in values if x is not None and y is not None]
     if is_equation:  # compare the differences of the sides up to a factor
         pairs = [(x * pairs[0][1], y * pairs[0][0]) for x, y in pairs[1:] if 0 not in pairs[0]]
     verdicts = {bool(abs(x - y) <= DIFFERENT * max(abs(x), abs(y))) for x, y in pairs}
@@ -165,7 +167,9 @@ def are_equivalent(answer: str, gold: str) -> bool | None:
         equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
-    for compare in (functools.partial(comparison, same=same), _same_reals) if one and other else ():
+    for compare in (functools.partial(comparison, same=same), _same_reals):
+        if one is None or other is None:
+            break
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
             if (verdict := compare(one.text, other.text)) is not None:
                 return verdict

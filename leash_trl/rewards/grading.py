@@ -108,7 +108,7 @@ def grade(
         is_equal = None if answer else False
         if answer and gold and (is_equal := quick_verdict(answer, gold)) is None:
             hard[index] = (_expression(answer), _expression(gold))
-        grades.append(Grade(answer and answer.text, is_equal))
+        grades.append(Grade(None if answer is None else answer.text, is_equal))
     for index, verdict in zip(hard, _pool().verdicts([*hard.values()]), strict=True):
         grades[index] = Grade(grades[index].answer, verdict.is_equal, verdict.failure)
     return grades

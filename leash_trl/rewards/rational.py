@@ -104,7 +104,7 @@ def rational(formula: str) -> Fraction | None:
 
 
 def _value(node: ast.expr) -> Fraction:
-    if isinstance(node, ast.Constant):
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
         return Fraction(node.value)
     if isinstance(node, ast.UnaryOp):
         return -_value(node.operand) if isinstance(node.op, ast.USub) else _value(node.operand)

@@ -8,7 +8,7 @@ COMMANDS = (
     r"π \pi ∞ \infty ° ^\circ ± \pm ∓ \mp × \times ∈ \in ∪ \cup ∩ \cap ≤ \le ≥ \ge ≠ \ne ≈ \approx ⋅ \cdot · \cdot "
     r"∅ \emptyset ℝ \mathbb{R} → \to θ \theta ⟨ \langle ⟩ \rangle ∖ \setminus"
 )
-SIGNS: dict[int, str] = {
+SIGNS: dict[int, int | str] = {
     **{ord("！") + offset: chr(ord("!") + offset) for offset in range(94)},  # full-width forms
     **{ord(sign): f"{command} " for sign, command in re.findall(r"(\S) (\S+)", COMMANDS)},
     **str.maketrans("−–—‒―﹣⁃’⁄÷", "-------'//"),

@@ -153,8 +153,8 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     """Warns of prompts, as the model gets them, that go without their chat template, close the thinking, or leave too
     little context."""
     args, dataset, tokenizer = trainer.args, trainer.train_dataset, trainer.processing_class
-    prompts = chain.from_iterable(batch["prompt"] for batch in dataset.select_columns("prompt").iter(1000))
-    by_size = nlargest(MOST_MEASURED, enumerate(prompts), key=lambda numbered: len(str(numbered[1])))
+    asked = chain.from_iterable(batch["prompt"] for batch in dataset.select_columns("prompt").iter(1000))
+    by_size = nlargest(MOST_MEASURED, enumerate(asked), key=lambda numbered: len(str(numbered[1])))
     rows = [dataset[row] for row, _ in by_size]
     seen, *_ = rows_with_targets(
         rows, trainer.length_control, args.target_at(0), args.target_length, args.generation_limit

@@ -76,7 +76,7 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
     assert main([*EVAL, str(tmp_path / "b"), *other, "--label", "second"]) == 0
     assert "Δ" in capsys.readouterr().out
     assert "second" in (tmp_path / "b" / "results.md").read_text()
-    assert "baseline" in (tmp_path / "b" / "results.json").read_text()
+    assert "tokens_change" in (tmp_path / "b" / "results.csv").read_text()
     # what does not fit is said before anything is sampled
     assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
     assert "other problems" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     "code",
     [
         "def even(completions, **kwargs):\n    return {}['answer']\n",
-        "from functools import partial\n\ndef own(key, **kwargs):\n    return {}[key]\n\neven = partial(own, 'answer')\n",
+        "from functools import partial\n\ndef own(key, **kwargs):\n    return {}[key]\n\neven = partial(own, 'answer')\n",  # noqa: E501
         "class Even:\n    __name__ = 'even'\n\n    def __call__(self, **kwargs):\n        return {}['answer']\n\n"
         "even = Even()\n",
     ],

@@ -1,6 +1,7 @@
 """Training problems that are in a benchmark too: by hand, as properties, and the published counts."""
 
 import json
+import re
 
 import datasets
 import pytest
@@ -11,13 +12,10 @@ from hypothesis import strategies as st
 from leash_trl.cli import contamination as command
 from leash_trl.cli.errors import UserError
 from leash_trl.data.contamination import (
-    Overlap,
-    OverlapCounts,
     count_overlaps,
     find_overlaps,
     ngrams,
     normalized,
-    without_overlaps,
     words,
 )
 from leash_trl.data.problems import load_problems
@@ -40,7 +38,11 @@ def asked(*questions: str) -> Dataset:
 
 def shares(training: Dataset, benchmark: Dataset, **arguments) -> dict[tuple[str, str], float]:
     overlaps = find_overlaps(training, {"bench": benchmark}, **arguments)
-    return {(overlap.train_id, overlap.benchmark_id): overlap.share for overlap in overlaps}
+    return {(overlap.train_id, overlap.benchmark_id): overlap.share for overlap in overlaps.itertuples()}
+
+
+def pairs(overlaps) -> list[tuple]:
+    return [*overlaps.itertuples(index=False, name=None)]
 
 
 def test_share_is_of_the_benchmark_problem_s_runs():
@@ -64,10 +66,7 @@ def test_short_benchmark_problems_are_found_as_a_whole_only():
 def test_exact_means_the_same_words_signs_and_brackets():
     training = asked("Solve \\(x+1 = 2\\) for $x$", "Solve $x-1=2$ for $x$.", "Solve x + 1 = 2 for x and check.")
     overlaps = find_overlaps(training, {"bench": asked("Solve $x + 1=2$ for $x$.")}, ngram=3)
-    assert [(overlap.train_index, overlap.share, overlap.is_exact) for overlap in overlaps] == [
-        (0, 1.0, True),
-        (2, 1.0, False),
-    ]
+    assert pairs(overlaps[["train_index", "share", "is_exact"]]) == [(0, 1.0, True), (2, 1.0, False)]
 
 
 @pytest.mark.parametrize(
@@ -86,8 +85,8 @@ def test_short_problems_are_told_apart_by_operators_and_brackets(one, other, is_
 
 def test_exact_problems_are_found_whatever_their_share():
     overlaps = find_overlaps(asked("What is \\frac 12?"), {"bench": asked("Why?", "What is \\frac12 ?")}, ngram=3)
-    assert overlaps == [Overlap(0, "0", "bench", "1", 0.0, True)]
-    assert find_overlaps(asked("("), {"bench": asked("(")}) == [Overlap(0, "0", "bench", "0", 1.0, True)]
+    assert pairs(overlaps) == [(0, "0", "bench", "1", 0.0, True)]
+    assert pairs(find_overlaps(asked("("), {"bench": asked("(")})) == [(0, "0", "bench", "0", 1.0, True)]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +117,8 @@ def test_shares_are_what_a_plain_count_gives(one, other, n):
     mine, theirs = ngrams(one, n), ngrams(other, n)
     overlaps = find_overlaps(asked(" ".join(one)), {"bench": asked(" ".join(other))}, ngram=n, threshold=0.0)
     expected = [len(mine & theirs) / len(theirs)] if mine & theirs else []
-    assert [overlap.share for overlap in overlaps] == expected
-    assert [overlap.is_exact for overlap in overlaps] == [one == other] * len(expected)
+    assert overlaps["share"].tolist() == expected
+    assert overlaps["is_exact"].tolist() == [one == other] * len(expected)
 
 
 def test_templates_of_the_sources_are_no_overlap():
@@ -132,14 +131,16 @@ def test_counts_are_of_benchmark_problems_and_near_includes_exact():
     benchmarks = {"one": asked("a b c", "d e f", "g h i"), "two": asked("x y z")}
     training = asked("a b c", "A b c", "w d e f", "nothing of these")
     overlaps = find_overlaps(training, benchmarks, ngram=2)
-    assert count_overlaps(overlaps, benchmarks) == {"one": OverlapCounts(3, 1, 2), "two": OverlapCounts(1, 0, 0)}
-    assert without_overlaps(training, overlaps)["id"][:] == ["3"]
-    assert overlaps[2] == Overlap(2, "2", "one", "1", 1.0, False)
+    counts = count_overlaps(overlaps, benchmarks)
+    assert counts.T.to_dict("list") == {"one": [3, 1, 2], "two": [1, 0, 0]}
+    assert pairs(overlaps)[2] == (2, "2", "one", "1", 1.0, False)
+    nothing = find_overlaps(asked("x"), benchmarks)
+    assert count_overlaps(nothing, benchmarks)["near"].tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("arguments", [{"ngram": 0}, {"threshold": 1.0}, {"threshold": -0.1}])
 def test_arguments_out_of_range_are_errors(arguments):
-    with pytest.raises(ValueError, match=f"{next(iter(arguments))} is {next(iter(arguments.values()))}, must be"):
+    with pytest.raises(ValueError, match=f"{next(iter(arguments))} is {next(iter(arguments.values()))}"):
         find_overlaps(asked("a"), {"bench": asked("a")}, **arguments)
 
 
@@ -150,13 +151,13 @@ def test_published_counts_for_dapo(shared_data):
     # Published with the data: AIME24 and GSM8K 0; AMC23 8 verbatim, 21 above 60 %; MATH-500 8 verbatim, at most 19
     # near, all by words alone. Operators set apart its eighth, test/precalculus/285.json (another sign) and
     # test/intermediate_algebra/279.json (64 % by words), and bring test/intermediate_algebra/1063.json above 60 %.
-    assert count_overlaps(overlaps, benchmarks) == {
-        "aime24": OverlapCounts(30, 0, 0),
-        "amc23": OverlapCounts(40, 8, 21),
-        "math500": OverlapCounts(500, 7, 18),
-        "gsm8k": OverlapCounts(1319, 0, 0),
+    assert count_overlaps(overlaps, benchmarks).T.to_dict("list") == {
+        "aime24": [30, 0, 0],
+        "amc23": [40, 8, 21],
+        "math500": [500, 7, 18],
+        "gsm8k": [1319, 0, 0],
     }
-    found = {overlap.benchmark_id for overlap in overlaps}
+    found = {*overlaps["benchmark_id"]}
     assert "test/precalculus/285.json" not in found
     assert "test/intermediate_algebra/279.json" not in found
     assert "test/intermediate_algebra/1063.json" in found
@@ -182,7 +183,7 @@ def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
     command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
     out = capsys.readouterr().out
     assert "train.jsonl: 4 problems" in out
-    assert "aime24                  1        1         1" in out
+    assert re.search(r"aime24 +1 +1 +1\n", out)
     assert "aime24 aime24-0 and train-3: 100%\n  How many positive" in out
     assert out.index("train-3: 100%") < out.index("train-2: 83%")
     assert "train-1:" not in out
@@ -195,7 +196,6 @@ def test_the_command_heeds_threshold_and_run_length(capsys):
     arguments = ["--dataset", "train.jsonl", "--benchmarks", "bench.jsonl"]
     command.main([*arguments, "--threshold", "0.9"])
     out = capsys.readouterr().out
-    assert "over 90%" in out
     assert "train-2" not in out
     # of 14 runs of 2 words, 13 are there without the last word
     command.main([*arguments, "--ngram", "2"])
@@ -210,7 +210,7 @@ def test_the_command_heeds_threshold_and_run_length(capsys):
         (["--benchmarks", "bench.jsonl", "--output", "longer.jsonl/clean.jsonl"], "longer.jsonl, which is no folder"),
         (["--benchmarks", "missing.jsonl"], "'missing.jsonl'"),
         (["--benchmarks", "bench.jsonl", "--ngram", "0"], "ngram is 0"),
-        (["--benchmarks", "bench.jsonl", "./bench.jsonl"], "two benchmarks have the same name among bench, bench"),
+        (["--benchmarks", "bench.jsonl", "./bench.jsonl"], "benchmarks is bench.jsonl, ./bench.jsonl"),
         (["--benchmarks", "bench.jsonl", "--dataset_split", "test"], "split is 'test'"),
     ],
 )

@@ -38,14 +38,11 @@ def test_text_prompts_streams_and_other_words():
 @pytest.mark.parametrize(
     ("efforts", "suffix", "named"),
     [
-        ({}, " {effort}", "efforts"),
-        ("low", " {effort}", "efforts"),
         ({"low": 0}, " {effort}", "'low': 0"),
         ({"low": "64"}, " {effort}", "'low': '64'"),
         ({"low": True}, " {effort}", "'low': True"),
         ({1: 64}, " {effort}", "1: 64"),
         ({"low": 64}, " brief", "effort_suffix"),
-        ({"low": 64}, None, "effort_suffix"),
         ({False: 64}, " {effort}", "'off'"),
     ],
 )

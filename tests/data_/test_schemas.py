@@ -23,35 +23,34 @@ from published_rows import (
 )
 
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
-from leash_trl.data.schemas import SCHEMAS, cleaned_choice, columns_to_read, detect_schema, read_target, row_id
+from leash_trl.data.schemas import SCHEMAS, cleaned_choice, columns_to_read, detect_schema, row_id
 
 
 def read(row: dict) -> tuple:
-    """Name of the schema, id, question and gold."""
-    schema = detect_schema(row)
-    return schema.name, row_id(row), *schema.read(row)
+    """Id, question and gold."""
+    return row_id(row), *detect_schema(row).read(row)
 
 
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        (DAPO, ("verl", DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
-        (DAPO_PROCESSED, ("trl", DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
-        ({**DAPO, "prompt": user(f"Why?{BOXED_SUFFIX}"), "question_id": "q7"}, ("verl", "q7", "Why?", "42")),
-        (SLIME, ("slime", None, "What is $6 \\cdot 7$?", "42")),
-        (DEEPMATH, ("deepmath", None, DEEPMATH["question"], "1")),
-        (AIME24, ("problem_answer", "60", AIME24["problem"], "033")),
-        (MATH_ARENA, ("problem_answer", "3", MATH_ARENA["problem"], "70")),
-        (AIMO_AMC, ("problem_answer", "4", "How many digits?", "142")),
-        (MATH500, ("problem_answer", MATH500["unique_id"], MATH500["problem"], MATH500["answer"])),
-        (GSM8K, ("question_answer", None, "How many eggs?", "9")),
-        (TRL, ("trl", None, "What is 2 + 2?", "4")),
+        (DAPO, (DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
+        (DAPO_PROCESSED, (DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
+        ({**DAPO, "prompt": user(f"Why?{BOXED_SUFFIX}"), "question_id": "q7"}, ("q7", "Why?", "42")),
+        (SLIME, (None, "What is $6 \\cdot 7$?", "42")),
+        (DEEPMATH, (None, DEEPMATH["question"], "1")),
+        (AIME24, ("60", AIME24["problem"], "033")),
+        (MATH_ARENA, ("3", MATH_ARENA["problem"], "70")),
+        (AIMO_AMC, ("4", "How many digits?", "142")),
+        (MATH500, (MATH500["unique_id"], MATH500["problem"], MATH500["answer"])),
+        (GSM8K, (None, "How many eggs?", "9")),
+        (TRL, (None, "What is 2 + 2?", "4")),
         ({"prompt": [{"role": "system", "content": "Hm."}, *user("?")], "solution": "4"}, None),
     ],
     ids=lambda value: "",
 )
 def test_rows_as_their_source_has_them(row, expected):
-    assert read(row) == (expected or ("trl", None, row["prompt"], "4"))
+    assert read(row) == (expected or (None, row["prompt"], "4"))
 
 
 def test_every_schema_needs_columns_that_no_earlier_one_would_claim():
@@ -69,14 +68,14 @@ def test_worked_solutions_of_many_pages_are_not_read():
 
 def test_a_prompt_of_several_messages_stays_as_it_is():
     messages = [{"role": "system", "content": "Be brief."}, *user(f"{DAPO_HEADS[0]}What?{DAPO_TAIL}")]
-    assert read({**DAPO, "prompt": messages})[2] == messages
+    assert read({**DAPO, "prompt": messages})[1] == messages
 
 
 def test_only_verl_text_that_is_an_integer_loses_its_point():
-    assert read({**DAPO, "reward_model": {"ground_truth": "-3.0"}})[3] == "-3"
-    assert read({**DAPO, "reward_model": {"ground_truth": "3.05"}})[3] == "3.05"
-    assert read({**MATH500, "answer": "3.0"})[3] == "3.0"
-    assert read({**AIMO_AMC, "answer": 2.5})[3] == "2.5"
+    assert read({**DAPO, "reward_model": {"ground_truth": "-3.0"}})[2] == "-3"
+    assert read({**DAPO, "reward_model": {"ground_truth": "3.05"}})[2] == "3.05"
+    assert read({**MATH500, "answer": "3.0"})[2] == "3.0"
+    assert read({**AIMO_AMC, "answer": 2.5})[2] == "2.5"
 
 
 @pytest.mark.parametrize(
@@ -104,18 +103,12 @@ def test_what_no_problem_can_be_made_of_is_an_error_that_names_the_column(row, b
         read({**row, **broken})
 
 
-def test_a_target_as_text_becomes_a_number():
-    assert read_target("512") == 512
-    with pytest.raises(ValueError, match="'many'"):
-        read_target("many")
-
-
 def choices_of(prompt: str) -> dict[str, str]:
     return {line[0]: line[3:] for line in prompt.split("\n\n")[1].splitlines()}
 
 
 def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
-    _, row, question, gold = read(GPQA)
+    row, question, gold = read(GPQA)
     choices = choices_of(question)
     assert (row, choices[gold], gold) == ("rec0001", "bicyclo[2.2.1]heptane", "D")
     assert [*choices.values()] == ["benzene", "toluene. and more", "phenol", "bicyclo[2.2.1]heptane"]
@@ -123,20 +116,20 @@ def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
 
 
 def test_gpqa_golds_are_spread_over_the_letters():
-    golds = Counter(read({**GPQA, "Question": f"Question {number}?"})[3] for number in range(400))
+    golds = Counter(read({**GPQA, "Question": f"Question {number}?"})[2] for number in range(400))
     # 100 expected, standard deviation 8.7
     assert set(golds) == set("ABCD")
     assert all(65 < count < 135 for count in golds.values())
 
 
 def test_gpqa_finds_the_right_one_of_two_equal_choices():
-    assert read({**GPQA, "Incorrect Answer 1": "bicyclo[2.2.1]heptane"})[3] == read(GPQA)[3]
+    assert read({**GPQA, "Incorrect Answer 1": "bicyclo[2.2.1]heptane"})[2] == read(GPQA)[2]
 
 
 @given(st.lists(st.sampled_from(["N/A", "x", "y", "z"]), min_size=3, max_size=10), st.data())
 def test_mmlu_pro_letter_always_points_at_the_choice_that_was_right(options, data):
     right = data.draw(st.integers(0, len(options) - 1))
-    _, _, question, gold = read({**MMLU_PRO, "options": options, "answer": "ABCDEFGHIJ"[right], "answer_index": right})
+    _, question, gold = read({**MMLU_PRO, "options": options, "answer": "ABCDEFGHIJ"[right], "answer_index": right})
     choices = choices_of(question)
     assert choices[gold] == options[right]
     assert sum(choice == "N/A" for choice in choices.values()) == (options[right] == "N/A")
@@ -150,10 +143,10 @@ def test_both_layouts_of_dapo_give_the_same_problems(shared_data):
     # and so the template that is taken off is DAPO's own, to the letter
     original = rows_of(shared_data / "dapo_sample_original_schema.jsonl")
     processed = rows_of(shared_data / "dapo_sample_openr1_processed_schema.jsonl")
-    assert [read(row)[1:] for row in original] == [read(row)[1:] for row in processed]
+    assert [read(row) for row in original] == [read(row) for row in processed]
 
 
 def test_real_mmlu_pro_golds_are_the_published_ones(shared_data):
     # none of these rows has a placeholder, so the letters must not move
     rows = rows_of(shared_data / "mmlu_pro_validation_sample.jsonl")
-    assert [read(row)[3] for row in rows] == [row["answer"] for row in rows]
+    assert [read(row)[2] for row in rows] == [row["answer"] for row in rows]

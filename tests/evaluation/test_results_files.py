@@ -1,23 +1,20 @@
 """What an evaluation writes: Markdown, CSV and JSON with the same numbers, and the Hub's forms, read by its client."""
 
-import csv
-import io
 import json
+import math
 import re
 
+import pandas as pd
 import pytest
 import yaml
 from huggingface_hub import ModelCardData, parse_eval_result_entries
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.frame import load_evaluated_run
+from leash_trl.evaluation.frame import changes, load_evaluated_run
 from leash_trl.evaluation.tables import (
-    hub_benchmarks,
     hub_eval_results,
     model_card_results,
-    results_csv,
-    results_json,
     results_markdown,
     summary_markdown,
     write_results,
@@ -86,43 +83,38 @@ def test_a_name_breaks_no_table(tmp_path):
     assert "<c>" not in summary_markdown(run)
 
 
-def test_csv_and_json_have_every_number_in_full(runs):
+@pytest.fixture
+def written(runs, tmp_path):
+    """The rows of results.csv and the document of results.json."""
+    write_results(tmp_path, *runs)
+    return pd.read_csv(tmp_path / "results.csv"), json.loads((tmp_path / "results.json").read_text())
+
+
+def test_csv_and_json_have_every_number_in_full(runs, written):
+    rows, document = written
     run, baseline = runs
-    rows = [*csv.DictReader(io.StringIO(results_csv(run, baseline)))]
-    (document,) = json.loads(results_json(run, baseline))
-    assert [row["benchmark"] for row in rows] == ["aime", "amc", "overall"]
-    changed = {"accuracy": "accuracy_change", "tokens": "token_change", "relative_tokens": "relative_token_change"}
-    parts = [*document["benchmarks"], document["overall"]]
-    changes = [*document["changes"]["benchmarks"], document["changes"]["overall"]]
-    for row, part, change in zip(rows, parts, changes, strict=True):
-        numbers = {
-            "label": "leash",
-            "model": "models/tiny",
-            "step": 7,
-            "benchmark": part["name"],
-            **part["statistics"],
-        }
-        numbers |= {name: part[name] for name in ("num_problems", "num_graded", "num_samples")}
-        named = part["means"] | {column: change[metric] for metric, column in changed.items()}
-        for name, mean in named.items():
-            numbers |= {name: mean["value"], f"{name}_low": mean["low"], f"{name}_high": mean["high"]}
-        assert row == {name: "" if value is None else str(value) for name, value in numbers.items()}
-    assert document["overall"]["means"]["accuracy"]["value"] == run.estimate("accuracy").value
-    assert {"pass_at_2", "short_1_waiting_tokens", "accuracy_within_64"} <= document["overall"]["means"].keys()
+    changed = changes(run, baseline)
+    assert rows["value"].tolist() == pytest.approx([*run.results["value"], *changed["value"]], rel=1e-15, nan_ok=True)
+    assert [row["value"] for row in document["results"]] == rows["value"].replace(math.nan, None).tolist()
+    assert [row["high"] for row in document["results"]] == rows["high"].replace(math.nan, None).tolist()
+    assert rows["metric"].tolist()[-3:] == ["accuracy_change", "tokens_change", "relative_tokens_change"]
+    assert {*rows["label"]} == {"leash"}
+    assert {*rows["model"]} == {"models/tiny"}
+    assert {*rows["step"]} == {7}
     assert document["run"] == run.run
-    assert document["changes"]["baseline_label"] == "base"
+    assert document["baseline"] == "base"
+    assert document["results"][0]["num_problems"] == 2
 
 
-def test_without_a_baseline_there_are_no_changes(runs):
-    assert json.loads(results_json(runs[0]))[0]["changes"] is None
-    assert "change" not in results_csv(runs[0])
+def test_without_a_baseline_there_are_no_changes(runs, tmp_path):
+    write_results(tmp_path, runs[0], None)
+    assert len(pd.read_csv(tmp_path / "results.csv")) == len(runs[0].results)
+    assert json.loads((tmp_path / "results.json").read_text())["baseline"] is None
 
 
-def test_few_problems_are_warned_of_in_every_form(runs):
-    warned = json.loads(results_json(runs[0]))[0]["warning"]
-    assert "aime has 2" in warned
-    assert warned in results_markdown(runs[0])
-    assert warned in summary_markdown(runs[0])
+def test_few_problems_are_warned_of(runs):
+    assert "aime has 2" in results_markdown(runs[0])
+    assert "aime has 2" in summary_markdown(runs[0])
 
 
 # --- the Hub ---------------------------------------------------------------------------------------------------------
@@ -172,7 +164,7 @@ def test_notes_say_whether_rows_are_a_local_copy(hub_run, reference, is_local):
 
 def test_a_part_of_a_benchmark_is_not_published(tmp_path):
     run = load(tmp_path / "run", aime24=[problem(i, RIGHT) for i in range(29)])
-    assert hub_benchmarks(run) == {}
+    assert model_card_results(run) == []
     write_results(tmp_path / "written", run, None)
     assert sorted(path.name for path in (tmp_path / "written").iterdir()) == [
         "results.csv",

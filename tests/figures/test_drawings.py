@@ -243,6 +243,7 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
 
 def test_rows_of_one_name_and_target_are_told_apart_by_their_settings():
     rows = points(("base", np.nan, 90.0, 0.7), *[("a", target, target, 0.6) for target in (12, 28)] * 2)
+    rows["generated_tokens"] = 0.0
     rows["length_control_kwargs.alpha"] = [None, "1", "1", "3", "3"]
     assert [*lines_of(pareto_figure(rows).axes[0])] == ["a, alpha 1", "a, alpha 3", "base"]
 

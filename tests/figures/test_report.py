@@ -16,10 +16,7 @@ from leash_trl.evaluation.frame import changes
 from leash_trl.figures.behaviour import behavior
 from leash_trl.figures.report import (
     LONG_TEXT,
-    Picture,
     Section,
-    SideBySide,
-    Table,
     before_and_after_section,
     chosen,
     comparison_section,
@@ -125,11 +122,11 @@ def evaluation(folders):
 
 
 def tables(section):
-    return [block.frame for block in section.blocks if isinstance(block, Table)]
+    return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
 
 
 def pictures(section):
-    return [block.name for block in section.blocks if isinstance(block, Picture)]
+    return [block["name"] for block in section.blocks if isinstance(block, dict) and "figure" in block]
 
 
 def test_the_papers_table_by_hand(evaluated):
@@ -253,7 +250,7 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
         folders.append(write_evaluation(tmp_path / label, label, {"gym": rows}))
     base, leash = load_evaluated_runs(folders)
     change = changes(leash, base).set_index(["benchmark", "metric"]).loc["overall"][["value", "low", "high"]]
-    (sentence,) = headline([base, leash], {"leash": changes(leash, base)})
+    (sentence,) = headline([base, leash], {"leash": changes(leash, base).set_index(["benchmark", "metric"])})
     shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
     assert shown == pytest.approx(100 * change.loc[["relative_tokens", "accuracy"]].to_numpy().ravel(), abs=0.051)
     assert "no clear change" not in sentence
@@ -273,6 +270,7 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
 def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluated, tokens, accuracy, unclear):
     rows = [("overall", "relative_tokens", *tokens), ("overall", "accuracy", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
+    change = change.set_index(["benchmark", "metric"])
     (sentence,) = headline(load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)]), {"leash": change})
     assert sentence.count("no clear change") == unclear
 
@@ -315,8 +313,7 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
     after = write_evaluation(tmp_path / "leash", "leash", {"gym": [[said(64, False, long, answer=None)]]})
     (section,) = before_and_after_section(load_evaluated_runs([before, after]))
     _, pair = section.blocks
-    assert isinstance(pair, SideBySide)
-    assert pair.completions == [
+    assert pair["completions"] == [
         ("base: 50 tokens, answer 1, right", HOSTILE),
         ("leash: 64 tokens, no answer, wrong, cut off", long),
     ]

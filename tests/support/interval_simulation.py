@@ -102,7 +102,7 @@ def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) ->
 
 def majority(values: dict[str, np.ndarray]) -> np.ndarray:
     rows = zip(values["answers"].tolist(), values["is_correct"].tolist(), strict=True)
-    return majority_at_k([votes(answers, [True] * len(answers), is_correct) for answers, is_correct in rows])
+    return majority_at_k([votes(answers, is_correct) for answers, is_correct in rows])
 
 
 STATISTICS: dict[str, Callable[[dict[str, np.ndarray], int], Estimate]] = {

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from leash_trl.evaluation.tables import COMPARISON_COLUMNS, comparison_markdown, comparison_rows
+from leash_trl.evaluation.tables import comparison_markdown, comparison_rows, read_comparison
 
 
+GYM_SEEDS = Path(__file__).parents[2] / "recipes" / "gym" / "compare_seeds.csv"
 BASE = {"accuracy": 0.7, "accuracy_interval": [0.65, 0.75], "mean_tokens": 100.0, "p95_tokens": 150.0}
 
 
@@ -57,7 +58,7 @@ def write_training(folder: Path, rows, method="leash", step=None):
 def seeds_of(name, tokens, accuracy, target=46.0, **settings):
     """Two seeds of a method, as rows of a comparison."""
     return [
-        dict.fromkeys(COMPARISON_COLUMNS, 0.1)
+        dict.fromkeys(read_comparison(GYM_SEEDS).loc[:, :"generated_tokens"], 0.1)
         | {"name": name, "seeds": str(seed), "accuracy": accuracy, "mean_tokens": tokens + seed}
         | {"target_length": target, "num_reached": 1, **settings}
         for seed in (0, 1)

@@ -162,7 +162,7 @@ def test_a_method_says_of_its_advantages_what_rollouts_say(name, knobs, make_rol
     )
     score = method.score(rollouts, AdvantageRule())
     groups = torch.arange(32).view(4, 8)
-    alone = torch.cat([method.score(rollouts.select(rows), AdvantageRule()).advantages for rows in groups])
+    alone = torch.cat([method.score(joined([rollouts], rows), AdvantageRule()).advantages for rows in groups])
     is_centred = score.advantages.view(4, 8).mean(dim=1).abs().max().item() < 1e-9
     is_of_group = torch.allclose(score.advantages, alone, rtol=0, atol=1e-12)
     kinds = {(True, True): "group", (True, False): "batch"}
