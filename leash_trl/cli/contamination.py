@@ -31,9 +31,7 @@ class ContaminationArguments:
     threshold: float = field(
         default=0.6, metadata={"help": "share of a benchmark problem's runs above which a training problem is near it"}
     )
-    output: str | None = field(
-        default=None, metadata={"help": ".jsonl file for training problems without overlap"}
-    )
+    output: str | None = field(default=None, metadata={"help": ".jsonl file for training problems without overlap"})
 
 
 def main(argv: list[str]) -> None:
