@@ -83,9 +83,8 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    table, entries, results = "", [], ""
-    if arguments.evaluation is not None:
-        table, entries, results = _evaluation(arguments.evaluation, arguments, folder)
+    evaluation = arguments.evaluation
+    table, entries, results = _evaluation(evaluation, arguments, folder) if evaluation else ("", [], "")
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
         remedy = f"leash merge {folder} --output_dir DIR makes a complete model"
