@@ -77,32 +77,35 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
     whole = {path.name: path for path in saved.whole_checkpoints(folder)}
     last = dict(zip([repository.LAST_CHECKPOINT], whole.values(), strict=False))
-    kinds: dict[str, dict[str, Path]] = {"none": {}, "last": last, "all": whole}
-    checkpoints = kinds[arguments.checkpoints]
+    checkpoints = {"none": {}, "last": last, "all": whole}[arguments.checkpoints]
     if arguments.checkpoints != "none" and not checkpoints:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    evaluation = arguments.evaluation
-    table, entries, results = _evaluation(evaluation, arguments, folder) if evaluation else ("", [], "")
+    table, entries, results = (
+        _evaluation(arguments, arguments.evaluation, folder) if arguments.evaluation else ("", [], {})
+    )
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
         remedy = f"leash merge {folder} --output_dir DIR makes a complete model"
-        print(f"Others cannot load this adapter: its base is the local folder {base}; {remedy}.", file=sys.stderr)
+        print(
+            f"Others cannot load this adapter: its base is the folder {base} of this machine; {remedy}.",
+            file=sys.stderr,
+        )
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table, entries)
-    files: dict[str, Path | bytes] = {**repository.model_files(folder)}
-    files |= {repository.EVAL_RESULTS_FILE: results.encode()} if results else {}
+    files: dict[str, Path | bytes] = {**repository.model_files(folder), **results}
     for place, path in checkpoints.items():
         files |= repository.checkpoint_files(path, place)
     return files
 
 
-def _evaluation(evaluation: str, arguments: PushArguments, folder: Path) -> tuple[str, list[Any], str]:
-    """The card's table, its metadata and the Hub's results file, the last two empty for no benchmark of the Hub."""
+def _evaluation(arguments: PushArguments, evaluation: str, folder: Path) -> tuple[str, list[Any], dict[str, bytes]]:
+    """The card's table and, where a benchmark is the Hub's, the card's metadata and the Hub's results file."""
     from leash_trl.evaluation.frame import load_evaluated_run
     from leash_trl.evaluation.tables import hub_eval_results, model_card_results, summary_markdown
+    from leash_trl.hub.repository import EVAL_RESULTS_FILE
 
     results = load_evaluated_run(evaluation)
     model = results.run["model"]
@@ -110,5 +113,6 @@ def _evaluation(evaluation: str, arguments: PushArguments, folder: Path) -> tupl
     is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
     if model != arguments.repo and not is_same:  # its numbers would stand on this model's card
         raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
-    baseline = None if arguments.baseline is None else load_evaluated_run(arguments.baseline)
-    return summary_markdown(results, baseline), model_card_results(results), hub_eval_results(results)
+    table = summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)
+    hub_file = hub_eval_results(results)
+    return table, model_card_results(results), {EVAL_RESULTS_FILE: hub_file.encode()} if hub_file else {}

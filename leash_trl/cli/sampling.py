@@ -140,7 +140,7 @@ def load_engine(arguments: SamplingArguments, plan: "SamplingPlan", problems: di
 
             batch_size = arguments.engine_batch_size or plan.batch_size
             engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
-    plan.decoding.scripts(tokenizer, [], plan.sampling.max_new_tokens)
+    plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine
 
@@ -166,9 +166,7 @@ def sample_all(
         plan = arguments.plan()
         names = {parse_reference(reference).name: reference for reference in references}
         if len({*names, OVERALL}) <= len(references):
-            raise ValueError(
-                f"--benchmarks {' '.join(references)}: a name is there twice, or is {OVERALL}; change one"
-            )
+            raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
         problems = {name: load_checked(reference, arguments, kind) for name, reference in names.items()}
         if baseline is not None:
             check_same_problems(problems, baseline)

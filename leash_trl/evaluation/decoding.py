@@ -6,8 +6,8 @@ A strategy gives one script per completion. A script asks the engine step by ste
 import hashlib
 import json
 import math
-from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from leash_trl.engines.engine import MAX_SEED, Engine, Generation, Request, SamplingSettings
@@ -67,22 +67,12 @@ Script = Generator[Ask, Generation, Decoded]
 
 @dataclass(frozen=True)
 class DecodingStrategy:
-    """A strategy; a subclass is a frozen dataclass with a `name` and `scripts`, its fields are its parameters."""
+    """A strategy: a subclass is a frozen dataclass with a `name` and a `script`, its fields are its parameters."""
 
     name: ClassVar[str]
 
-    def scripts(
-        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
-    ) -> list[Script]:
-        """One script per prompt.
-
-        Args:
-            tokenizer (`PreTrainedTokenizerBase`):
-                The engine's tokenizer.
-            prompts_ids (`Sequence[Sequence[int]]` of length N):
-                Token ids of the prompts.
-            max_new_tokens (`int`):
-                Limit of a response in tokens.
+    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
+        """What makes the script of a completion from the token ids of its prompt; responses end at `max_new_tokens`.
 
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
@@ -94,30 +84,21 @@ class DecodingStrategy:
         return {"name": self.name, **asdict(self)}
 
     def complete(
-        self,
-        engine: Engine,
-        prompts_ids: Sequence[Sequence[int]],
-        seeds: Sequence[int],
-        settings: SamplingSettings,
+        self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
     ) -> list[Decoded]:
         """One completion per prompt; the same call gives the same completions.
 
         Args:
-            engine (`Engine`):
-                The engine that generates.
-            prompts_ids (`Sequence[Sequence[int]]` of length N):
-                Token ids of the prompts, chat template applied; one per completion.
+            engine (`Engine`), prompts_ids (`Sequence[Sequence[int]]` of length N), settings (`SamplingSettings`):
+                What generates, from which token ids, chat template applied, and how.
             seeds (`Sequence[int]` of length N):
                 Seed of each completion; its later steps take seeds from [`step_seed`].
-            settings (`SamplingSettings`):
-                Settings of the sampling, and the limit of a response in tokens.
 
         Raises:
-            `ValueError`: If `scripts` raises it.
+            `ValueError`: If `script` raises it.
         """
-        return run_scripts(
-            self.scripts(engine.tokenizer, prompts_ids, settings.max_new_tokens), engine, seeds, settings
-        )
+        script = self.script(engine.tokenizer, settings.max_new_tokens)
+        return run_scripts([script(list(prompt_ids)) for prompt_ids in prompts_ids], engine, seeds, settings)
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -136,22 +117,26 @@ def step_seed(seed: int, step: int) -> int:
 def run_scripts(
     scripts: Sequence[Script], engine: Engine, seeds: Sequence[int], settings: SamplingSettings
 ) -> list[Decoded]:
-    """What the scripts return, in their order; in each round the engine answers all that are not yet done.
-
-    Args:
-        scripts (`Sequence[Script]` of length N):
-            Scripts that have not begun.
-        engine (`Engine`), seeds (`Sequence[int]` of length N), settings (`SamplingSettings`):
-            As in [`DecodingStrategy.complete`].
-    """
+    """What N new scripts return, in their order; in each round the engine answers all that are not yet done."""
     decoded: dict[int, Decoded] = {}
-    asks = {row: next(script) for row, script in enumerate(scripts)}
-    step = 0
+    asks, step = {row: next(script) for row, script in enumerate(scripts)}, 0
     while asks:
         answers: dict[int, Generation] = {}
-        for is_trial in (False, True):
+        for is_trial in (False, True):  # trials are greedy, so they need their own call
             chosen = {row: ask for row, ask in asks.items() if ask.is_trial == is_trial}
-            answers |= _answers(chosen, engine, seeds, settings, step, is_trial)
+            if not chosen:
+                continue
+            generations = engine.generate(
+                [
+                    Request(tuple(ask.prompt_ids), step_seed(seeds[row], step), ask.max_new_tokens, ask.stop_token_ids)
+                    for row, ask in chosen.items()
+                ],
+                replace(settings, temperature=0.0) if is_trial else settings,
+                with_probabilities=is_trial,
+                is_continuation=step > 0,
+                description=f"sampling, step {step + 1}" if step else "sampling",
+            )
+            answers |= zip(chosen, generations, strict=True)
         rows, asks, step = [*asks], {}, step + 1
         for row in rows:
             try:
@@ -161,25 +146,6 @@ def run_scripts(
     return [decoded[row] for row in range(len(scripts))]
 
 
-def _answers(
-    asks: dict[int, Ask], engine: Engine, seeds: Sequence[int], settings: SamplingSettings, step: int, is_trial: bool
-) -> dict[int, Generation]:
-    """The engine's answers by row; trials are greedy, so they need their own call."""
-    if not asks:
-        return {}
-    generations = engine.generate(
-        [
-            Request(tuple(ask.prompt_ids), step_seed(seeds[row], step), ask.max_new_tokens, ask.stop_token_ids)
-            for row, ask in asks.items()
-        ],
-        replace(settings, temperature=0.0) if is_trial else settings,
-        with_probabilities=is_trial,
-        is_continuation=step > 0,
-        description=f"sampling, step {step + 1}" if step else "sampling",
-    )
-    return dict(zip(asks, generations, strict=True))
-
-
 def _check_range(strategy: DecodingStrategy, **ranges: tuple[float, float]) -> None:
     for name, (least, most) in ranges.items():
         if not least <= (value := getattr(strategy, name)) <= most:
@@ -187,11 +153,7 @@ def _check_range(strategy: DecodingStrategy, **ranges: tuple[float, float]) -> N
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
-    """Token ids of a text.
-
-    Raises:
-        `ValueError`: If the tokenizer cannot write it.
-    """
+    """Token ids of a text, which `ValueError` says the tokenizer cannot write."""
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False)
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
         raise ValueError(f"{field} is {text!r}, which the model's tokenizer cannot write; choose another text")
@@ -199,32 +161,21 @@ def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> 
 
 
 def id_of_token(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> int:
-    """Token id of a text that is one token.
-
-    Raises:
-        `ValueError`: If it is several.
-    """
+    """Token id of a text that is one token; `ValueError` if it is several, where generation could not stop."""
     ids = ids_of_text(tokenizer, text, field)
     if len(ids) != 1:
         raise ValueError(
-            f"{field} is {text!r}, which is {len(ids)} tokens for the model's tokenizer, but must be one, so that "
-            "generation can stop there; name the token that ends this model's thinking"
+            f"{field} is {text!r}, which is {len(ids)} tokens; name the one that ends the model's thinking"
         )
     return ids[0]
 
 
 def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
-    """Ids of all tokens that consist of a word and any white space around it.
-
-    Raises:
-        `ValueError`: If there is none.
-    """
+    """Ids of all tokens that consist of a word and any white space around it; `ValueError` if there is none."""
     candidates = [index for token, index in tokenizer.get_vocab().items() if word in token]
     ids = frozenset(index for index in candidates if tokenizer.decode([index]).strip() == word)
     if not ids:
-        raise ValueError(
-            f"{field} is {word!r}, which is no single token of the model's tokenizer; name a word that is one"
-        )
+        raise ValueError(f"{field} is {word!r}, which is no single token of the model's tokenizer; name one that is")
     return ids
 
 
@@ -272,44 +223,14 @@ class Plain(DecodingStrategy):
 
     name: ClassVar[str] = "plain"
 
-    def scripts(
-        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
-    ) -> list[Script]:
-        """One script per prompt; see [`DecodingStrategy.scripts`]."""
-        return [self._script(prompt_ids, max_new_tokens) for prompt_ids in prompts_ids]
+    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
+        """See [`DecodingStrategy.script`]."""
 
-    def _script(self, prompt_ids: Sequence[int], max_new_tokens: int) -> Script:
-        generation = yield Ask(list(prompt_ids), max_new_tokens)
-        return Decoded(generation.token_ids, len(generation.token_ids), generation.finish_reason == "length")
+        def script(prompt_ids: list[int]) -> Script:
+            generation = yield Ask(prompt_ids, max_new_tokens)
+            return Decoded(generation.token_ids, len(generation.token_ids), generation.finish_reason == "length")
 
-
-@dataclass(frozen=True)
-class BudgetIds:
-    """Token ids of budget forcing's texts."""
-
-    stop: frozenset[int]
-    wait: list[int]
-    end: list[int]
-    final_answer: list[int]
-
-
-def kept_thinking(generation: Generation, tokens_left: int) -> tuple[list[int], bool]:
-    """Thinking within the budget, without the token that ended it, and whether the budget cut it off.
-
-    The engine must have been allowed one token beyond the budget: thinking that ends right at the budget ends itself.
-
-    Args:
-        generation (`Generation`):
-            Thinking of up to `tokens_left + 1` tokens.
-        tokens_left (`int`):
-            Budget in tokens.
-
-    Example:
-        >>> kept_thinking(Generation([5, 6, 1], "stop"), 2), kept_thinking(Generation([5, 6, 7], "length"), 2)
-        (([5, 6], False), ([5, 6], True))
-    """
-    is_cut = generation.finish_reason == "length"
-    return (generation.token_ids[:tokens_left], True) if is_cut else (generation.token_ids[:-1], False)
+        return script
 
 
 @dataclass(frozen=True)
@@ -360,58 +281,43 @@ class BudgetForcing(DecodingStrategy):
     def __post_init__(self) -> None:
         _check_range(self, max_thinking_tokens=(1, math.inf), num_ignore=(0, math.inf))
 
-    def scripts(
-        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
-    ) -> list[Script]:
-        """One script per prompt; see [`DecodingStrategy.scripts`].
-
-        Raises:
-            `ValueError`: If the tokenizer cannot write a text, or no token is left for an answer.
-        """
-        ids = BudgetIds(
-            stop=frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")]),
-            wait=ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait"),
-            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
-            final_answer=ids_of_text(tokenizer, self.final_answer, "final_answer"),
-        )
-        put_in = self.num_ignore * len(ids.wait) + len(ids.end) + len(ids.final_answer)
+    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
+        """See [`DecodingStrategy.script`]."""
+        stop = frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")])
+        wait = ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait")
+        end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
+        final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
+        put_in = self.num_ignore * len(wait) + len(end) + len(final_answer)
         if self.max_thinking_tokens + put_in >= max_new_tokens:
             raise ValueError(
                 f"max_thinking_tokens is {self.max_thinking_tokens}, which with {put_in} tokens put in leaves no "
                 f"token for an answer within max_new_tokens={max_new_tokens}; lower it, or raise max_new_tokens"
             )
-        return [self._script(list(prompt_ids), ids, max_new_tokens) for prompt_ids in prompts_ids]
 
-    def _script(self, prompt_ids: list[int], ids: BudgetIds, max_new_tokens: int) -> Script:
-        response: list[int] = []
-        tokens_left, num_waits, num_dropped = self.max_thinking_tokens, 0, 0
-        while True:
-            generation = yield Ask([*prompt_ids, *response], tokens_left + 1, ids.stop)
-            thinking, is_cut = kept_thinking(generation, tokens_left)
-            num_dropped += len(generation.token_ids) - len(thinking)
-            response += thinking
-            tokens_left -= len(thinking)
-            tokens_left_after_wait = tokens_left - len(ids.wait) * self.counts_wait
-            if is_cut or num_waits == self.num_ignore or tokens_left_after_wait < 1:
-                break
-            response += ids.wait
-            tokens_left, num_waits = tokens_left_after_wait, num_waits + 1
-        # an end that is put back was not thrown away
-        num_dropped -= generation.token_ids[-1:] == ids.end[:1]
-        response += [*ids.end, *ids.final_answer] if is_cut else ids.end
-        answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
-        response += answer.token_ids
-        return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
+        def script(prompt_ids: list[int]) -> Script:
+            response: list[int] = []
+            tokens_left, num_waits, num_dropped = self.max_thinking_tokens, 0, 0
+            while True:
+                # one token beyond the budget: thinking that ends right at the budget ends itself
+                generation = yield Ask([*prompt_ids, *response], tokens_left + 1, stop)
+                is_cut = generation.finish_reason == "length"
+                thinking = generation.token_ids[: tokens_left if is_cut else -1]
+                num_dropped += len(generation.token_ids) - len(thinking)
+                response += thinking
+                tokens_left -= len(thinking)
+                tokens_left_after_wait = tokens_left - len(wait) * self.counts_wait
+                if is_cut or num_waits == self.num_ignore or tokens_left_after_wait < 1:
+                    break
+                response += wait
+                tokens_left, num_waits = tokens_left_after_wait, num_waits + 1
+            # an end that is put back was not thrown away
+            num_dropped -= generation.token_ids[-1:] == end[:1]
+            response += [*end, *final_answer] if is_cut else end
+            answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
+            response += answer.token_ids
+            return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
 
-
-@dataclass(frozen=True)
-class DeerIds:
-    """Token ids of DEER's texts."""
-
-    boundaries: frozenset[int]
-    stop: frozenset[int]
-    trial: list[int]
-    end: list[int]
+        return script
 
 
 @dataclass(frozen=True)
@@ -470,69 +376,49 @@ class Deer(DecodingStrategy):
         if self.policy not in ("avg1", "avg2"):
             raise ValueError(f"policy is {self.policy!r}, but must be 'avg1' or 'avg2'")
 
-    def scripts(
-        self, tokenizer: "PreTrainedTokenizerBase", prompts_ids: Sequence[Sequence[int]], max_new_tokens: int
-    ) -> list[Script]:
-        """One script per prompt; see [`DecodingStrategy.scripts`].
-
-        Raises:
-            `ValueError`: If the tokenizer cannot write a text, or thinking leaves too little for a trial or an answer.
-        """
-        ids = DeerIds(
-            boundaries=ids_with_word(tokenizer, self.boundary, "boundary"),
-            stop=frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")]),
-            trial=ids_of_text(tokenizer, self.trial, "trial"),
-            end=ids_of_text(tokenizer, self.end_thinking, "end_thinking"),
-        )
+    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
+        """See [`DecodingStrategy.script`]."""
+        boundaries = ids_with_word(tokenizer, self.boundary, "boundary")
+        stop = frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")])
+        trial_ids = ids_of_text(tokenizer, self.trial, "trial")
+        end_ids = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
         max_thinking_tokens = int(max_new_tokens * self.think_share)
-        needed = max(len(ids.trial) + self.max_trial_tokens, len(ids.end) + 1)
+        needed = max(len(trial_ids) + self.max_trial_tokens, len(end_ids) + 1)
         if max_thinking_tokens < 1 or max_new_tokens - max_thinking_tokens < needed:
             raise ValueError(
                 f"think_share is {self.think_share}, which leaves {max_new_tokens - max_thinking_tokens} of "
                 f"max_new_tokens={max_new_tokens} after thinking, but trials and answer need {needed}; lower "
                 "think_share, or raise max_new_tokens"
             )
-        return [
-            self._script(tokenizer, list(prompt_ids), ids, max_thinking_tokens, max_new_tokens)
-            for prompt_ids in prompts_ids
-        ]
 
-    def _script(
-        self,
-        tokenizer: "PreTrainedTokenizerBase",
-        prompt_ids: list[int],
-        ids: DeerIds,
-        max_thinking_tokens: int,
-        max_new_tokens: int,
-    ) -> Script:
-        thinking: list[int] = []
-        end, num_dropped, num_trials = ids.end, 0, 0
-        while len(thinking) < max_thinking_tokens:
-            stops = ids.stop | ids.boundaries if num_trials < self.max_trials else ids.stop
-            step = yield Ask([*prompt_ids, *thinking], max_thinking_tokens - len(thinking), stops)
-            thinking += step.token_ids
-            if step.finish_reason == "eos":
-                return Decoded(thinking, len(thinking) + num_dropped, False)
-            if step.finish_reason == "length":
-                break
-            if thinking[-1] in ids.stop:
-                end = []
-                break
-            boundary = thinking.pop()
-            trial = yield Ask([*prompt_ids, *thinking, *ids.trial], self.max_trial_tokens, is_trial=True)
-            num_dropped, num_trials = num_dropped + len(trial.token_ids), num_trials + 1
-            if self._is_confident(tokenizer, trial):
-                num_dropped += 1
-                break
-            thinking.append(boundary)
-        response = [*thinking, *end]
-        answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
-        response += answer.token_ids
-        return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
+        def script(prompt_ids: list[int]) -> Script:
+            thinking: list[int] = []
+            end, num_dropped, num_trials = end_ids, 0, 0
+            while len(thinking) < max_thinking_tokens:
+                stops = stop | boundaries if num_trials < self.max_trials else stop
+                step = yield Ask([*prompt_ids, *thinking], max_thinking_tokens - len(thinking), stops)
+                thinking += step.token_ids
+                if step.finish_reason == "eos":
+                    return Decoded(thinking, len(thinking) + num_dropped, False)
+                if step.finish_reason == "length":
+                    break
+                if thinking[-1] in stop:
+                    end = []
+                    break
+                boundary = thinking.pop()
+                trial = yield Ask([*prompt_ids, *thinking, *trial_ids], self.max_trial_tokens, is_trial=True)
+                num_dropped, num_trials = num_dropped + len(trial.token_ids), num_trials + 1
+                counted = (trial.probabilities or [])[: box_length(tokenizer, trial.token_ids)]
+                if answer_confidence(counted, self.policy) > self.threshold:
+                    num_dropped += 1
+                    break
+                thinking.append(boundary)
+            response = [*thinking, *end]
+            answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
+            response += answer.token_ids
+            return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
 
-    def _is_confident(self, tokenizer: "PreTrainedTokenizerBase", trial: Generation) -> bool:
-        length = box_length(tokenizer, trial.token_ids)
-        return answer_confidence((trial.probabilities or [])[:length], self.policy) > self.threshold
+        return script
 
 
 STRATEGIES: dict[str, type[DecodingStrategy]] = {strategy.name: strategy for strategy in (Plain, BudgetForcing, Deer)}
@@ -540,8 +426,9 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {strategy.name: strategy for str
 
 def strategy_parameters() -> str:
     """Each strategy's name, and its parameters with their defaults as JSON, without the braces."""
-    defaults = {name: {field.name: field.default for field in fields(kind)} for name, kind in STRATEGIES.items()}
-    return "; ".join(f"{name}: {json.dumps(values)[1:-1] or 'no parameters'}" for name, values in defaults.items())
+    return "; ".join(
+        f"{name}: {json.dumps(asdict(kind()))[1:-1] or 'no parameters'}" for name, kind in STRATEGIES.items()
+    )
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
@@ -556,12 +443,12 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
     """
     if name not in STRATEGIES:
         raise ValueError(f"decoding is {name!r}, but must be one of {', '.join(STRATEGIES)}")
-    defaults = {field.name: field.default for field in fields(STRATEGIES[name])}
+    defaults = asdict(STRATEGIES[name]())
     for parameter, value in parameters.items():
-        if parameter not in defaults:
-            raise ValueError(f"decoding {name!r} has no parameter {parameter}; it has {', '.join(defaults) or 'none'}")
-        expected = type(defaults[parameter])
+        kind = type(defaults.get(parameter, ...))
         # a whole number is a number; a bool is an int in Python, but not here
-        if type(value) is not expected and (expected, type(value)) != (float, int):
-            raise ValueError(f"{name}'s {parameter} is {value!r}, but must be of type {expected.__name__}")
+        if type(value) is not kind and (kind, type(value)) != (float, int):
+            raise ValueError(
+                f"decoding {name!r} takes no {parameter}={value!r}; parameters are {strategy_parameters()}"
+            )
     return STRATEGIES[name](**parameters)

@@ -21,8 +21,8 @@ def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quan
         )
     if target_quantile is not None and not (0 <= target_quantile <= 1 <= min_passes):
         raise ValueError(
-            f"target_quantile is {target_quantile} with min_passes={min_passes}; it must lie in [0, 1], and min_passes "
-            "must be 1 or more, for a correct length of every problem"
+            f"target_quantile is {target_quantile} with min_passes={min_passes}; it must lie in [0, 1], and "
+            "min_passes must be 1 or more, for a correct length of every problem"
         )
 
 

@@ -15,9 +15,8 @@ import numpy as np
 
 FEW_PROBLEMS = 10
 SIGNIFICANCE = 0.05
-# sums of squares added to the observed ones, so that no share is ever quite certain
+# sum of squares added to the observed one, so that no share is ever quite certain
 PRIOR_SPREAD = 0.05
-PRIOR_CHANGE = 0.25
 
 
 class Estimate(NamedTuple):
@@ -33,11 +32,6 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether there is an interval."""
-        return not math.isnan(self.low)
 
 
 @cache
@@ -65,13 +59,11 @@ def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
         >>> round(t_p_value(12.706, 1), 4), round(t_p_value(-2.776, 4), 4), t_p_value(0.0, 3)
         (0.05, 0.05, 1.0)
     """
-    start = math.atan(abs(statistic) / math.sqrt(degrees_of_freedom))
-
-    def area(low: float) -> float:
+    areas = []
+    for low in (math.atan(abs(statistic) / math.sqrt(degrees_of_freedom)), 0.0):
         density = np.cos(np.linspace(low, np.pi / 2, 10_001)).clip(min=0) ** (degrees_of_freedom - 1)
-        return float((density[1:] + density[:-1]).sum() * (np.pi / 2 - low))
-
-    return area(start) / area(0.0)
+        areas.append(float((density[1:] + density[:-1]).sum() * (np.pi / 2 - low)))
+    return areas[0] / areas[1]
 
 
 def mean_share(values: np.ndarray) -> Estimate:
@@ -97,9 +89,8 @@ def mean_share(values: np.ndarray) -> Estimate:
     spread = float(np.square(values - mean).sum()) * size / (size - 1)
     inflation = (spread + PRIOR_SPREAD) / (size * mean * (1 - mean) + PRIOR_SPREAD)
     step = t_quantile(size - 1) ** 2 * inflation / size
-    middle = mean + step / 2
     reach = math.sqrt(step * mean * (1 - mean) + step**2 / 4)
-    low, high = (middle - reach) / (1 + step), (middle + reach) / (1 + step)
+    low, high = ((mean + step / 2 + side * reach) / (1 + step) for side in (-1, 1))
     return Estimate(mean, max(0.0, min(low, mean)), min(1.0, max(high, mean)))
 
 
@@ -119,7 +110,7 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     size, mean = len(differences), float(differences.mean())
     if size == 1:
         return Estimate(mean, -1.0, 1.0)
-    spread = float(np.square(differences - mean).sum()) + PRIOR_CHANGE / num_samples
+    spread = float(np.square(differences - mean).sum()) + 0.25 / num_samples
     reach = t_quantile(size - 1) * math.sqrt(spread / (size * (size - 1)))
     return Estimate(mean, max(-1.0, mean - reach), min(1.0, mean + reach))
 
@@ -148,14 +139,10 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     skewness = float(((values - mean) ** 3).mean()) / deviation**3 if deviation else 0.0
     below, above = reach, reach
     if abs(skewness) > 1e-6:
-        below = max(below, _without_skewness(reach, skewness, size))
-        above = max(above, -_without_skewness(-reach, skewness, size))
+        ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
+        low, high = (3 / skewness * (np.cbrt(ends) - 1)).tolist()  # each U of T
+        below, above = max(reach, low), max(reach, -high)
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
-
-
-def _without_skewness(transformed: float, skewness: float, size: int) -> float:
-    """The U of which a T of `mean_amount` is made."""
-    return float(3 / skewness * (np.cbrt(1 + skewness * (transformed - skewness / (6 * size))) - 1))
 
 
 def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf) -> Estimate:
@@ -223,9 +210,8 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
         without = (total + (own.mean() - own) / others) / (base + (other.mean() - other) / others)
         # times B, because what the benchmarks change adds up, and the mean below divides by B
         parts.append(mean_amount(len(values) * others * (ratio - without), lowest=-math.inf))
-    change = mean_over_benchmarks(parts)
-    low, high = (ratio - 1 + end - change.value for end in (change.low, change.high))
-    return Estimate(ratio - 1, max(low, -1.0), high)  # in this order NaN stays NaN
+    middle, low, high = mean_over_benchmarks(parts)
+    return Estimate(ratio - 1, max(ratio - 1 + low - middle, -1.0), ratio - 1 + high - middle)  # NaN stays NaN
 
 
 def few_problems(sizes: Mapping[str, int]) -> str:
@@ -239,11 +225,9 @@ def few_problems(sizes: Mapping[str, int]) -> str:
         >>> few_problems({"aime24": 30, "mine": 3})
         'Warning: few problems (mine has 3); below 10 an interval is a rough guess, so add problems.'
     """
-    few = [f"{name} has {size}" for name, size in sizes.items() if size < FEW_PROBLEMS]
-    if not few:
-        return ""
-    which = ", ".join(few)
-    return f"Warning: few problems ({which}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
+    few = ", ".join(f"{name} has {size}" for name, size in sizes.items() if size < FEW_PROBLEMS)
+    warned = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
+    return warned if few else ""
 
 
 def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:

@@ -46,8 +46,8 @@ COMPARISON_LEGEND = (
 )
 FRONT_LEGEND = (
     "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy at less than "
-    "1.05 times its mean tokens; on it is one than which every other has a lower accuracy or more tokens. Each must be "
-    "shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all points."
+    "1.05 times its mean tokens; on it is one than which every other has a lower accuracy or more tokens. Each must "
+    "be shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all points."
 )
 EQUAL_LENGTH_LEGEND = (
     "Accuracy at equal length: mean difference of the lines through each seed's points over the logarithm of tokens, "
@@ -65,7 +65,7 @@ def percent(share: float | None) -> str:
         >>> percent(0.1234), percent(None)
         ('12.3', '')
     """
-    return "" if pd.isna(share) else f"{100 * share:.1f}"
+    return "" if share is None or pd.isna(share) else f"{100 * share:.1f}"
 
 
 def tokens(count: float | None) -> str:
@@ -75,7 +75,7 @@ def tokens(count: float | None) -> str:
         >>> tokens(16912.4), tokens(46.04)
         ('16,912', '46.0')
     """
-    return "" if pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
+    return "" if count is None or pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
 
 
 def plain(number: float | None) -> str:
@@ -479,7 +479,7 @@ def comparison_rows(
             those of the seeds, so without it only points with one seed have one.
     """
     groups = seeds.groupby(_by_point(seeds), dropna=False, sort=False)
-    kinds = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
+    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
     kinds |= {"seeds": " ".join, "worst_settling_error": "max", "num_reached": "sum"}
     means = groups.agg(kinds).reset_index(drop=True)
     rows = _over_seeds(seeds, _by_point(seeds)).fillna(means)  # of one seed the interval over problems

@@ -108,7 +108,8 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
         (["--benchmarks", "gym_test", "--temperature", "-1"], "temperature is -1"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
         (["--benchmark", "gym_test"], "benchmarks"),
-        (["--benchmarks", "gym_test", "gym_test"], "two have the same name"),
+        (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
+        (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: two"),  # the name of the mean
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
         (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
         (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),

@@ -1,13 +1,11 @@
 """s1's budget forcing."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding import BudgetForcing, Plain, kept_thinking
+from leash_trl.evaluation.decoding import BudgetForcing, Plain
 from leash_trl.gym import CHECKPOINT
 
 
@@ -119,39 +117,36 @@ def test_each_step_goes_on_from_all_that_was_said(force, encode):
     assert answer.stop_token_ids == frozenset()
 
 
+def test_an_answer_without_end_is_truncated_at_the_limit(tokenizer):
+    texts = {PROMPT: [[FILLER] * 10 + [tokenizer.convert_tokens_to_ids("</think>")], [ANSWER] * 50]}
+    strategy = BudgetForcing(max_thinking_tokens=20, final_answer=FINAL)
+    engine = ScriptedEngine(tokenizer, texts)
+    completion = strategy.complete(engine, [[PROMPT]], [1], SamplingSettings(max_new_tokens=40))[0]
+    assert completion.is_truncated
+    assert len(completion.token_ids) == 40
+
+
 def test_a_budget_that_leaves_no_answer_is_an_error(force):
     # thinking 94, </think> 1, final answer 4, answer at least 1
     force([1], max_thinking_tokens=94, limit=100)
-    with pytest.raises(ValueError, match="max_thinking_tokens is 95, which with 5 tokens put in leaves no token"):
+    with pytest.raises(ValueError, match="max_thinking_tokens is 95"):
         force([1], max_thinking_tokens=95, limit=100)
-    with pytest.raises(ValueError, match="with 6 tokens put in"):
+    with pytest.raises(ValueError, match="max_thinking_tokens is 94"):
         force([1], max_thinking_tokens=94, num_ignore=1, limit=100)
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("parameters", "named"),
     [
         ({"max_thinking_tokens": 0}, "max_thinking_tokens is 0"),
         ({"num_ignore": -1}, "num_ignore is -1"),
-        ({"stop_thinking": " So the "}, "stop_thinking is ' So the ', which is 2 tokens"),
-        ({"wait": "Attends", "num_ignore": 1}, "wait is 'Attends', which the model's tokenizer cannot write"),
-        ({"final_answer": "\nFinal Answer:"}, "final_answer is .* cannot write"),
+        ({"stop_thinking": " So the "}, "stop_thinking is ' So the '"),
+        ({"wait": "Attends", "num_ignore": 1}, "wait is 'Attends'"),
     ],
 )
-def test_parameters_that_cannot_be_followed_are_named(force, parameters, message):
-    with pytest.raises(ValueError, match=message):
+def test_parameters_that_cannot_be_followed_are_named(force, parameters, named):
+    with pytest.raises(ValueError, match=named):
         force([1], **parameters)
-
-
-@given(length=st.integers(0, 30), tokens_left=st.integers(1, 20))
-def test_kept_thinking_is_never_over_the_budget(length, tokens_left):
-    ends_in_time = length <= tokens_left
-    said = (
-        Generation([FILLER] * length + [1], "stop")
-        if ends_in_time
-        else Generation([FILLER] * (tokens_left + 1), "length")
-    )
-    assert kept_thinking(said, tokens_left) == ([FILLER] * min(length, tokens_left), not ends_in_time)
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +176,12 @@ def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, enc
         assert after.token_ids[kept : kept + len(put_in)] == put_in
         assert after.token_ids[-1] == gym_engine.tokenizer.eos_token_id
     assert forced == strategy.complete(gym_engine, gym_prompts, range(16), settings)
+
+
+def test_the_gym_model_thinks_on_when_its_end_is_ignored(gym_engine, gym_prompts, encode):
+    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=400)
+    strategy = BudgetForcing(max_thinking_tokens=300, num_ignore=1, final_answer=FINAL, wait=WAIT)
+    for completion in strategy.complete(gym_engine, gym_prompts[:8], range(8), settings):
+        text = gym_engine.tokenizer.decode(completion.token_ids)
+        assert WAIT in text.partition("</think>")[0]
+        assert completion.num_generated_tokens > len(completion.token_ids)

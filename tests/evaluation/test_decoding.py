@@ -12,7 +12,6 @@ from leash_trl.evaluation.decoding import (
     STRATEGIES,
     Ask,
     Decoded,
-    DecodingStrategy,
     Plain,
     id_of_token,
     ids_of_text,
@@ -63,22 +62,27 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
     assert step_seed(3, 1) == 5773548458216236088
 
 
-def test_strategies_say_what_they_are(tokenizer):
+def test_a_strategy_is_made_again_from_its_record():
     assert make_strategy() == Plain()
-    assert make_strategy().to_dict() == {"name": "plain"}
     recorded = make_strategy("deer", threshold=0.9).to_dict()
     assert recorded["threshold"] == 0.9
     assert make_strategy(**recorded) == make_strategy("deer", threshold=0.9)
-    assert all(issubclass(strategy, DecodingStrategy) for strategy in STRATEGIES.values())
 
 
-def test_a_strategy_or_parameter_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="decoding is 'beam', but must be one of plain, budget_forcing, deer"):
-        make_strategy("beam")
-    with pytest.raises(ValueError, match="'budget_forcing' has no parameter thresold; it has max_thinking_tokens"):
-        make_strategy("budget_forcing", thresold=1)
-    with pytest.raises(ValueError, match="'plain' has no parameter width; it has none"):
-        make_strategy("plain", width=2)
+@pytest.mark.parametrize(
+    ("name", "parameters", "named"),
+    [
+        ("beam", {}, "'beam'"),
+        ("budget_forcing", {"thresold": 1}, "thresold=1"),
+        ("plain", {"width": None}, "width=None"),
+        ("budget_forcing", {"num_ignore": 1.5}, "num_ignore=1.5"),
+        ("budget_forcing", {"counts_wait": 1}, "counts_wait=1"),
+        ("budget_forcing", {"num_ignore": True}, "num_ignore=True"),
+    ],
+)
+def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, named):
+    with pytest.raises(ValueError, match=named):
+        make_strategy(name, **parameters)
 
 
 def test_texts_become_ids_without_special_tokens(tokenizer):
@@ -109,17 +113,3 @@ def test_strategies_are_listed_without_loading_what_is_heavy():
         "print(sorted({'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "parameter", "value", "expected"),
-    [
-        ("deer", "threshold", "x", "float"),
-        ("deer", "threshold", True, "float"),
-        ("budget_forcing", "max_thinking_tokens", "many", "int"),
-        ("budget_forcing", "counts_wait", 1, "bool"),
-    ],
-)
-def test_a_parameter_of_another_type_is_named_with_the_type_it_must_have(name, parameter, value, expected):
-    with pytest.raises(ValueError, match=f"{name}'s {parameter} is {value!r}, but must be of type {expected}"):
-        make_strategy(name, **{parameter: value})
