@@ -48,8 +48,8 @@ class Run:
     """One seed of one arm at one point of its grid.
 
     Args:
-        arm (`str`):
-            The arm's name and its point, which is also its folder's, such as `leash-target_length-12`.
+        arm (`str`), name (`str`):
+            The arm's name and its point, such as `leash-target_length-12`, and the run's folder in that of the output.
         label (`str`):
             The arm's name in table and figure, the same at all points.
         recipe (`dict[str, Any]`), point (`dict[str, Any]`):
@@ -57,15 +57,12 @@ class Run:
     """
 
     arm: str
+    name: str
     label: str
     recipe: dict[str, Any]
     point: dict[str, Any]
     seed: int
     folder: Path
-
-    @property
-    def name(self) -> str:
-        return f"{self.arm} seed {self.seed}"
 
 
 def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[Run]:
@@ -93,9 +90,9 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
                 if place in taken:
                     raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
                 taken[place] = arm
-            seeds = dict.fromkeys(options.seeds or range(num_seeds))
-            folder = Path(options.output_dir, arm)
-            turns.append([Run(arm, label, recipe, point, seed, folder / f"seed-{seed}") for seed in seeds])
+            names = {f"{arm}/seed-{seed}": seed for seed in options.seeds or range(num_seeds)}
+            folder = Path(options.output_dir)
+            turns.append([Run(arm, run, label, recipe, point, seed, folder / run) for run, seed in names.items()])
     return [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
 
 
@@ -135,9 +132,8 @@ def main(argv: list[str]) -> int:
         CompareArguments,
         argv,
         prog="leash compare",
-        description="Train and score methods on the embedded gym over the same seeds: a table with 95 % intervals, "
-        "which methods can be told apart, and a figure. The same command goes on where it was stopped. Fields of "
-        "leash train may follow, such as --max_steps 50: they hold for every arm.",
+        description="Train and score methods on the embedded gym over the same seeds: a table with 95 % intervals and "
+        "a figure. The same command goes on where it was stopped. Fields of leash train may follow, for every arm.",
     )
     os.environ.update(RUN_ENVIRONMENT)
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -147,22 +143,20 @@ def main(argv: list[str]) -> int:
     claims = {run: gym_run.claim(run.recipe, run.seed) for run in runs}
     for run, claim in claims.items():
         gym_run.check_claim(run.folder, claim)
-    pending = {run.folder / LOG_FILE: run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()}
-    jobs = {log: partial(gym_run.commands, run.folder) for log, run in pending.items()}
-    failed = []
+    to_do = [run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()]
+    jobs = {run.folder / LOG_FILE: partial(gym_run.commands, run.folder) for run in to_do}
+    num_failed = 0
     with going_on(options.output_dir, "the same command goes on from here"), only_command_in(options.output_dir):
-        for run in pending.values():
+        for run in to_do:
             write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
         ended = run_all(jobs, options.jobs)
         for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
             said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
-            failed += [f"{pending[log].name} {said}"] if exit_code else []
-            tqdm.write(f"{pending[log].name} {said} ({seconds:.0f} s)")
-    if len(failed) < len(runs):
+            tqdm.write(f"{log.parent} {said} ({seconds:.0f} s)", file=sys.stderr)
+            num_failed += exit_code != 0
+    if num_failed < len(runs):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
-    for line in failed:
-        print(line, file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if num_failed else 0
 
 
 def _report(command: str, runs: list[Run], output_dir: Path) -> None:
@@ -176,8 +170,7 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     from leash_trl.trainer.leash_grpo_config import mapping_field
 
     base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
-    files = {run: run.folder / gym_run.RESULT_FILE for run in runs}
-    results = {run: pd.read_csv(file) for run, file in files.items() if file.is_file()}
+    results = {run: pd.read_csv(file) for run in runs if (file := run.folder / gym_run.RESULT_FILE).is_file()}
     curves = {run: load_curves(run.folder) for run in results}
     seed_rows: list[dict[str, Any]] = []
     level_rows: list[dict[str, Any]] = []
@@ -219,8 +212,6 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
     for name, frame in {"table": rows, "seeds": seeds, "levels": by_level}.items():
         write_whole(output_dir / f"{name}.csv", tables.csv(frame))
     write_whole(output_dir / "table.md", text + "\n")
-    if is_alone:
-        write_figure(dynamics_figure([*curves.values()]), output_dir / "dynamics.png")
-    else:
-        write_figure(pareto_figure(rows), output_dir / "pareto.png")
+    figure = dynamics_figure([*curves.values()]) if is_alone else pareto_figure(rows)
+    write_figure(figure, output_dir / ("dynamics.png" if is_alone else "pareto.png"))
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")

@@ -218,10 +218,10 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
 def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
     assert comparison("--jobs", "1", failing=["leash/seed-0"]) == 1
     said = capsys.readouterr()
-    (line,) = [line for line in said.err.splitlines() if line.startswith("leash seed 0")]
+    (line,) = [line for line in said.err.splitlines() if "leash/seed-0 failed" in line]
     assert "ValueError: no luck today" in line
     assert str(tmp_path / "out" / "leash" / "seed-0" / "log.txt") in line
-    assert "Missing: leash seed 0." in said.out
+    assert "Missing: leash/seed-0." in said.out
     assert comparison() == 0
     assert "Missing" not in capsys.readouterr().out
 
