@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.cli.sampling import SamplingArguments, data_help, option, sample_all
+from leash_trl.cli.sampling import SamplingArguments, data_help, sample_all
 from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
 

@@ -7,14 +7,10 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import UserError, user_errors
-<<<<<<< HEAD
-from leash_trl.cli.sampling import SamplingArguments, sample_all
-=======
-from leash_trl.cli.sampling import SamplingArguments, data_help, option, sample_all
+from leash_trl.cli.sampling import SamplingArguments, data_help, sample_all
 from leash_trl.evaluation.filter import check_bounds, filtered_rows
 from leash_trl.evaluation.frame import read_lines, samples_path
 from leash_trl.files import write_whole
->>>>>>> h_x_sample
 
 
 DATASET_FILE = "dataset/train.jsonl"

@@ -31,20 +31,12 @@ from leash_trl.length_control.targets import with_suffix
 DETAILS = ("engine", "engine_kwargs", "dtype", "prompt_suffix", "effort", "effort_suffix", "label")
 
 
-<<<<<<< HEAD
-=======
-def option(text: str, default: Any = None) -> Any:
-    """A field of a command's dataclass with its help and its default."""
-    return field(default=default, metadata={"help": text})
-
-
 def data_help(kind: Kind) -> str:
     """What a command can read of a kind."""
     names = " ".join(source.name for source in SOURCES.values() if source.kind == kind)
     return f"{names}, any with a local copy as NAME=PATH; or a file, folder or Hub id"
 
 
->>>>>>> h_x_sample
 @dataclass(kw_only=True)
 class SamplingArguments:
     """Options of model, engine, sampling and problems."""

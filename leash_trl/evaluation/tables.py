@@ -47,7 +47,8 @@ COMPARISON_LEGEND = (
 FRONT_LEGEND = (
     "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy at less than "
     "1.05 times its mean tokens; on it is one than which every other has a lower accuracy or more tokens. Each must "
-    "be shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all points."
+    "be shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all "
+    "points."
 )
 EQUAL_LENGTH_LEGEND = (
     "Accuracy at equal length: mean difference of the lines through each seed's points over the logarithm of tokens, "

@@ -62,11 +62,12 @@ def _formula(text: str) -> sympy.Expr | None:
 
 
 def _symbol(match: re.Match[str]) -> str:
-    """A name that math-verify keeps: it takes `X` and `x'` for `x`, a bare `m` for a unit; an index makes it slow."""
+    """A name that math-verify keeps: it takes `X` and `x'` for `x`, a last `m` for a unit, a lone `{m}` for a word."""
     if not match[1] or match[0] in CONSTANTS:
         return match[0]
     if re.fullmatch("[a-z]", match[0]):
-        return f"{{{match[0]}}}"
+        # an index would do, but is five times slower
+        return match[0] if match.string.strip() == match[0] else f"{{{match[0]}}}"
     return f"x_{{{''.join(str(ord(sign)) for sign in match[0])}}}"
 
 

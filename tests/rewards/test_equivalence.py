@@ -14,6 +14,8 @@ from leash_trl.rewards.algebra import are_equivalent, is_readable, same
         ("x^2+2x+1", "(x-1)^2", False),
         ("x", "X", False),
         ("x'", "x", False),
+        ("3b+2ab", "2ab+3b", True),  # a last b or m is no unit
+        ("2m+3m", "5m", True),
         ("f(x)", "fx", None),
         ("e^{2x}", "(e^x)^2", True),
         (r"\sin^2 x + \cos^2 x", "1", True),
