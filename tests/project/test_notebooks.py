@@ -22,7 +22,7 @@ ALLOWED_IMPORTS = {"leash_trl", "datasets", "pandas", "IPython", "matplotlib", "
 # not after a word, so that URLs and runs/home/ pass
 ABSOLUTE_PATH = re.compile(r"(?<![\w.-])/(?:home|root|work|tmp|usr|opt|var|mnt|Users)/|[A-Z]:\\\\")
 MAX_FILE_BYTES = 250_000
-MAX_FIGURE_BYTES = 80_000
+MAX_FIGURE_BYTES = 100_000
 MAX_CELL_LINES = 25
 MAX_DEFINITION_LINES = 10
 TIMEOUT = 600  # seconds a cell may take; a notebook takes one to two minutes on a core of its own

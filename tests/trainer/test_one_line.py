@@ -87,7 +87,7 @@ COMMANDS = [
     (BOTH, {"DATA": "list_gold.jsonl"}, "solution", "row 0"),
     (BOTH, {"DATA": "columns.jsonl"}, "columns", "text, gold"),
     (BOTH, {"DATA": "response.jsonl"}, "columns prompt, response", "solution"),
-    (BOTH, {"DATA": "target.jsonl"}, "target_length", "'long'"),
+    (("train",), {"DATA": "target.jsonl"}, "target_length", "'long'"),
     (BOTH, {"DATA": "data.jsonl.gz"}, "data.jsonl.gz", ".jsonl"),
     (("train",), {"target_length": "64"}, "target_length", "64"),
     (("train",), {"learning_rate": "fast"}, "learning_rate", "'fast'"),
@@ -109,7 +109,6 @@ COMMANDS = [
     (("train",), {"lamda_lr": "0.1"}, "--lamda_lr", "--lambda_lr"),
     (("train",), {"zzz": "1"}, "--zzz", "--help-all"),
     (("eval",), {"config": "text_eval.yaml", "num_samples": None}, "num_samples", "'many'"),
-    (("eval",), {"batch_size": "0"}, "batch_size", "0"),
     (("eval",), {"dtype": "float17"}, "dtype", "'float17'"),
 ]
 
