@@ -82,9 +82,9 @@ def run_installed(installed_wheel: Path, folder: Path, *argv: str) -> subprocess
 
 
 @pytest.mark.slow
-def test_demo_works_from_the_wheel_in_an_empty_folder(installed_wheel, tmp_path):
+def test_a_recipe_of_the_wheel_works_in_an_empty_folder(installed_wheel, tmp_path):
     options = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--save_steps", "2"]
-    run = run_installed(installed_wheel, tmp_path, "demo", *options)
+    run = run_installed(installed_wheel, tmp_path, "compare", "--config", "gym/leash.yaml", "--seeds", "0", *options)
     assert run.returncode == 0, run.stderr
-    assert "| 0 |" in run.stdout
-    assert (tmp_path / "runs" / "demo" / "dynamics.png").is_file()
+    assert "seed-0" in run.stdout
+    assert (tmp_path / "runs" / "compare" / "dynamics.png").is_file()
