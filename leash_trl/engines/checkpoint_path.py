@@ -89,20 +89,3 @@ def complete_model_path(name: str) -> str:
             "--output_dir DIR makes one of it and its base"
         )
     return path
-
-
-def missing_folder(path: str) -> str | None:
-    """An error text for a checkpoint's name that looks like a folder but does not exist; else `None`.
-
-    Args:
-        path (`str`):
-            Folder, or name on the Hub. It looks like a folder if it starts with `.`, `/` or `~`, has more than one
-            slash, or begins with a folder that exists.
-
-    Example:
-        >>> missing_folder("./runs/nothere")
-        "no such folder: './runs/nothere'"
-        >>> missing_folder("owner/name")
-    """
-    is_local = path.startswith((".", "/", "~")) or path.count("/") > 1 or Path(path.partition("/")[0]).is_dir()
-    return f"no such folder: {path!r}" if is_local and not Path(path).exists() else None

@@ -1,6 +1,5 @@
-"""Decoding strategies: plain sampling, s1's budget forcing, DEER's early exit; each a series of requests to an engine.
-
-A strategy gives one script per completion. A script asks the engine step by step, and returns the completion.
+"""Decoding strategies: plain sampling, s1's budget forcing, DEER's early exit; each gives one script per completion,
+which asks the engine step by step and returns the completion.
 """
 
 import hashlib
@@ -42,23 +41,19 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Ask:
-    """The next request of one completion to the engine.
+    """The next request of one completion to the engine: the prompt and all tokens so far, and the limit of this step.
 
-    Args:
-        prompt_ids (`list[int]`):
-            The prompt and all tokens so far.
-        max_new_tokens (`int`):
-            Limit of this step in tokens.
-        stop_token_ids (`frozenset[int]`, *optional*):
-            Tokens that end this step.
-        is_trial (`bool`, *optional*, defaults to `False`):
-            Whether to take the likeliest tokens and return their probabilities, instead of sampling.
+    With `is_trial` the engine takes the likeliest tokens and returns their probabilities, instead of sampling.
     """
 
     prompt_ids: list[int]
     max_new_tokens: int
     stop_token_ids: frozenset[int] = frozenset()
     is_trial: bool = False
+
+    def request(self, seed: int) -> Request:
+        """What the engine is asked."""
+        return Request(tuple(self.prompt_ids), seed, self.max_new_tokens, self.stop_token_ids)
 
 
 # Yields what it needs, is sent what the engine generated, returns the completion.
@@ -86,19 +81,36 @@ class DecodingStrategy:
     def complete(
         self, engine: Engine, prompts_ids: Sequence[Sequence[int]], seeds: Sequence[int], settings: SamplingSettings
     ) -> list[Decoded]:
-        """One completion per prompt; the same call gives the same completions.
+        """One completion per prompt, in their order; the same call gives the same completions.
 
-        Args:
-            engine (`Engine`), prompts_ids (`Sequence[Sequence[int]]` of length N), settings (`SamplingSettings`):
-                What generates, from which token ids, chat template applied, and how.
-            seeds (`Sequence[int]` of length N):
-                Seed of each completion; its later steps take seeds from [`step_seed`].
-
-        Raises:
-            `ValueError`: If `script` raises it.
+        In each round the engine answers all scripts that are not yet done. `seeds` has one for each prompt, from which
+        [`step_seed`] makes those of the later rounds.
         """
         script = self.script(engine.tokenizer, settings.max_new_tokens)
-        return run_scripts([script(list(prompt_ids)) for prompt_ids in prompts_ids], engine, seeds, settings)
+        scripts = [script(list(prompt_ids)) for prompt_ids in prompts_ids]
+        decoded: dict[int, Decoded] = {}
+        asks, step = {row: next(script) for row, script in enumerate(scripts)}, 0
+        while asks:
+            answers: dict[int, Generation] = {}
+            for is_trial in (False, True):  # trials are greedy, so they need their own call
+                chosen = {row: ask for row, ask in asks.items() if ask.is_trial == is_trial}
+                if not chosen:
+                    continue
+                generations = engine.generate(
+                    [ask.request(step_seed(seeds[row], step)) for row, ask in chosen.items()],
+                    replace(settings, temperature=0.0) if is_trial else settings,
+                    with_probabilities=is_trial,
+                    is_continuation=step > 0,
+                    description=f"sampling, step {step + 1}" if step else "sampling",
+                )
+                answers |= zip(chosen, generations, strict=True)
+            rows, asks, step = [*asks], {}, step + 1
+            for row in rows:
+                try:
+                    asks[row] = scripts[row].send(answers[row])
+                except StopIteration as end:
+                    decoded[row] = end.value
+        return [decoded[row] for row in range(len(scripts))]
 
 
 def step_seed(seed: int, step: int) -> int:
@@ -114,42 +126,11 @@ def step_seed(seed: int, step: int) -> int:
     return int.from_bytes(digest, "big") & MAX_SEED
 
 
-def run_scripts(
-    scripts: Sequence[Script], engine: Engine, seeds: Sequence[int], settings: SamplingSettings
-) -> list[Decoded]:
-    """What N new scripts return, in their order; in each round the engine answers all that are not yet done."""
-    decoded: dict[int, Decoded] = {}
-    asks, step = {row: next(script) for row, script in enumerate(scripts)}, 0
-    while asks:
-        answers: dict[int, Generation] = {}
-        for is_trial in (False, True):  # trials are greedy, so they need their own call
-            chosen = {row: ask for row, ask in asks.items() if ask.is_trial == is_trial}
-            if not chosen:
-                continue
-            generations = engine.generate(
-                [
-                    Request(tuple(ask.prompt_ids), step_seed(seeds[row], step), ask.max_new_tokens, ask.stop_token_ids)
-                    for row, ask in chosen.items()
-                ],
-                replace(settings, temperature=0.0) if is_trial else settings,
-                with_probabilities=is_trial,
-                is_continuation=step > 0,
-                description=f"sampling, step {step + 1}" if step else "sampling",
-            )
-            answers |= zip(chosen, generations, strict=True)
-        rows, asks, step = [*asks], {}, step + 1
-        for row in rows:
-            try:
-                asks[row] = scripts[row].send(answers[row])
-            except StopIteration as end:
-                decoded[row] = end.value
-    return [decoded[row] for row in range(len(scripts))]
-
-
-def _check_range(strategy: DecodingStrategy, **ranges: tuple[float, float]) -> None:
-    for name, (least, most) in ranges.items():
-        if not least <= (value := getattr(strategy, name)) <= most:
-            raise ValueError(f"{name} is {value}, but must be from {least} to {most}")
+def answered(prompt_ids: list[int], response: list[int], num_dropped: int, max_new_tokens: int) -> Script:
+    """The rest of a script whose thinking is closed: the answer, with what is left of the limit."""
+    answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
+    response = [*response, *answer.token_ids]
+    return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
 
 
 def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> list[int]:
@@ -158,16 +139,6 @@ def ids_of_text(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> 
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
         raise ValueError(f"{field} is {text!r}, which the model's tokenizer cannot write; choose another text")
     return ids
-
-
-def id_of_token(tokenizer: "PreTrainedTokenizerBase", text: str, field: str) -> int:
-    """Token id of a text that is one token; `ValueError` if it is several, where generation could not stop."""
-    ids = ids_of_text(tokenizer, text, field)
-    if len(ids) != 1:
-        raise ValueError(
-            f"{field} is {text!r}, which is {len(ids)} tokens; name the one that ends the model's thinking"
-        )
-    return ids[0]
 
 
 def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -> frozenset[int]:
@@ -179,22 +150,23 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
     return ids
 
 
+def check_room(field: str, value: float, num_thinking: int, num_after: int, max_new_tokens: int) -> None:
+    """Raises `ValueError` if thinking and what must follow it, in tokens, do not fit into a completion."""
+    if num_thinking < 1 or num_thinking + num_after > max_new_tokens:
+        raise ValueError(
+            f"{field} is {value}, which gives thinking {num_thinking} tokens of max_new_tokens={max_new_tokens}, and "
+            f"after it trials or answer need {num_after}; change {field}, or raise max_new_tokens"
+        )
+
+
 def answer_confidence(probabilities: Sequence[float], policy: Policy) -> float:
-    r"""Confidence of a trial answer, in [0, 1]: the mean probability of its tokens from the second on.
+    r"""Confidence of a trial answer, in [0, 1]: the mean probability of its tokens from the second on, 0 without any.
 
     $$ \text{avg1} = \frac{1}{n-1} \sum_{t=2}^{n} p_t, \qquad
        \text{avg2} = \exp\left(\frac{1}{n-1} \sum_{t=2}^{n} \log p_t\right) $$
 
-    Source: `vllm-deer.py` of `iie-ycx/DEER`, whose loop includes the last token, though its docstring says otherwise.
-
-    Args:
-        probabilities (`Sequence[float]`):
-            Probability of each token of the trial. The first opens the box.
-        policy (`str`):
-            `"avg1"` or `"avg2"`.
-
-    Returns:
-        `float`: Confidence; 0 for a trial of fewer than two tokens.
+    The first token opens the box. Source: `vllm-deer.py` of `iie-ycx/DEER`, whose loop includes the last token, though
+    its docstring says otherwise.
 
     Example:
         >>> round(answer_confidence([0.3, 0.99, 0.98, 0.97], "avg1"), 6)
@@ -225,12 +197,7 @@ class Plain(DecodingStrategy):
 
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """See [`DecodingStrategy.script`]."""
-
-        def script(prompt_ids: list[int]) -> Script:
-            generation = yield Ask(prompt_ids, max_new_tokens)
-            return Decoded(generation.token_ids, len(generation.token_ids), generation.finish_reason == "length")
-
-        return script
+        return lambda prompt_ids: answered(prompt_ids, [], 0, max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -257,15 +224,8 @@ class BudgetForcing(DecodingStrategy):
             Whether inserted words count towards the budget.
         stop_thinking (`str`, *optional*, defaults to `"</think>"`):
             Token at which the model ends its thinking; EOS does too.
-        end_thinking (`str`, *optional*, defaults to `"</think>"`):
-            Text after thinking.
-        final_answer (`str`, *optional*, defaults to `"\nFinal Answer:"`):
-            Text after that, if thinking was cut.
-        wait (`str`, *optional*, defaults to `"Wait"`):
-            Text in place of an ignored end.
-
-    Raises:
-        `ValueError`: If a number is out of its range.
+        end_thinking (`str`), final_answer (`str`), wait (`str`):
+            Texts after thinking, after that if thinking was cut, and in place of an ignored end.
     """
 
     name: ClassVar[str] = "budget_forcing"
@@ -278,44 +238,33 @@ class BudgetForcing(DecodingStrategy):
     final_answer: str = "\nFinal Answer:"
     wait: str = "Wait"
 
-    def __post_init__(self) -> None:
-        _check_range(self, max_thinking_tokens=(1, math.inf), num_ignore=(0, math.inf))
-
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """See [`DecodingStrategy.script`]."""
-        stop = frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")])
+        stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         wait = ids_of_text(tokenizer, self.wait if self.num_ignore else "", "wait")
         end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
         final_answer = ids_of_text(tokenizer, self.final_answer, "final_answer")
         put_in = self.num_ignore * len(wait) + len(end) + len(final_answer)
-        if self.max_thinking_tokens + put_in >= max_new_tokens:
-            raise ValueError(
-                f"max_thinking_tokens is {self.max_thinking_tokens}, which with {put_in} tokens put in leaves no "
-                f"token for an answer within max_new_tokens={max_new_tokens}; lower it, or raise max_new_tokens"
-            )
+        budget = self.max_thinking_tokens
+        check_room("max_thinking_tokens", budget, budget, put_in + 1, max_new_tokens)
 
         def script(prompt_ids: list[int]) -> Script:
             response: list[int] = []
-            tokens_left, num_waits, num_dropped = self.max_thinking_tokens, 0, 0
+            tokens_left, num_ends = budget, 0
             while True:
                 # one token beyond the budget: thinking that ends right at the budget ends itself
                 generation = yield Ask([*prompt_ids, *response], tokens_left + 1, stop)
-                is_cut = generation.finish_reason == "length"
-                thinking = generation.token_ids[: tokens_left if is_cut else -1]
-                num_dropped += len(generation.token_ids) - len(thinking)
+                *thinking, last = generation.token_ids
                 response += thinking
-                tokens_left -= len(thinking)
-                tokens_left_after_wait = tokens_left - len(wait) * self.counts_wait
-                if is_cut or num_waits == self.num_ignore or tokens_left_after_wait < 1:
+                num_ends += 1
+                tokens_left -= len(thinking) + len(wait) * self.counts_wait
+                is_cut = generation.finish_reason == "length"
+                if is_cut or num_ends > self.num_ignore or tokens_left < 1:
                     break
                 response += wait
-                tokens_left, num_waits = tokens_left_after_wait, num_waits + 1
-            # an end that is put back was not thrown away
-            num_dropped -= generation.token_ids[-1:] == end[:1]
             response += [*end, *final_answer] if is_cut else end
-            answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
-            response += answer.token_ids
-            return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
+            # an end that is put back was not thrown away
+            return (yield from answered(prompt_ids, response, num_ends - ([last] == end[:1]), max_new_tokens))
 
         return script
 
@@ -344,18 +293,12 @@ class Deer(DecodingStrategy):
         think_share (`float`, *optional*, defaults to `0.9`):
             Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
         max_trial_tokens (`int`, *optional*, defaults to `20`):
-            Tokens of a trial.
-        boundary (`str`, *optional*, defaults to `"Wait"`):
-            Word before which the model makes a trial.
-        trial (`str`, *optional*):
-            Start of a trial; defaults to the source's final answer line up to `\boxed`.
+            Tokens of a trial, of which the first does not count.
+        boundary (`str`), trial (`str`), end_thinking (`str`):
+            Word before which the model makes a trial; start of a trial, the source's final answer line up to `\boxed`;
+            text to insert when thinking ends early.
         stop_thinking (`str`, *optional*, defaults to `"</think>"`):
             Token at which the model ends its thinking.
-        end_thinking (`str`, *optional*, defaults to `"\n</think>\n\n"`):
-            Text to insert when thinking ends early.
-
-    Raises:
-        `ValueError`: If a value is out of its range.
     """
 
     name: ClassVar[str] = "deer"
@@ -371,39 +314,34 @@ class Deer(DecodingStrategy):
     end_thinking: str = "\n</think>\n\n"
 
     def __post_init__(self) -> None:
-        # the first token of a trial is left out of its confidence
-        _check_range(self, threshold=(0, 1), max_trials=(0, math.inf), max_trial_tokens=(2, math.inf))
         if self.policy not in ("avg1", "avg2"):
             raise ValueError(f"policy is {self.policy!r}, but must be 'avg1' or 'avg2'")
+        if not 0 <= self.threshold <= 1 or self.max_trial_tokens < 2:
+            raise ValueError(
+                f"threshold is {self.threshold} and max_trial_tokens is {self.max_trial_tokens}, but a confidence is "
+                "from 0 to 1, and the first token of a trial does not count"
+            )
 
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """See [`DecodingStrategy.script`]."""
         boundaries = ids_with_word(tokenizer, self.boundary, "boundary")
-        stop = frozenset([id_of_token(tokenizer, self.stop_thinking, "stop_thinking")])
+        stop = ids_with_word(tokenizer, self.stop_thinking, "stop_thinking")
         trial_ids = ids_of_text(tokenizer, self.trial, "trial")
-        end_ids = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
-        max_thinking_tokens = int(max_new_tokens * self.think_share)
-        needed = max(len(trial_ids) + self.max_trial_tokens, len(end_ids) + 1)
-        if max_thinking_tokens < 1 or max_new_tokens - max_thinking_tokens < needed:
-            raise ValueError(
-                f"think_share is {self.think_share}, which leaves {max_new_tokens - max_thinking_tokens} of "
-                f"max_new_tokens={max_new_tokens} after thinking, but trials and answer need {needed}; lower "
-                "think_share, or raise max_new_tokens"
-            )
+        end = ids_of_text(tokenizer, self.end_thinking, "end_thinking")
+        budget = int(max_new_tokens * self.think_share)
+        needed = max(len(trial_ids) + self.max_trial_tokens, len(end) + 1)
+        check_room("think_share", self.think_share, budget, needed, max_new_tokens)
 
         def script(prompt_ids: list[int]) -> Script:
             thinking: list[int] = []
-            end, num_dropped, num_trials = end_ids, 0, 0
-            while len(thinking) < max_thinking_tokens:
+            num_dropped, num_trials = 0, 0
+            while len(thinking) < budget:
                 stops = stop | boundaries if num_trials < self.max_trials else stop
-                step = yield Ask([*prompt_ids, *thinking], max_thinking_tokens - len(thinking), stops)
+                step = yield Ask([*prompt_ids, *thinking], budget - len(thinking), stops)
                 thinking += step.token_ids
                 if step.finish_reason == "eos":
                     return Decoded(thinking, len(thinking) + num_dropped, False)
-                if step.finish_reason == "length":
-                    break
-                if thinking[-1] in stop:
-                    end = []
+                if step.finish_reason == "length" or thinking[-1] in stop:
                     break
                 boundary = thinking.pop()
                 trial = yield Ask([*prompt_ids, *thinking, *trial_ids], self.max_trial_tokens, is_trial=True)
@@ -413,10 +351,8 @@ class Deer(DecodingStrategy):
                     num_dropped += 1
                     break
                 thinking.append(boundary)
-            response = [*thinking, *end]
-            answer = yield Ask([*prompt_ids, *response], max_new_tokens - len(response))
-            response += answer.token_ids
-            return Decoded(response, len(response) + num_dropped, answer.finish_reason == "length")
+            response = [*thinking, *end] if stop.isdisjoint(thinking) else thinking
+            return (yield from answered(prompt_ids, response, num_dropped, max_new_tokens))
 
         return script
 

@@ -1,8 +1,8 @@
-"""How prompts become tokens, what a chat template ends an answer with, and templates that fail."""
+"""How prompts become tokens, and templates that fail."""
 
 import pytest
 
-from leash_trl.engines.chat_template import TEMPLATE_FAULTS, prompt_ids, turn_end
+from leash_trl.engines.chat_template import TEMPLATE_FAULTS, prompt_ids
 from leash_trl.gym.tokenizer import build_tokenizer
 
 
@@ -13,14 +13,6 @@ def test_messages_pass_the_template_and_texts_do_not():
     assert prompt_ids(tokenizer, messages) == [tokenizer.encode("1 +2"), tokenizer.encode("3")]
     assert prompt_ids(tokenizer, messages, loud=True)[1] == [*tokenizer.encode("3"), tokenizer.encode("<|end|>")[0]]
     assert prompt_ids(tokenizer, ["1 +2"], loud=True) == [tokenizer.encode("1 +2")]
-
-
-def test_the_turn_end_is_what_stands_behind_an_answer():
-    tokenizer = build_tokenizer()
-    assert turn_end(tokenizer) == {tokenizer.eos_token: tokenizer.eos_token_id}
-    template = "{{ messages[0].content }}<|user|>{{ messages[1].content }}<|pad|><|end|>"
-    assert turn_end(tokenizer, chat_template=template) == {tokenizer.pad_token: tokenizer.pad_token_id}
-    assert turn_end(tokenizer, chat_template="{{ messages[1].content }}") == {}
 
 
 @pytest.mark.parametrize(
@@ -36,9 +28,8 @@ def test_the_turn_end_is_what_stands_behind_an_answer():
     ],
     ids=["missing", "refusal", "undefined", "type", "value", "arithmetic", "no default"],
 )
-def test_a_template_that_fails_tells_nothing_and_stops_nothing(template):
+def test_what_a_failing_template_raises_is_a_template_fault(template):
     tokenizer = build_tokenizer()
     tokenizer.chat_template = template
     with pytest.raises(TEMPLATE_FAULTS):
         tokenizer.apply_chat_template([{"role": "user", "content": "?"}] * 2, tokenize=False)
-    assert turn_end(tokenizer) == {}

@@ -8,7 +8,6 @@ from leash_trl.engines.checkpoint_path import (
     checkpoint_path,
     complete_model_path,
     length_control_state,
-    missing_folder,
     read_trainer_state,
     whole_checkpoints,
 )
@@ -60,17 +59,3 @@ def test_an_adapter_alone_is_a_checkpoint_but_no_complete_model(tmp_path):
         complete_model_path(str(tmp_path))
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     assert complete_model_path(str(tmp_path)) == str(tmp_path)
-
-
-@pytest.mark.parametrize("path", ["./nothere", ".nothere/model", "/nothere", "~/nothere", "a/b/c", "runs/nothere"])
-def test_a_path_that_looks_local_is_no_such_folder(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    assert path in missing_folder(path)
-
-
-@pytest.mark.parametrize("path", ["owner/nothere", "nothere", "runs"])
-def test_what_may_be_on_the_hub_is_not_called_a_folder(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
-    assert missing_folder(path) is None

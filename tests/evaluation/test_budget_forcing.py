@@ -130,7 +130,6 @@ def test_a_budget_that_leaves_no_answer_is_an_error(force):
     ("parameters", "named"),
     [
         ({"max_thinking_tokens": 0}, "max_thinking_tokens is 0"),
-        ({"num_ignore": -1}, "num_ignore is -1"),
         ({"stop_thinking": " So the "}, "stop_thinking is ' So the '"),
         ({"wait": "Attends", "num_ignore": 1}, "wait is 'Attends'"),
     ],

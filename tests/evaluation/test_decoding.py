@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 from scripted_engine import ScriptedEngine
@@ -12,12 +13,11 @@ from leash_trl.evaluation.decoding import (
     STRATEGIES,
     Ask,
     Decoded,
+    DecodingStrategy,
     Plain,
-    id_of_token,
     ids_of_text,
     ids_with_word,
     make_strategy,
-    run_scripts,
     step_seed,
     strategy_parameters,
 )
@@ -26,17 +26,28 @@ from leash_trl.evaluation.decoding import (
 SETTINGS = SamplingSettings(max_new_tokens=10)
 
 
-def walk(prompt, kinds):
-    """A script that asks once for each kind (trial or not) and returns the last tokens it was sent."""
-    for is_trial in kinds:
-        generation = yield Ask([prompt], 10, is_trial=is_trial)
-    return Decoded(generation.token_ids, len(kinds), False)
+@dataclass(frozen=True)
+class Walk(DecodingStrategy):
+    """Asks once for each kind (trial or not) of a prompt's first token, and returns the last tokens it was sent."""
+
+    kinds: dict[int, list[bool]]
+
+    def script(self, tokenizer, max_new_tokens):
+        def script(prompt_ids):
+            for is_trial in self.kinds[prompt_ids[0]]:
+                generation = yield Ask(prompt_ids, 10, is_trial=is_trial)
+            return Decoded(generation.token_ids, 0, False)
+
+        return script
+
+
+def walked(engine, kinds, seeds):
+    return Walk(kinds).complete(engine, [[row] for row in kinds], seeds, SETTINGS)
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
     engine = ScriptedEngine(tokenizer, {6: [[11, 1], [12, 1], [13, 1]], 7: [[14, 1]], 8: [[15, 1], [16, 1]]})
-    scripts = [walk(6, [False] * 3), walk(7, [False]), walk(8, [False] * 2)]
-    decoded = run_scripts(scripts, engine, [0, 1, 2], SETTINGS)
+    decoded = walked(engine, {6: [False] * 3, 7: [False], 8: [False] * 2}, [0, 1, 2])
     assert [row.token_ids[0] for row in decoded] == [13, 14, 16]
     assert [[r.prompt_ids[0] for r in call["requests"]] for call in engine.calls] == [[6, 7, 8], [6, 8], [6]]
     assert [call["is_continuation"] for call in engine.calls] == [False, True, True]
@@ -45,7 +56,7 @@ def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
 def test_trials_are_greedy_and_a_call_of_their_own(tokenizer):
     texts = {6: [[11, 1], [12, 1]], 7: [[13, 1], [14, 1]]}
     engine = ScriptedEngine(tokenizer, texts, {6: [[0.5, 0.5]]})
-    decoded = run_scripts([walk(6, [True, False]), walk(7, [False, False])], engine, [0, 1], SETTINGS)
+    decoded = walked(engine, {6: [True, False], 7: [False, False]}, [0, 1])
     assert [row.token_ids[0] for row in decoded] == [12, 14]
     kinds = [(call["greedy"], [request.prompt_ids[0] for request in call["requests"]]) for call in engine.calls]
     # the rows are in their order again when both sample
@@ -54,7 +65,7 @@ def test_trials_are_greedy_and_a_call_of_their_own(tokenizer):
 
 def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
     engine = ScriptedEngine(tokenizer, {6: [[11, 1]] * 2, 7: [[12, 1]] * 2})
-    run_scripts([walk(6, [False] * 2), walk(7, [False] * 2)], engine, [3, 4], SETTINGS)
+    walked(engine, {6: [False] * 2, 7: [False] * 2}, [3, 4])
     assert [request.seed for request in engine.asked(6)] == [3, step_seed(3, 1)]
     seeds = [step_seed(seed, step) for seed in range(50) for step in range(50)]
     assert len(set(seeds)) == len(seeds)
@@ -88,7 +99,7 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, na
 def test_texts_become_ids_without_special_tokens(tokenizer):
     ids = ids_of_text(tokenizer, " So the answer is ", "trial")
     assert tokenizer.decode(ids) == " So the answer is "
-    assert id_of_token(tokenizer, "</think>", "stop_thinking") == tokenizer.convert_tokens_to_ids("</think>")
+    assert ids_with_word(tokenizer, "</think>", "stop_thinking") == {tokenizer.convert_tokens_to_ids("</think>")}
 
 
 def test_a_word_is_found_with_any_space_around_it(tokenizer):

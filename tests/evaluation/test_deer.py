@@ -167,8 +167,8 @@ def test_what_follows_the_box_does_not_count(decode_with_deer, encode, words):
         ({"max_trial_tokens": 1}, "max_trial_tokens is 1"),
         ({"boundary": "Attends"}, "boundary is 'Attends'"),
         ({"trial": "\n**Final Answer**\n\\boxed"}, "trial is "),
-        ({"max_trial_tokens": 8}, "need 11"),
-        ({"end_thinking": " So the " * 5}, "need 11"),
+        ({"max_trial_tokens": 8}, "think_share is 0.9"),
+        ({"end_thinking": " So the " * 5}, "think_share is 0.9"),
     ],
 )
 def test_parameters_that_cannot_be_followed_are_named(decode_with_deer, parameters, named):
