@@ -4,7 +4,7 @@
     python recipes/speed.py rollout --steps 3
 
 Models have random weights and completions drawn lengths. Each arm runs in a process of its own, on the first GPU or
-else the CPU. Results (JSON and Markdown) and logs are in `--output_dir`.
+else the CPU. Results and logs are in `--output_dir`.
 """
 
 import json
@@ -12,31 +12,21 @@ import os
 import platform
 import random
 import resource
-import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    GenerationConfig,
-    HfArgumentParser,
-    PreTrainedModel,
-    StoppingCriteriaList,
-    TrainerCallback,
-)
-from trl import GRPOConfig, GRPOTrainer
+import transformers
+from trl import GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
@@ -55,35 +45,25 @@ PAPER = {
 }
 DEVICE = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
 DEVICE_NAME = torch.cuda.get_device_name(DEVICE) if DEVICE.type == "cuda" else f"{platform.machine()} CPU"
-NO_TOKEN = -1
-OWN_FIELDS = {"target_length": 1, "lambda_init": 0.0, "lambda_lr": 0.0, "advantage_epsilon": 1e-4}
-ARMS: dict[str, tuple[type, type, dict[str, Any]]] = {
-    "stock": (GRPOTrainer, GRPOConfig, {}),
-    "ours": (LeashGRPOTrainer, LeashGRPOConfig, OWN_FIELDS),
-}
-
-
-def option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+ARMS = {"stock": GRPOTrainer, "ours": LeashGRPOTrainer}
 
 
 @dataclass
 class Settings:
-    model_name_or_path: str = option("gym", "gym, r1-distill-1.5b or a config.json; weights are random")
-    dtype: str = option("float32", "of weights and activations")
-    lengths: str = option("paper-start", "paper-start, paper-end, or a CSV with a column length")
-    max_length: int = option(512, "longest completion in tokens; the paper's lengths are scaled to it")
-    steps: int = option(5, "steps or rounds to measure, after one more")
-    seed: int = option(0, "of weights, lengths, tokens and rewards")
-    loss_type: str = option("dapo", "TRL's name of the loss")
-    per_device_train_batch_size: int = option(8, "completions in a micro-batch")
-    gradient_accumulation_steps: int = option(32, "micro-batches in an optimizer step")
-    num_generations: int = option(8, "completions per prompt")
-    dead_share: float = option(0.0, "share of groups with equal rewards, rounded to complete groups")
-    gradient_checkpointing: bool = option(False, "recompute activations in the backward pass")
-    num_completions: int = option(64, "completions in a round of `rollout`")
-    output_dir: str = option("runs/speed", "for results and logs")
-    arm: str = option("", "what the script calls itself with, to measure one arm in a process of its own")
+    model_name_or_path: str = "gym"  # gym, r1-distill-1.5b or a config.json; weights are random
+    dtype: str = "float32"  # of weights and activations
+    lengths: str = "paper-start"  # paper-start, paper-end, or a CSV with a column length
+    max_length: int = 512  # longest completion in tokens; the paper's lengths are scaled to it
+    steps: int = 5  # steps or rounds to measure, after one more
+    seed: int = 0  # of weights, lengths, tokens and rewards
+    per_device_train_batch_size: int = 8
+    gradient_accumulation_steps: int = 32
+    num_generations: int = 8
+    dead_share: float = 0.0  # share of groups with equal rewards, rounded to complete groups
+    gradient_checkpointing: bool = False
+    num_completions: int = 64  # in a round of `rollout`
+    output_dir: str = "runs/speed"  # for results and logs
+    arm: str = ""  # what the script calls itself with, to measure one arm in a process of its own
 
 
 def drawn_lengths(settings: Settings, count: int, seed: int) -> list[int]:
@@ -97,18 +77,18 @@ def drawn_lengths(settings: Settings, count: int, seed: int) -> list[int]:
     return [min(settings.max_length, max(1, length)) for length in drawn]
 
 
-def random_model(settings: Settings) -> PreTrainedModel:
+def random_model(settings: Settings) -> transformers.PreTrainedModel:
     name = settings.model_name_or_path
     if name == "r1-distill-1.5b":
-        config = AutoConfig.for_model(**PAPER_MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
+        config = transformers.AutoConfig.for_model(**PAPER_MODELS["deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"])
     else:
-        config = AutoConfig.from_pretrained(CHECKPOINT if name == "gym" else name)
+        config = transformers.AutoConfig.from_pretrained(CHECKPOINT if name == "gym" else name)
     config.max_position_embeddings = max(config.max_position_embeddings, settings.max_length + 256)
     config.bos_token_id = config.eos_token_id = None  # nothing ends by chance
     config.pad_token_id = build_tokenizer().pad_token_id
     torch.manual_seed(settings.seed)
     with DEVICE:
-        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, settings.dtype))
+        return transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, settings.dtype))
 
 
 def now() -> float:
@@ -121,7 +101,7 @@ def memory_gib() -> float:
     """Highest memory of this process so far: of the GPU as torch counts it, else resident."""
     if DEVICE.type == "cuda":
         return torch.cuda.max_memory_allocated(DEVICE) / 2**30
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 class ScriptedRollouts:
@@ -132,42 +112,34 @@ class ScriptedRollouts:
         self.lengths: list[list[int]] = []
 
     def __call__(self, prompts: Sequence[list[dict[str, str]]], trainer: Any) -> dict[str, Any]:
+        tokenizer, size = self.tokenizer, self.settings.num_generations
         seed = self.settings.seed * 1_000_003 + len(self.lengths)
         rng = random.Random(seed)
-        lengths = drawn_lengths(self.settings, len(prompts), seed)
-        self.lengths.append(lengths)
-        tokenizer = self.tokenizer
+        self.lengths.append(drawn_lengths(self.settings, len(prompts), seed))
         ordinary = sorted(set(range(len(tokenizer))) - set(tokenizer.all_special_ids))
+        completions = [[*rng.choices(ordinary, k=n - 1), tokenizer.eos_token_id] for n in self.lengths[-1]]
+        num_groups = len(prompts) // size
+        coins = [[1.0, -1.0, *rng.choices((-1.0, 1.0), k=size - 2)] for _ in range(num_groups)]
+        for dead in rng.sample(range(num_groups), round(self.settings.dead_share * num_groups)):
+            coins[dead] = [1.0] * size
         return {
             "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
-            "completion_ids": [[*rng.choices(ordinary, k=n - 1), tokenizer.eos_token_id] for n in lengths],
+            "completion_ids": completions,
             "logprobs": None,
-            "coins": self._coins(rng),
+            "coins": [coin for group in coins for coin in group],
         }
-
-    def _coins(self, rng: random.Random) -> list[float]:
-        size = self.settings.num_generations
-        num_groups = self.settings.per_device_train_batch_size * self.settings.gradient_accumulation_steps // size
-        dead = rng.sample(range(num_groups), round(self.settings.dead_share * num_groups))
-        rewards: list[float] = []
-        for group in range(num_groups):
-            coins = rng.choices((-1.0, 1.0), k=size)
-            coins[1] = -coins[0]
-            rewards += coins[:1] * size if group in dead else coins
-        return rewards
 
 
 def coin_reward(completions: list, coins: list[float], **kwargs: Any) -> list[float]:
     return coins
 
 
-class StepMeter(TrainerCallback):
-    """Seconds, positions and FLOPs of each step, and the gradient of the first."""
+class StepMeter(transformers.TrainerCallback):
+    """Seconds and padding of each step, and the gradient of the first."""
 
     def __init__(self, trainer: Any, gradient_file: Path) -> None:
         self.gradient_file = gradient_file
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.inputs: list[tuple[int, torch.Tensor]] = []
+        self.totals: dict[str, Any] = defaultdict(float)
         self.steps: list[dict[str, float]] = []
         for name in ("training_step", "_prepare_inputs"):
             setattr(trainer, name, self.timed(name, getattr(trainer, name)))
@@ -178,14 +150,14 @@ class StepMeter(TrainerCallback):
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             start = now()
             result = function(*args, **kwargs)
-            self.seconds[name] += now() - start
+            self.totals[name] += now() - start
             return result
 
         return wrapper
 
     def count(self, model: torch.nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        mask = kwargs["attention_mask"]
-        self.inputs.append((mask.numel(), mask.sum()))
+        self.totals["positions"] += kwargs["attention_mask"].numel()
+        self.totals["tokens"] += kwargs["attention_mask"].sum()
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not self.steps:
@@ -193,57 +165,43 @@ class StepMeter(TrainerCallback):
             torch.save({name: w.grad.cpu() for name, w in named if w.grad is not None}, self.gradient_file)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        seen, real = map(sum, zip(*self.inputs, strict=True))
-        self.steps.append(
-            {
-                "forward and backward, s": self.seconds["training_step"] - self.seconds["_prepare_inputs"],
-                "padding share": 1 - float(real) / seen,
-            }
-        )
-        self.seconds.clear()
-        self.inputs.clear()
+        totals = self.totals
+        seconds = totals["training_step"] - totals["_prepare_inputs"]
+        padding = 1 - float(totals["tokens"]) / totals["positions"]
+        self.steps.append({"forward and backward, s": seconds, "padding share": padding})
+        totals.clear()
 
 
 def measure_step(settings: Settings) -> dict[str, Any]:
-    trainer_class, config_class, own_fields = ARMS[settings.arm]
-    rollouts, model, before = ScriptedRollouts(settings), random_model(settings), memory_gib()
-    with tempfile.TemporaryDirectory() as folder:
-        args = config_class(
-            output_dir=folder,
-            per_device_train_batch_size=settings.per_device_train_batch_size,
-            gradient_accumulation_steps=settings.gradient_accumulation_steps,
-            num_generations=settings.num_generations,
-            gradient_checkpointing=settings.gradient_checkpointing,
-            max_completion_length=settings.max_length,
-            loss_type=settings.loss_type,
-            epsilon_high=0.28,
-            weight_decay=0.1,
-            lr_scheduler_type="constant",
-            learning_rate=0.0,
-            max_grad_norm=0.0,
-            max_steps=settings.steps + 1,
-            seed=settings.seed,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            use_cpu=DEVICE.type == "cpu",
-            bf16=False,
-            **own_fields,
-        )
-        data = gym_problems("train", 64)
-        trainer = trainer_class(
-            model, coin_reward, args, train_dataset=data, processing_class=rollouts.tokenizer, rollout_func=rollouts
-        )
-        meter = StepMeter(trainer, Path(settings.output_dir, f"{settings.arm}.pt"))
-        trainer.train()
+    rollouts = ScriptedRollouts(settings)
+    args = LeashGRPOConfig(
+        output_dir=settings.output_dir,
+        target_length=1,
+        lambda_init=0.0,
+        lambda_lr=0.0,
+        advantage_epsilon=1e-4,
+        per_device_train_batch_size=settings.per_device_train_batch_size,
+        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+        num_generations=settings.num_generations,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        max_completion_length=settings.max_length,
+        learning_rate=0.0,
+        max_grad_norm=0.0,
+        max_steps=settings.steps + 1,
+        seed=settings.seed,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+        use_cpu=DEVICE.type == "cpu",
+        bf16=False,
+    )
+    model, data, tokenizer = random_model(settings), gym_problems("train", 64), rollouts.tokenizer
+    trainer = ARMS[settings.arm](model, coin_reward, args, data, None, tokenizer, rollout_func=rollouts)
+    meter = StepMeter(trainer, Path(settings.output_dir, f"{settings.arm}.pt"))
+    trainer.train()
     medians = pd.DataFrame(meter.steps[1:]).median().to_dict()
     tokens = statistics.median(map(sum, rollouts.lengths[1:]))
-    return {
-        **medians,
-        "completion tokens per s": tokens / medians["forward and backward, s"],
-        "peak memory, GiB": memory_gib() - (0 if DEVICE.type == "cuda" else before),
-        "device": DEVICE_NAME,
-    }
+    return {**medians, "completion tokens per s": tokens / medians["forward and backward, s"]}
 
 
 def gradient_difference(folder: Path) -> float:
@@ -253,19 +211,18 @@ def gradient_difference(folder: Path) -> float:
     return float((squares / sum(gradient.double().square().sum() for gradient in stock.values())).sqrt())
 
 
-def generate(model: PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
+def generate(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
     batch = build_tokenizer().pad({"input_ids": prompts}, padding_side="left", return_tensors="pt").to(DEVICE)
     width, ends = batch["input_ids"].shape[1], torch.tensor(limits, device=DEVICE)
-    config = GenerationConfig(
-        do_sample=True, top_k=0, max_new_tokens=max(limits), use_cache=True, pad_token_id=pad, eos_token_id=None
-    )
-    criteria = StoppingCriteriaList([lambda ids, scores, **kwargs: ends + width <= ids.shape[1]])
-    output = model.generate(**batch, generation_config=config, stopping_criteria=criteria)
+    model.generation_config = transformers.GenerationConfig(do_sample=True, top_k=0, pad_token_id=pad)
+    criteria = transformers.StoppingCriteriaList([lambda ids, scores, **kwargs: ends + width <= ids.shape[1]])
+    output = model.generate(**batch, max_new_tokens=max(limits), stopping_criteria=criteria)
     return ends.clamp(max=output.shape[1] - width).tolist()
 
 
-def shrinking(model: PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
-    return [len(ids) for ids in sample_tokens(model, prompts, [NO_TOKEN], pad, limits, get_warpers())]
+def shrinking(model: transformers.PreTrainedModel, prompts: list[list[int]], limits: list[int], pad: int) -> list[int]:
+    # no token ends a completion
+    return [len(ids) for ids in sample_tokens(model, prompts, [-1], pad, limits, get_warpers())]
 
 
 ENGINES = {"generate": generate, "shrinking": shrinking}
@@ -276,29 +233,20 @@ def measure_rollout(settings: Settings) -> dict[str, Any]:
     problems = gym_problems("train", settings.num_completions, seed=settings.seed)
     prompts = [tokenizer.encode(prompt[0]["content"]) for prompt in problems["prompt"]]
     limits = drawn_lengths(settings, len(prompts), settings.seed)
-    before, model, seconds = memory_gib(), random_model(settings).eval(), []
+    model, seconds = random_model(settings).eval(), []
     for _ in range(settings.steps + 1):
         start = now()
         lengths = ENGINES[settings.arm](model, prompts, limits, tokenizer.pad_token_id)
         seconds.append(now() - start)
         if lengths != limits:
             raise RuntimeError(f"{settings.arm} generated {lengths} tokens, but was asked for {limits}")
-    return {
-        "completion tokens per s": sum(limits) / statistics.median(seconds[1:]),
-        "peak memory, GiB": memory_gib() - (0 if DEVICE.type == "cuda" else before),
-        "device": DEVICE_NAME,
-    }
+    return {"completion tokens per s": sum(limits) / statistics.median(seconds[1:])}
 
 
 def run_arm(arm: str, output: Path, words: list[str]) -> dict[str, Any]:
     """One arm's result from a process of its own; how it failed, if it did."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-    environment = {
-        "OMP_NUM_THREADS": "1",
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": visible,
-        "TRL_EXPERIMENTAL_SILENCE": "1",
-    }
+    environment = {"OMP_NUM_THREADS": "1", **os.environ, "CUDA_VISIBLE_DEVICES": visible}
     result = output / f"{arm}.json"
     result.unlink(missing_ok=True)
     with open(output / f"{arm}.log", "w", encoding="utf-8") as log:
@@ -314,23 +262,22 @@ def main(argv: list[str]) -> int:
     if what not in ("step", "rollout"):
         print(__doc__, file=sys.stderr)
         return 2
-    (settings,) = HfArgumentParser(Settings, prog=f"speed.py {what}").parse_args_into_dataclasses(argv[1:])
+    (settings,) = transformers.HfArgumentParser(Settings).parse_args_into_dataclasses(argv[1:])
     output = Path(settings.output_dir)
     output.mkdir(parents=True, exist_ok=True)
     if settings.arm:
+        before = memory_gib()
         result = measure_step(settings) if what == "step" else measure_rollout(settings)
+        result |= {"peak memory, GiB": memory_gib() - before, "device": DEVICE_NAME}
         (output / f"{settings.arm}.json").write_text(json.dumps(result), encoding="utf-8")
         return 0
-    arms = ENGINES if what == "rollout" else ARMS
-    results = {arm: run_arm(arm, output, argv) for arm in arms}
+    results = {arm: run_arm(arm, output, argv) for arm in (ENGINES if what == "rollout" else ARMS)}
     frame = pd.DataFrame(results)
-    difference = None
-    if what == "step" and "failed" not in frame.index:
-        difference = gradient_difference(output)
+    difference = gradient_difference(output) if what == "step" and "failed" not in frame.index else None
     report = {"settings": vars(settings), "results": results, "gradient_difference": difference}
     (output / f"{what}.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     packages = ", ".join(f"{name} {version(name)}" for name in ("leash-trl", "torch", "trl", "transformers"))
-    print(shlex.join(["python", *sys.argv]), packages, frame.to_string(), sep="\n\n")
+    print(packages, frame.to_string(), sep="\n\n")
     if "failed" in frame.index:
         return 1
     numbers = frame.drop(index="device").astype(float)

@@ -30,18 +30,10 @@ GAINS = ("finds {} more", "buys {} more", "gets {} from {}", "wins {} more", "ta
 LOSSES = ("loses {}", "sells {}", "gives {} to {}", "breaks {}", "throws {} away")
 OPENINGS = ("", "Let me think step by step.", "Let me work this out step by step.")
 RECHECKS = (" Wait, let me check that. Start with {}.", " Let me check it once more. Start with {}.")
-CONFIRMATION = " Yes, that makes {}."
-REPAIR = " No, I made a mistake before. That makes {}."
-ENDING = " The answer is \\boxed{{{}}}."
 
 
 class Story:
-    """A sum as a story; who, what and how follow from a hash of the sum, so the same sum is always the same story.
-
-    Args:
-        problem (`Problem`):
-            The sum, which is kept as `problem`.
-    """
+    """A sum as a story; who, what and how follow from a hash of the sum, so the same sum is always the same story."""
 
     def __init__(self, problem: Problem) -> None:
         rng = random.Random(zlib.crc32(problem.question.encode()))
@@ -56,11 +48,9 @@ class Story:
     def question(self) -> str:
         """The story and its question."""
         changes = "".join(f"{sentence}." for sentence in self._sentences)
-        start = f"{self._person} has {self._counted(self.problem.terms[0])}."
+        number = self.problem.terms[0]
+        start = f"{self._person} has {number} {self._things[:-1] if number == 1 else self._things}."
         return f"{start}{changes} How many {self._things} does {self._person} have now?"
-
-    def _counted(self, number: int) -> str:
-        return f"{number} {self._things[:-1] if number == 1 else self._things}"
 
     @property
     def _sentences(self) -> list[str]:
@@ -74,37 +64,20 @@ class Story:
         return f"{sentence}, so that makes {equation}.", f" {equation}.", " Now {total}.", ""
 
     def trace(self, style: TraceStyle, rng: random.Random) -> str:
-        """One worked solution.
-
-        Args:
-            style (`TraceStyle`):
-                How much it over-thinks and errs.
-            rng (`random.Random`):
-                Source of randomness.
-
-        Returns:
-            `str`: As of [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence.
-        """
+        """One worked solution, as of [`~leash_trl.gym.task.solution_trace`], with the answer in a sentence."""
         start = self.problem.terms[0]
         wording = Wording(
             steps=tuple(map(self._ways, self._sentences, self.problem.terms[1:])),
             rechecks=tuple(opener.format(start) for opener in RECHECKS),
-            confirmation=CONFIRMATION,
-            repair=REPAIR,
+            confirmation=" Yes, that makes {}.",
+            repair=" No, I made a mistake before. That makes {}.",
             closer=f" So {self._person} has {{}} {self._things} now.",
-            ending=ENDING,
+            ending=" The answer is \\boxed{{{}}}.",
             opening=rng.choice(OPENINGS),
         )
         return solution_trace(self.problem, style, rng, wording).strip()
 
 
 def stories(seed: int, split: Split) -> Iterator[Story]:
-    """An endless stream of stories, levels drawn uniformly from 1 to 3.
-
-    Args:
-        seed (`int`):
-            Seed of the stories.
-        split (`str`):
-            `"train"` or `"test"`; a sum is always in the same one.
-    """
+    """An endless stream of stories, levels drawn uniformly from 1 to 3; a sum is always in the same split."""
     return map(Story, problems(seed, STORY_LEVELS, split))

@@ -45,22 +45,10 @@ def forced_answers(
     style: str,
     greedy: bool = False,
 ) -> tuple[torch.Tensor, int]:
-    """Answers of problems of one level in one style, and the tokens of each completion.
+    """Whether each answer to problems of one level is right, of shape `(len(problems),)`, and the tokens of each
+    completion, the same for all.
 
-    Where a total belongs, the model chooses among numbers only.
-
-    Args:
-        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
-            A gym model.
-        problems (`Sequence[Problem]`):
-            Problems of one level, so that all traces have the same length.
-        style (`str`):
-            One of `STYLES`.
-        greedy (`bool`, *optional*, defaults to `False`):
-            Whether each total is the likeliest token instead of a sampled one.
-
-    Returns:
-        `tuple[torch.Tensor, int]`: Whether each answer is right, of shape `(len(problems),)`, and the length.
+    Where a total belongs, the model chooses among numbers only; `greedy` takes the likeliest instead of sampling.
     """
     prompts = [
         tokenizer.apply_chat_template(
@@ -89,14 +77,7 @@ def force_styles(
     """Each style at each level, on held-out problems: `accuracy` of sampled, `greedy_accuracy` of likeliest totals.
 
     `level` is the number of additions and subtractions, `tokens` the length of each completion, end token included.
-
-    Args:
-        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
-            A gym model.
-        num_problems (`int`, *optional*, defaults to `512`):
-            Problems of each level, with repeats at level 1, which has fewer.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of problems and sampling.
+    There are `num_problems` of each level, with repeats at level 1, which has fewer.
     """
     torch.manual_seed(seed)
     for level in task.LEVELS:

@@ -135,19 +135,7 @@ SHORTCUTS = TraceStyle(brevity=1.5, recheck_weights=(0.8, 0.2), recheck_brevity=
 
 
 def sample_problem(rng: random.Random, level: int) -> Problem:
-    """One problem of the given level, uniform over first terms and digits; partial sums stay in `[0, 49]`.
-
-    Args:
-        rng (`random.Random`):
-            Source of randomness.
-        level (`int`):
-            Number of additions and subtractions, from 1 to 9.
-
-    Raises:
-        `ValueError`: If `level` is out of range.
-    """
-    if not 1 <= level <= MAX_LEVEL:
-        raise ValueError(f"level is {level}, but gym problems have levels 1 to {MAX_LEVEL}")
+    """A problem of `level` operations, 1 to 9; uniform over first terms and digits, partial sums in `[0, 49]`."""
     terms = [rng.randint(1, MAX_FIRST_TERM)]
     for _ in range(level):
         digit = rng.randint(1, 9)
@@ -180,19 +168,14 @@ def labelled(problem: Problem) -> Wording:
 
 
 def _one_pass(
-    problem: Problem,
-    wording: Wording,
-    u: float,
-    skip_share: float,
-    rng: random.Random,
-    slip_step: int | None = None,
-    slip: int = 0,
+    problem: Problem, wording: Wording, u: float, skip_share: float, rng: random.Random, slip: tuple[int, int] = (0, 0)
 ) -> tuple[str, int]:
+    slip_step, error = slip
     total, text = problem.terms[0], ""
     weights = (1, u, u**2, skip_share * u**3)
     for step, (ways, term) in enumerate(zip(wording.steps, problem.terms[1:], strict=True), 1):
         before = total
-        total += term + (slip if step == slip_step else 0)
+        total += term + error * (step == slip_step)
         text += rng.choices(ways, weights)[0].format(before=before, total=total)
     return text, total
 
@@ -206,25 +189,13 @@ def _sample_slip(problem: Problem, rng: random.Random) -> tuple[int, int]:
 def solution_trace(problem: Problem, style: TraceStyle, rng: random.Random, wording: Wording | None = None) -> str:
     r"""A worked solution, with its answer in `\boxed{}` at the end.
 
-    The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong.
-
-    Args:
-        problem (`Problem`):
-            The sum.
-        style (`TraceStyle`):
-            How much the trace over-thinks and errs.
-        rng (`random.Random`):
-            Source of randomness.
-        wording (`Wording`, *optional*):
-            Defaults to [`labelled`], whose traces start after `<think>`.
-
-    Returns:
-        `str`: The trace. The LEASH paper counts its rethink and summary words.
+    The first pass may hold one slip, which a recheck repairs. Without a recheck the boxed answer is then wrong. The
+    default `wording` is [`labelled`], whose traces start after `<think>`.
     """
     wording = wording or labelled(problem)
     factor = math.exp(rng.gauss(0.0, style.spread))
-    slip_step, slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (None, 0)
-    text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip_step, slip)
+    slip = _sample_slip(problem, rng) if rng.random() < style.slip_rate else (0, 0)
+    text, total = _one_pass(problem, wording, factor * style.brevity, style.skip_share, rng, slip)
     rechecks = rng.choices(range(len(style.recheck_weights)), style.recheck_weights)[0]
     for opener in wording.rechecks[:rechecks]:
         working, found = _one_pass(problem, wording, factor * style.recheck_brevity, 0.0, rng)

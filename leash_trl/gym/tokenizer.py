@@ -41,11 +41,7 @@ def _pieces() -> list[str]:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The gym's tokenizer, built from the task's own words.
-
-    Returns:
-        `PreTrainedTokenizerFast`: Word-level, padding on the left, with a chat template that opens `<think>`.
-    """
+    """The gym's tokenizer: the task's own words, padding on the left, a chat template that opens `<think>`."""
     specials = [PAD, EOS, UNK, USER, ASSISTANT]
     vocabulary = {piece: index for index, piece in enumerate([*specials, *_pieces()])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
