@@ -26,15 +26,10 @@ def read_trainer_state(folder: str | Path) -> dict[str, Any] | None:
 
 
 def length_control_state(folder: str | Path) -> dict[str, Any] | None:
-    """What the run of a checkpoint or a model saved of its length control; `None` if it had none.
+    """What the run of a checkpoint or a trained model saved of its length control; `None` if it had none.
 
-    Args:
-        folder (`str` or `Path`):
-            Folder of a checkpoint or of a trained model.
-
-    Returns:
-        `dict`, *optional*: `method`, its name; `state`, what its `load_state_dict` takes; `version`, the dual steps
-        so far; `target_length` in tokens; and what the trainer adds.
+    `method` is its name, `state` what its `load_state_dict` takes, `version` the dual steps so far, `target_length` in
+    tokens; further keys are the trainer's.
     """
     callbacks = (read_trainer_state(folder) or {}).get("stateful_callbacks", {})
     state: dict[str, Any] | None = callbacks.get("LengthControl")

@@ -29,10 +29,6 @@ def context_length(config: "PreTrainedConfig") -> int | None:
     Source: `RopeParameters` in transformers/modeling_rope_utils.py; vLLM's `_get_and_verify_max_len` multiplies for
     the same types.
 
-    Args:
-        config (`PreTrainedConfig`):
-            Configuration of a model.
-
     Example:
         >>> from transformers import LlamaConfig
         >>> context_length(LlamaConfig(max_position_embeddings=4096))
@@ -50,14 +46,7 @@ def context_length(config: "PreTrainedConfig") -> int | None:
 
 
 def has_chat_template(name: str, revision: str | None = None) -> bool:
-    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, since loading the model says so.
-
-    Args:
-        name (`str`):
-            As for `checkpoint_path`.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the Hub.
-    """
+    """Whether a model's tokenizer has a chat template; `True` if it cannot be read, as loading the model says."""
     from transformers import AutoTokenizer
 
     try:

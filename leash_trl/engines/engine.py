@@ -1,7 +1,4 @@
-"""The interface of all engines: requests in, generations out; the same requests give the same generations.
-
-Evaluation and filtering use only this file; `transformers_engine` and `vllm_engine` do the work.
-"""
+"""The interface of all engines: requests in, generations out; the same requests give the same generations."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -52,18 +49,7 @@ class SamplingSettings:
 
 @dataclass(frozen=True)
 class Request:
-    """One completion to generate.
-
-    Args:
-        prompt_ids (`tuple[int, ...]`):
-            Token ids of the prompt, chat template applied; at least one.
-        seed (`int`):
-            Seed of this completion alone, from 0 to 2^63 - 1.
-        max_new_tokens (`int`):
-            Limit in tokens, at least 1.
-        stop_token_ids (`frozenset[int]`, *optional*):
-            Tokens that end the completion, besides the model's end tokens.
-    """
+    """One completion to generate, with its own seed, limit and tokens that end it besides the model's end tokens."""
 
     prompt_ids: tuple[int, ...]
     seed: int
@@ -73,11 +59,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Generation:
-    """One completion as an engine generated it.
+    """One completion as an engine generated it, the final end or stop token included.
 
     Args:
-        token_ids (`list[int]`):
-            Its tokens, the final end or stop token included.
         finish_reason (`str`):
             `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the limit.
         probabilities (`list[float]`, *optional*):
@@ -93,8 +77,6 @@ class Engine(Protocol):
     """A model that completes prompts.
 
     Attributes:
-        name (`str`):
-            Name of the engine.
         tokenizer (`PreTrainedTokenizerBase`):
             The model's tokenizer.
         eos_token_ids (`list[int]`):
@@ -103,7 +85,6 @@ class Engine(Protocol):
             Tokens that prompt and completion may have together; `None` if the model does not say.
     """
 
-    name: str
     tokenizer: "PreTrainedTokenizerBase"
     eos_token_ids: list[int]
     max_length: int | None
@@ -120,12 +101,6 @@ class Engine(Protocol):
         """One generation per request, in their order; the same call gives the same generations.
 
         Args:
-            requests (`Sequence[Request]`):
-                Completions to generate.
-            settings (`SamplingSettings`):
-                Temperature, top-p and top-k.
-            with_probabilities (`bool`, *optional*, defaults to `False`):
-                Whether to return the probability of each token.
             is_continuation (`bool`, *optional*, defaults to `False`):
                 Whether the prompts continue the calls just before, so that an engine may reuse their states. Such a
                 call gives the same generations only together with those before it.
@@ -139,14 +114,7 @@ class Engine(Protocol):
 
 
 def check_lengths(requests: Sequence[Request], max_length: int | None) -> None:
-    """Raises `ValueError` if a prompt and its limit exceed the model's context, past which transformers would go on.
-
-    Args:
-        requests (`Sequence[Request]`):
-            Completions to generate.
-        max_length (`int`, *optional*):
-            The context in tokens; `None` checks nothing.
-    """
+    """Raises `ValueError` if a prompt and its limit exceed the context, past which transformers would go on."""
     if max_length is None:
         return
     for request in requests:

@@ -85,18 +85,10 @@ def sample_tokens(
     """Samples one completion for every prompt.
 
     Args:
-        model (`PreTrainedModel`):
-            Decoder to sample from.
         prompts (`Sequence[Sequence[int]]`):
-            Token ids of N prompts.
-        eos_ids (`list[int]`):
-            Tokens that end a completion.
-        pad_id (`int`):
-            Token that fills short prompts on the left.
+            Token ids of N prompts, which `pad_id` fills on the left.
         max_new_tokens (`int` or `Sequence[int]` of length N):
             Limit in tokens, one for all or one for each.
-        warpers (`LogitsProcessorList`):
-            From [`get_warpers`].
         choose (`TokenChoice`, *optional*):
             Chooses the tokens; defaults to a draw with torch's global generator.
         stop_ids (`Sequence[Collection[int]]` of length N, *optional*):
@@ -156,12 +148,6 @@ def sample_tokens(
 
 def shrinking_rollout(prompts: list, trainer: Any) -> dict[str, Any]:
     """TRL's `rollout_func` over [`sample_tokens`]: the same distribution as TRL's own generation, less work.
-
-    Args:
-        prompts (`list`):
-            Prompts of one process's share of the generation batch.
-        trainer ([`~trl.GRPOTrainer`]):
-            The trainer that calls this function.
 
     Raises:
         `ValueError`: As [`check_samples_plainly`].

@@ -78,16 +78,7 @@ class SeededDraw:
 
 
 class RecordedChoice:
-    """Wraps a choice and records the probability that the model itself gave each chosen token.
-
-    Args:
-        choice (`TokenChoice`):
-            The choice to wrap.
-        max_new_tokens (`Sequence[int]` of length N):
-            Limits of the completions in tokens.
-        device (`torch.device`):
-            The model's device.
-    """
+    """Wraps a choice and records the probability that the model itself gave each chosen token of N completions."""
 
     def __init__(self, choice: TokenChoice, max_new_tokens: Sequence[int], device: torch.device) -> None:
         self._choice = choice

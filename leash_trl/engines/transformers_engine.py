@@ -20,17 +20,7 @@ class TransformersEngine:
     Every completion draws from its own stream, so it depends on model, prompt, settings and seed. Its neighbours in
     the batch only change the rounding of the logits, which now and then changes a token, more often in bfloat16. The
     same call on the same machine gives the same generations.
-
-    Args:
-        model (`PreTrainedModel`):
-            Model to sample from, on its device; the engine puts it into evaluation mode.
-        tokenizer (`PreTrainedTokenizerBase`):
-            Its tokenizer.
-        batch_size (`int`):
-            Completions generated at once.
     """
-
-    name = "transformers"
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, batch_size: int) -> None:
         self.model = model.eval()
@@ -44,16 +34,6 @@ class TransformersEngine:
         cls, path: str, revision: str | None = None, dtype: str = "auto", batch_size: int = 128
     ) -> "TransformersEngine":
         """An engine for a checkpoint, on the first GPU, or on the CPU if there is none.
-
-        Args:
-            path (`str`):
-                Folder, name on the Hub, or `gym`, the embedded model.
-            revision (`str`, *optional*):
-                Branch, tag or commit on the Hub.
-            dtype (`str`, *optional*, defaults to `"auto"`):
-                Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own.
-            batch_size (`int`, *optional*, defaults to `128`):
-                Completions generated at once.
 
         Raises:
             `OSError`: If there is no such checkpoint, or it is an adapter whose base is not where it was.

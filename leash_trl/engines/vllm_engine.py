@@ -24,10 +24,6 @@ class VllmEngine:
     Prompts are token ids of transformers' tokenizer, and vLLM never sees text, so both engines read and write alike.
 
     Args:
-        path (`str`):
-            Checkpoint: folder, name on the Hub, or `gym`, the embedded model.
-        revision (`str`, *optional*):
-            Branch, tag or commit on the Hub.
         dtype (`str`, *optional*, defaults to `"auto"`):
             Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own, as in transformers, while
             vLLM's own `"auto"` turns float32 into bfloat16.
@@ -39,8 +35,6 @@ class VllmEngine:
         `ImportError`: If vLLM is not installed.
         `OSError`: If there is no such checkpoint, or it is an adapter, of which `leash merge` makes a model.
     """
-
-    name = "vllm"
 
     def __init__(self, path: str, revision: str | None = None, dtype: str = "auto", **engine_kwargs: Any) -> None:
         # One process schedules requests in the same order every time; with a second process, the arrival decides.

@@ -5,6 +5,7 @@ which asks the engine step by step and returns the completion.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,23 +17,14 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 Policy = Literal["avg1", "avg2"]
-# texts at which a boxed trial answer is over
-BOX_ENDS = (" }", "}\n", "}.", "}\\", "}}", ")}")
+BOX_END = re.compile(r" \}|\}[\n.\\}]|\)\}")  # where a boxed trial answer is over
 SMALLEST_PROBABILITY = 1e-10
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """One completion as a strategy made it.
-
-    Args:
-        token_ids (`list[int]`):
-            Tokens of the response, with EOS and inserted tokens, without trials.
-        num_generated_tokens (`int`):
-            Those tokens, and all that were sampled and discarded on the way.
-        is_truncated (`bool`):
-            Whether the limit cut the response off.
-    """
+    """One completion as a strategy made it: the response with EOS and inserted tokens, without trials; the number of
+    its tokens and of all that were sampled and discarded on the way; whether the limit cut it off."""
 
     token_ids: list[int]
     num_generated_tokens: int
@@ -69,10 +61,12 @@ class DecodingStrategy:
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """What makes the script of a completion from the token ids of its prompt; responses end at `max_new_tokens`.
 
+        A strategy without thinking of its own samples once, plainly.
+
         Raises:
             `ValueError`: If the tokenizer lacks a token that the strategy looks for, or the limit leaves no room.
         """
-        raise NotImplementedError
+        return lambda prompt_ids: answered(prompt_ids, [], 0, max_new_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters, as a run's folder records them."""
@@ -92,10 +86,8 @@ class DecodingStrategy:
         asks, step = {row: next(script) for row, script in enumerate(scripts)}, 0
         while asks:
             answers: dict[int, Generation] = {}
-            for is_trial in (False, True):  # trials are greedy, so they need their own call
+            for is_trial in sorted({ask.is_trial for ask in asks.values()}):  # trials are greedy: a call of their own
                 chosen = {row: ask for row, ask in asks.items() if ask.is_trial == is_trial}
-                if not chosen:
-                    continue
                 generations = engine.generate(
                     [ask.request(step_seed(seeds[row], step)) for row, ask in chosen.items()],
                     replace(settings, temperature=0.0) if is_trial else settings,
@@ -150,13 +142,11 @@ def ids_with_word(tokenizer: "PreTrainedTokenizerBase", word: str, field: str) -
     return ids
 
 
-def check_room(field: str, value: float, num_thinking: int, num_after: int, max_new_tokens: int) -> None:
+def check_room(field: str, value: float, num_thinking: int, num_after: int, limit: int) -> None:
     """Raises `ValueError` if thinking and what must follow it, in tokens, do not fit into a completion."""
-    if num_thinking < 1 or num_thinking + num_after > max_new_tokens:
-        raise ValueError(
-            f"{field} is {value}, which gives thinking {num_thinking} tokens of max_new_tokens={max_new_tokens}, and "
-            f"after it trials or answer need {num_after}; change {field}, or raise max_new_tokens"
-        )
+    if num_thinking < 1 or num_thinking + num_after > limit:
+        rest = f"and {num_after} must follow, a trial or an answer; change it, or raise max_new_tokens={limit}"
+        raise ValueError(f"{field} is {value}, which gives thinking {num_thinking} tokens, {rest}")
 
 
 def answer_confidence(probabilities: Sequence[float], policy: Policy) -> float:
@@ -183,8 +173,7 @@ def answer_confidence(probabilities: Sequence[float], policy: Policy) -> float:
 def box_length(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -> int:
     """Tokens of a trial up to the one that completes a text after which the box is over; all if none does."""
     for length in range(1, len(token_ids)):
-        text = tokenizer.decode(token_ids[:length])
-        if any(end in text for end in BOX_ENDS):
+        if BOX_END.search(tokenizer.decode(token_ids[:length])):
             return length
     return len(token_ids)
 
@@ -194,10 +183,6 @@ class Plain(DecodingStrategy):
     """Samples one completion, once; for every method that trains a model to stop by itself."""
 
     name: ClassVar[str] = "plain"
-
-    def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
-        """See [`DecodingStrategy.script`]."""
-        return lambda prompt_ids: answered(prompt_ids, [], 0, max_new_tokens)
 
 
 @dataclass(frozen=True)
@@ -215,17 +200,7 @@ class BudgetForcing(DecodingStrategy):
     full budget and everything is cut afterwards, which gives the same tokens. The harness starts a new line before
     `end_thinking` if thinking is cut.
 
-    Args:
-        max_thinking_tokens (`int`, *optional*, defaults to `32000`):
-            Budget in tokens; thinking of exactly that length is not cut.
-        num_ignore (`int`, *optional*, defaults to `0`):
-            How often an end of thinking is ignored, budget permitting.
-        counts_wait (`bool`, *optional*, defaults to `False`):
-            Whether inserted words count towards the budget.
-        stop_thinking (`str`, *optional*, defaults to `"</think>"`):
-            Token at which the model ends its thinking; EOS does too.
-        end_thinking (`str`), final_answer (`str`), wait (`str`):
-            Texts after thinking, after that if thinking was cut, and in place of an ignored end.
+    Thinking of exactly `max_thinking_tokens` is not cut. EOS ends thinking as the token `stop_thinking` does.
     """
 
     name: ClassVar[str] = "budget_forcing"
@@ -256,9 +231,8 @@ class BudgetForcing(DecodingStrategy):
                 generation = yield Ask([*prompt_ids, *response], tokens_left + 1, stop)
                 *thinking, last = generation.token_ids
                 response += thinking
-                num_ends += 1
+                is_cut, num_ends = generation.finish_reason == "length", num_ends + 1
                 tokens_left -= len(thinking) + len(wait) * self.counts_wait
-                is_cut = generation.finish_reason == "length"
                 if is_cut or num_ends > self.num_ignore or tokens_left < 1:
                     break
                 response += wait
@@ -294,11 +268,8 @@ class Deer(DecodingStrategy):
             Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
         max_trial_tokens (`int`, *optional*, defaults to `20`):
             Tokens of a trial, of which the first does not count.
-        boundary (`str`), trial (`str`), end_thinking (`str`):
-            Word before which the model makes a trial; start of a trial, the source's final answer line up to `\boxed`;
-            text to insert when thinking ends early.
-        stop_thinking (`str`, *optional*, defaults to `"</think>"`):
-            Token at which the model ends its thinking.
+        boundary (`str`), trial (`str`):
+            Word before which the model makes a trial, and how a trial starts.
     """
 
     name: ClassVar[str] = "deer"
@@ -316,10 +287,11 @@ class Deer(DecodingStrategy):
     def __post_init__(self) -> None:
         if self.policy not in ("avg1", "avg2"):
             raise ValueError(f"policy is {self.policy!r}, but must be 'avg1' or 'avg2'")
-        if not 0 <= self.threshold <= 1 or self.max_trial_tokens < 2:
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold is {self.threshold}, but must be from 0 to 1")
+        if self.max_trial_tokens < 2:
             raise ValueError(
-                f"threshold is {self.threshold} and max_trial_tokens is {self.max_trial_tokens}, but a confidence is "
-                "from 0 to 1, and the first token of a trial does not count"
+                f"max_trial_tokens is {self.max_trial_tokens}, but must be at least 2; the first is left out"
             )
 
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
@@ -362,16 +334,12 @@ STRATEGIES: dict[str, type[DecodingStrategy]] = {strategy.name: strategy for str
 
 def strategy_parameters() -> str:
     """Each strategy's name, and its parameters with their defaults as JSON, without the braces."""
-    return "; ".join(
-        f"{name}: {json.dumps(asdict(kind()))[1:-1] or 'no parameters'}" for name, kind in STRATEGIES.items()
-    )
+    defaults = {name: json.dumps(asdict(kind()))[1:-1] for name, kind in STRATEGIES.items()}
+    return "; ".join(f"{name}: {parameters or 'no parameters'}" for name, parameters in defaults.items())
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
-    """A strategy by its name and parameters.
-
-    Raises:
-        `ValueError`: If there is no such strategy or parameter, or a value is of another type or out of its range.
+    """A strategy by its name and parameters; `ValueError` if there is no such one, or a value does not fit.
 
     Example:
         >>> make_strategy("budget_forcing", max_thinking_tokens=1000).to_dict()["max_thinking_tokens"]
@@ -384,7 +352,5 @@ def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:
         kind = type(defaults.get(parameter, ...))
         # a whole number is a number; a bool is an int in Python, but not here
         if type(value) is not kind and (kind, type(value)) != (float, int):
-            raise ValueError(
-                f"decoding {name!r} takes no {parameter}={value!r}; parameters are {strategy_parameters()}"
-            )
+            raise ValueError(f"decoding {name!r} takes no {parameter}={value!r}; its parameters: {defaults}")
     return STRATEGIES[name](**parameters)

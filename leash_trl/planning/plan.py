@@ -1,18 +1,16 @@
-r"""Plans a run's memory: bytes of one GPU while it trains and while it generates, part by part, and what would make it
-fit. Pure; looks at no device.
+r"""Plans a run's memory: bytes of one GPU while it trains and while it generates, and what would make it fit.
 
 With $\Psi$ parameters on $N_d$ GPUs, weights, gradients and optimizer state follow
 [ZeRO](https://huggingface.co/papers/1910.02054), section 3.1 and figure 1, with what the engines that TRL runs on add.
 TRL loads weights in float32 unless `dtype` says otherwise, and `bf16: true` then means autocast: one copy in float32
-is both weights and master, there is no further one. DeepSpeed turns the same weights into bfloat16 and makes its own
-master copy; FSDP2 keeps float32 shards and gathers bfloat16. With LoRA only the adapter has gradients and optimizer
-state, QLoRA holds the matrices under it in 4 bits, and activations are those of full training.
+is both weights and master. DeepSpeed turns the same weights into bfloat16 and makes its own master copy; FSDP2 keeps
+float32 shards and gathers bfloat16. With LoRA only the adapter has gradients and optimizer state, QLoRA holds the
+matrices under it in 4 bits.
 
 Activations are counted tensor by tensor, as in [Reducing Activation Recomputation in Large Transformer
-Models](https://huggingface.co/papers/2205.05198), section 4. Its 34 bytes per position and unit of width are GPT's in
-half precision with dropout; the numbers here are those of transformers' Llama and Qwen layers, whose norms compute in
-float32, and which under autocast keep a float32 residual stream. `tests/planning` compares them with what autograd
-really saves.
+Models](https://huggingface.co/papers/2205.05198), section 4, with the numbers of transformers' Llama and Qwen layers,
+whose norms compute in float32, and which under autocast keep a float32 residual stream. `tests/planning` compares
+them with what autograd really saves.
 """
 
 import json
@@ -29,47 +27,28 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig
 
 
-# Sizes of the paper's models, so that planning and measuring them needs no download
+# so that planning and measuring them needs no download
 PAPER_MODELS: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("paper_models.json").read_text())
-
-# Model types that the formulas hold for
-MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")
-
+MODEL_TYPES = ("qwen2", "qwen3", "llama", "mistral")  # that the formulas hold for
 GIB = 2**30
 BFLOAT16, FLOAT32 = 2, 4
 # Bytes of a weight in 4 bits, with a float32 scale for each 64: [QLoRA](https://huggingface.co/papers/2305.14314)
 QUANTISED = 0.5 + FLOAT32 / 64
-# Share of a GPU that the plan leaves free: CUDA context, NCCL's buffers, fragments
-HEADROOM = 0.05
-# Of the usable memory; to have less left is within the estimate's error
-TIGHT_SHARE = 0.05
+HEADROOM = 0.05  # share of a GPU that is left free: CUDA context, NCCL's buffers, fragments
+TIGHT_SHARE = 0.05  # of the usable memory; to have less left is within the estimate's error
 # Tile of logits that TRL's fused head computes at a time: `TOKEN_CHUNK_SIZE`, `_CHUNKED_LOGPROB_CHUNK_SIZE`
 HEAD_TOKENS, HEAD_COLUMNS = 4096, 32768
-# Elements of DeepSpeed's `reduce_bucket_size`, whose default the recipes keep
-DEEPSPEED_BUCKET = 500_000_000
-# Elements of DeepSpeed's `stage3_max_live_parameters`: parameters gathered at once
-DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000
-# Positions that TRL lets colocated vLLM compute at a time: `max_num_batched_tokens` in trl/generation
-VLLM_BATCHED_TOKENS = 4096
+DEEPSPEED_BUCKET = 500_000_000  # elements of `reduce_bucket_size`, whose default the recipes keep
+DEEPSPEED_LIVE_PARAMETERS = 1_000_000_000  # `stage3_max_live_parameters`, gathered at once
+VLLM_BATCHED_TOKENS = 4096  # positions at a time: `max_num_batched_tokens` in trl/generation
 
 
 @dataclass(frozen=True)
 class Architecture:
     """A decoder with gated feed-forward layers and RMS norms; all numbers count elements.
 
-    Args:
-        config (`PreTrainedConfig`):
-            Its configuration.
-        query_size (`int`), kv_size (`int`):
-            Width of all query heads together, and of all key heads together; values have the same.
-        layer_parameters (`int`):
-            One complete layer.
-        num_parameters (`int`):
-            The complete model; a tied head counts once.
-        adapter_parameters (`int`):
-            The adapter that LoRA trains in the model's place.
-        quantised_parameters (`int`):
-            The layers' matrices, which QLoRA holds in 4 bits.
+    The sizes are the widths of all query heads together, and of all key heads, as of all value heads. A tied head
+    counts once. The adapter is what LoRA trains in the model's place; the layers' matrices are what QLoRA quantises.
     """
 
     config: "PreTrainedConfig"
@@ -117,13 +96,9 @@ def read_architecture(config: "PreTrainedConfig", peft_config: "PeftConfig") -> 
 
 @dataclass(frozen=True)
 class Settings:
-    """One run to plan. Fields that a recipe has mean what they mean there.
+    """One run to plan. Fields that a recipe has mean what they mean there; the others:
 
     Args:
-        architecture (`Architecture`):
-            Shapes of the policy.
-        num_gpus (`int`):
-            GPUs that train.
         gpu_memory (`float`):
             Memory of one GPU, in GiB.
         sharding (`str`):
@@ -131,12 +106,6 @@ class Settings:
         weight_bytes (`int`), compute_bytes (`int`):
             Bytes per element of the weights as loaded, 4, TRL's default, or 2 with `dtype: bfloat16`; and of matrix
             products, 2 with `bf16`.
-        beta (`float`):
-            Other than 0, there is a reference model; an adapter is switched off instead.
-        use_peft (`bool`), load_in_4bit (`bool`):
-            Whether LoRA's adapter is trained, and whether the model under it is quantised, as QLoRA does.
-        attn_implementation (`str`):
-            With a flash attention, padded batches get no mask of T x T, as `sdpa` keeps one.
         groups_lengths (`bool`):
             Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless other settings forbid it.
         max_length (`int`), max_completion_length (`int`):
@@ -175,11 +144,8 @@ class Settings:
 
     @property
     def tokens(self) -> int:
-        """Positions of the largest micro-batch: as many rows as one has on average, all of the greatest length.
-
-        TRL pads every micro-batch to this. If micro-batches are filled by tokens (`arrange` in
-        `leash_trl.microbatching.partition`), none is larger.
-        """
+        """Positions of the largest micro-batch: as many rows as one has on average, all of the greatest length, to
+        which TRL pads each; none that is filled by tokens is larger."""
         return self.per_device_train_batch_size * self.max_length
 
     @property
@@ -197,20 +163,16 @@ class Settings:
 
 
 def layer_bytes(settings: Settings) -> int:
-    """Bytes that one layer keeps for the backward pass of the largest micro-batch.
+    """Bytes that one layer keeps for the backward pass of the largest micro-batch: for each position the sum over
 
-    Returns:
-        `int`: For each position the sum over
+    - two norms: input in float32, normalised input, one float32 factor;
+    - inputs of the matrix products; under autocast each of the five that read a norm casts its own copy;
+    - queries, keys, values and output of attention and its float32 log-sum; with a mask, `sdpa` repeats keys and
+      values for each query head;
+    - four tensors of the feed-forward layer: gate, its activation, up, and their product;
+    - with norms of queries and keys, as in Qwen3: their input in float32, normalised, and a float32 factor per head;
 
-        - two norms: input in float32, normalised input, one float32 factor;
-        - inputs of the matrix products; under autocast each of the five that read a norm casts its own copy;
-        - queries, keys, values and output of attention and its float32 log-sum; with a mask, `sdpa` repeats keys and
-          values for each query head;
-        - four tensors of the feed-forward layer: gate, its activation, up, and their product;
-        - with norms of queries and keys, as in Qwen3: their input in float32, normalised, and a float32 factor per
-          head;
-
-        and where it needs a mask an additive one of length x length for each row.
+    and where it needs a mask an additive one of length x length for each row.
     """
     config, query, kv = settings.architecture.config, settings.architecture.query_size, settings.architecture.kv_size
     size, heads = settings.compute_bytes, config.num_attention_heads
@@ -432,18 +394,12 @@ def step_lines(settings: Settings, num_iterations: int) -> list[str]:
     rows, limit = settings.per_device_train_batch_size, settings.max_completion_length
     completions = settings.num_gpus * rows * settings.steps_per_generation
     at_once = settings.num_gpus * rows * settings.gradient_accumulation_steps
-    vllm = {
-        "colocate": f"vLLM holds {vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens "
-        f"at once, {vllm_bytes(settings)[2] / GIB:.2f} GiB each",
-        "server": "the server's GPUs are not planned here; it takes its own --gpu_memory_utilization of each",
-    }
-    updates = num_iterations * completions / at_once
-    return [
-        f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}",
-        *([vllm[settings.vllm_mode]] if settings.vllm_mode else []),
-        f"generation batch: {completions:,} completions, {updates:g} policy updates of {at_once:,}; at most "
-        f"{completions * limit:,} tokens, {limit:,} each",
-    ]
+    lines = [f"largest micro-batch: {settings.tokens:,} tokens, {rows} x {settings.max_length:,}"]
+    if settings.vllm_mode == "colocate":
+        sequences = f"{vllm_sequences(settings):,} sequences of {settings.vllm_max_model_length:,} tokens"
+        lines.append(f"vLLM holds {sequences} at once, {vllm_bytes(settings)[2] / GIB:.2f} GiB each")
+    batch = f"generation batch: {completions:,} completions, {num_iterations * completions / at_once:g} policy updates"
+    return [*lines, f"{batch} of {at_once:,}; at most {completions * limit:,} tokens, {limit:,} each"]
 
 
 def verdict_lines(settings: Settings) -> list[str]:

@@ -9,7 +9,6 @@ class ScriptedEngine:
     A text is token ids, said until an end or stop token, or the limit; probabilities follow the texts of a row.
     """
 
-    name = "scripted"
     max_length = None
 
     def __init__(self, tokenizer, texts, probabilities=None):
