@@ -18,7 +18,6 @@ WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
     r"|(?<=[0-9])'(?![0-9])"
 )
-FIRST_WORD = re.compile(r'"[^"]*"|[A-Za-z]{4,}')
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
 SIMPLE_NAME = re.compile(r"[A-Za-z]'?(?:_(?:\w|\{[^{}]*\}))?(?:\([A-Za-z]\))?")
@@ -191,10 +190,7 @@ def _quantity(text: str) -> Reading:
     for match in WORDS.finditer(text):
         word = match[0].strip('" ')
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
-        if match.start() == 0:
-            if FIRST_WORD.fullmatch(match[0]):
-                raise Unreadable
-        elif not is_product and not ("circ" in word and ANGLE.search(text)):
+        if not is_product and not ("circ" in word and ANGLE.search(text)):
             if re.search(r"\d", re.sub(r"\^\s*\{?\d\}?", "", text[match.start() :])):
                 raise Unreadable  # a number after words
             text, unit = text[: match.start()], unit or text[match.start() :]
