@@ -13,14 +13,14 @@ from fractions import Fraction
 
 from leash_trl.rewards.rational import rational, rationals_equal
 from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Reading, read
-from leash_trl.rewards.units import Same, quantities_equal, unit_of
+from leash_trl.rewards.units import Same, quantities_equal
 
 
 ROUNDED = re.compile(r"-?\d*\.(\d{6,})")  # a gold with as many decimals may be rounded
 INDEX = re.compile(r"_(?:\w|\{[^{}]*\})$")
 # 3 h, 18 mph: these are units if the gold has no letters
-LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{1,3})\.?((?:\s*\^\s*\{?[23]\}?)?)")
-DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d)")
+LETTER_UNIT = re.compile(r"(.*[\d})])(\s*)([a-wA-W]{2,3}|[ghlms])\.?((?:\s*\^\s*\{?[23]\}?)?)")
+DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
 
 
 def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
@@ -49,14 +49,11 @@ def _comparison(answer: str, gold: str, same: Same) -> bool | None:
     verdict = _equal(one, other, same)
     if verdict is True:
         return True
-    if (match := LETTER_UNIT.fullmatch(answer)) and all(item.is_closed for item in other.items):
-        has_unit = any(item.unit for item in other.items)
-        if has_unit or (match[2] and (len(match[3]) > 1 or unit_of(match[3]))):
-            verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other, same)
-    if verdict is not True and len(one.items) == 2 and len(DECIMAL_COMMA.findall(answer)) == answer.count(",") == 1:
-        decimal = read(DECIMAL_COMMA.sub(".", answer))
-        if len(other.items) == 1 and decimal:
-            return _equal(decimal, other, same)
+    is_unit = (match := LETTER_UNIT.fullmatch(answer)) and (match[2] or any(item.unit for item in other.items))
+    if match and is_unit and all(item.is_closed for item in other.items):
+        verdict = _equal(read(f'{match[1]} "{match[3]}{match[4]}"') or one, other, same)
+    if verdict is not True and (len(one.items), len(other.items)) == (2, 1) and DECIMAL_COMMA.fullmatch(answer):
+        return _equal(read(answer.replace(",", ".")) or one, other, same)
     if verdict is False and (rounded := ROUNDED.fullmatch(gold.strip())) and "." not in answer and len(one.items) == 1:
         value = rational(one.items[0].formula)  # without one, math-verify rounds
         return None if value is None else abs(value - Fraction(rounded[0])) * 10 ** len(rounded[1]) <= Fraction(1, 2)
@@ -94,8 +91,6 @@ def _same_ratio(one: Reading, gold: Reading, same: Same) -> bool | None:
     for reading in (one, gold):
         only = reading.items[0] if reading.kind == "list" and len(reading.items) == 1 else reading
         ratios.append([part.formula for part in only.items] if only.kind == "ratio" else [only.formula, "1"])
-    if len(ratios[0]) != len(ratios[1]) or "" in ratios[0] + ratios[1]:
-        return False
     (first, *rest), (gold_first, *gold_rest) = ratios
     return _all([same(f"({first})*({b})", f"({a})*({gold_first})") for a, b in zip(rest, gold_rest, strict=True)])
 
@@ -105,16 +100,11 @@ def _same_collection(one: Reading, gold: Reading, same: Same) -> bool | None:
     pairs = [_equal(*pair, same) for pair in zip(a, b, strict=False)] if len(a) == len(b) > 1 else []
     if one.kind == gold.kind == "tuple":
         return len(a) == len(b) and _all(pairs) if one.name == gold.name else None
-    if (one.kind, one.name, gold.kind) == ("set", "«", "tuple"):
-        return False  # a set has no order
-    if pairs:
-        names, gold_names = _assigned(one), _assigned(gold)
-        if names and names.keys() == gold_names.keys():
-            return _all([_equal(names[name], gold_names[name], same) for name in names])
-        if "tuple" in (one.kind, gold.kind):
-            return _all(pairs) if names or gold_names else None
+    names, gold_names = _assigned(one), _assigned(gold)
+    if names and names.keys() == gold_names.keys():
+        return _all([_equal(names[name], gold_names[name], same) for name in names])
     if "tuple" in (one.kind, gold.kind):
-        return False if "set" not in (one.kind, gold.kind) and 1 in (len(a), len(b)) else None
+        return _all(pairs) if pairs and (names or gold_names) else None
     return _same_members(a, b, same)
 
 

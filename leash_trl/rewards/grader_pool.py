@@ -1,14 +1,13 @@
 """Does algebra in worker processes with a hard limit of processor time per case, in any thread and launcher."""
 
 import contextlib
-import hashlib
 import json
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,13 +22,12 @@ Case = tuple[str | None, str]
 
 TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first
 LOST_LIMITS = 2  # limits of a case that each worker may lose to hanging cases in each turn
-MAX_KNOWN = 65_536  # verdicts; about 12 MB
+MAX_KNOWN = 65_536  # verdicts
 
 BROKEN = 1  # Python's exit code after an error of its own, as with a missing package
-OUT_OF_TIME = "ran out of time"
-CROWDED_OUT = "came in one batch with too many that ran out of time"
+UNFINISHED = "ran out of time or memory, or lost their worker process"
+CROWDED_OUT = "came in one batch with too many that did not end"
 STARVED = "got too little processor time (the machine is overloaded)"
-KILLED = "lost their worker process twice (the system ends processes mostly for want of memory)"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class _Turn:
     """What comparisons side by side share: the processor time of each, how many may exceed it, why the rest is off."""
 
     seconds: float
-    timeouts_left: float
+    losses_left: float
     given_up: str | None = None
 
 
@@ -53,7 +51,6 @@ class _Worker:
     """One worker process, which ends when its input or its parent does."""
 
     def __init__(self) -> None:
-        self.is_late = False
         self.process = subprocess.Popen(
             # -P: a file of the working directory must not stand in for a module
             [sys.executable, "-P", "-m", "leash_trl.rewards.grader_worker"],
@@ -61,43 +58,26 @@ class _Worker:
             stdout=subprocess.PIPE,
             text=True,
             # One thread each, no GPU memory, as the trainer needs both; the modules that this process would load.
-            env={
-                **os.environ,
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "PYTHONPATH": os.pathsep.join(sys.path),
-            },
+            env=os.environ
+            | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)},
             process_group=0,  # Ctrl-C is for the parent
         )
 
-    def ask(self, request: str, seconds: float) -> str:
-        """The worker's next line; `""` if it has ended, or was ended because the wait is over."""
-        timer = threading.Timer(seconds, self._end_late)
-        timer.daemon = True
-        timer.start()
-        try:
-            requests, answers = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)
-            requests.write(request)
-            requests.flush()
-            return answers.readline()
-        except OSError:  # a broken pipe
-            return ""
-        finally:
-            timer.cancel()
+    def ask(self, request: str, seconds: float) -> str | None:
+        """The worker's next line; `""` if it has ended, `None` if the wait is over."""
+        requests, answers = cast(IO[str], self.process.stdin), cast(IO[str], self.process.stdout)
+        requests.write(request)
+        requests.flush()
+        poll = select.poll()
+        poll.register(answers, select.POLLIN)
+        return answers.readline() if poll.poll(1000 * seconds) else None
 
-    def _end_late(self) -> None:
-        self.is_late = True
-        self._kill()
-
-    def _kill(self) -> None:
+    def end(self) -> int:
+        """Its exit code, once it and the process that it forked are gone."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=1)
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it has ended; macOS says it the second way
             os.killpg(self.process.pid, signal.SIGKILL)
-
-    def ended(self) -> int:
-        """Its exit code, once it and the process that it forked have ended."""
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may have closed its output only
-            self.process.wait(timeout=1)
-        self._kill()
         with contextlib.suppress(OSError):  # a request that it never took
             self.process.communicate()
         return self.process.returncode
@@ -112,18 +92,17 @@ def default_size() -> int:
 class GraderPool:
     """A few worker processes that compare answers; a case that exceeds its limits does not harm the run.
 
-    The limit of a comparison is its own processor time, so a busy machine changes no verdict. What does not end has no
-    verdict. A call compares in two turns: all cases with a twentieth of the limit, then the remaining cases with the
-    full limit. So quick cases do not wait for hanging ones. In each turn every worker may lose two limits to hanging
-    cases, 40 s in a call; then the rest of the turn has no verdict. The pool remembers each pair, also one that
-    exceeded its limits; what failed for the machine's sake is tried again in the next call. Any thread may call.
+    The limit of a comparison is its own processor time, so a busy machine changes no verdict. A call compares in two
+    turns: all cases with a twentieth of the limit, then those that did not end, whatever ended them, with the full
+    limit. So quick cases do not wait for hanging ones, and a case whose worker is killed is tried again. In each turn
+    every worker may lose two limits to cases that do not end, 40 s in a call; then the rest of the turn has no
+    verdict. The pool remembers each pair, also one that exceeded its limits. Any thread may call.
 
     Args:
         size (`int`, *optional*):
             Number of worker processes, started when first needed; defaults to [`default_size`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
-            Limit of processor time for one comparison, in seconds: math-verify's own limit for reading and comparing
-            together.
+            Limit of processor time for one comparison: math-verify's own limit for reading and comparing together.
         max_wait_seconds (`float`, *optional*, defaults to `120.0`):
             Wall time, a worker's start included, after which a comparison, and the rest of its turn, counts as
             starved. Other ranks wait ten minutes for this one before they end the run.
@@ -134,11 +113,11 @@ class GraderPool:
     ) -> None:
         self._seconds = seconds_per_case
         self._max_wait = max_wait_seconds
-        self._size = default_size() if size is None else size
+        self._size = size or default_size()
         self._free: LifoQueue[_Worker | None] = LifoQueue()  # None stands for a worker that is not running
         for _ in range(self._size):
             self._free.put(None)
-        self._known: dict[bytes, Verdict] = {}
+        self._known: dict[int, Verdict] = {}  # by hash, as answers can be long
         self._has_answered = False
         self._said: set[str] = set()
 
@@ -157,16 +136,16 @@ class GraderPool:
         Raises:
             `RuntimeError`: If no worker ever answered and one gave up by itself, as without math-verify.
         """
-        told = {case: self._known.get(_digest(case)) for case in dict.fromkeys(cases)}
+        known = {case: self._known.get(hash(case)) for case in cases}
+        left = [case for case, verdict in known.items() if verdict is None]
         new: dict[Case, Verdict] = {}
-        left = [case for case, verdict in told.items() if verdict is None]
         for share in TURNS if left else ():
-            turn = _Turn(share * self._seconds, timeouts_left=LOST_LIMITS * self._size / share)
+            turn = _Turn(share * self._seconds, losses_left=LOST_LIMITS * self._size / share)
             with ThreadPoolExecutor(self._size, thread_name_prefix="grader") as threads:
                 new |= zip(left, threads.map(partial(self._verdict, turn=turn), left), strict=True)
-            left = [case for case in left if new[case].failure == OUT_OF_TIME]
+            left = [case for case in left if new[case].failure == UNFINISHED]
         self._say_failures(new)
-        return [new.get(case) or cast(Verdict, told[case]) for case in cases]
+        return [new.get(case) or cast(Verdict, known[case]) for case in cases]
 
     def _say_failures(self, new: dict[Case, Verdict]) -> None:
         """Warns of each kind of failure once; `grader/unscorable_share` shows later ones."""
@@ -177,39 +156,31 @@ class GraderPool:
             self._said.add(cast(str, failure))
 
     def _verdict(self, case: Case, turn: _Turn) -> Verdict:
-        """The verdict of a worker, or of a second one if the first ends in the middle."""
-        for _ in range(2):
-            if turn.given_up:
-                return Verdict(None, turn.given_up)
-            worker, line = self._free.get(), ""
-            try:
-                worker = worker or _Worker()
-                line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", self._max_wait)
-            except OSError as error:  # the system starts no process now
-                turn.given_up = f"found no worker that starts ({error})"
-            finally:
-                self._free.put(worker if line else None)
-            if line:
-                self._has_answered = True
-                return self._remembered(case, json.loads(line), turn)
-            if worker and worker.ended() == BROKEN and not self._has_answered:
-                raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
-            if worker and worker.is_late:
-                turn.given_up = STARVED
-        return Verdict(None, turn.given_up or KILLED)
-
-    def _remembered(self, case: Case, reply: list | None, turn: _Turn) -> Verdict:
-        """What a worker replied, kept for later calls unless it had less than the full limit."""
-        verdict = Verdict(*(reply or (None, OUT_OF_TIME)))
+        if turn.given_up:
+            return Verdict(None, turn.given_up)
+        worker: _Worker | None = self._free.get()
+        line: str | None = ""
+        try:
+            worker = worker or _Worker()
+            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", self._max_wait)
+        except OSError:  # a broken pipe, or the system starts no process now
+            pass
+        finally:
+            self._free.put(worker if line else None)
+        if worker and not line and worker.end() == BROKEN and not self._has_answered:
+            raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
+        if line is None:
+            turn.given_up = STARVED
+            return Verdict(None, STARVED)
+        self._has_answered = self._has_answered or line != ""
+        reply = json.loads(line or "null")
+        verdict = Verdict(*(reply or (None, UNFINISHED)))
         if reply is None:
-            turn.timeouts_left -= 1
-            turn.given_up = turn.given_up or (CROWDED_OUT if turn.timeouts_left < 1 else None)
-        if reply or turn.seconds == self._seconds:
+            turn.losses_left -= 1
+            if turn.losses_left < 1:
+                turn.given_up = CROWDED_OUT
+        if reply or (line and turn.seconds == self._seconds):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
-            self._known[_digest(case)] = verdict
+            self._known[hash(case)] = verdict
         return verdict
-
-
-def _digest(case: Case) -> bytes:
-    return hashlib.blake2b(ascii(case).encode(), digest_size=16).digest()

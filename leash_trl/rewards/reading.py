@@ -18,7 +18,6 @@ WORDS = re.compile(
     r'"[^"]*"|(?<![\\A-Za-z])[A-Za-z]{2,}\.?|[^\W\d_A-Za-z\u0370-\u03ff]+|%|\^\s*\{?\s*\\circ\s*\}?|[$€£¥¢°]'
     r"|(?<=[0-9])'(?![0-9])"
 )
-FIRST_WORD = re.compile(r'"[^"]*"|[A-Za-z]{4,}')
 ANGLE = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # of an angle, so that degrees are no unit
 MONEY = re.compile(r"\s*([+-]?)\s*(?:US)?([$€£¥])\s*")
 SIMPLE_NAME = re.compile(r"[A-Za-z]'?(?:_(?:\w|\{[^{}]*\}))?(?:\([A-Za-z]\))?")
@@ -30,7 +29,6 @@ LIST_MARK = re.compile(
     r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou)(?![A-Za-z])|[和或])\s*"
 )
 EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compile(":")
-MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)", re.DOTALL)
 REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
 HALF_OPEN = re.compile(r"(?!\(.*\)$|\[.*\]$)[(\[\]][^()\[\]]*[,;][^()\[\]]*[)\]\[]")
 GREEK = r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|(?:var)?phi|psi|omega|ell|[A-Z][a-z]+)"
@@ -107,8 +105,6 @@ def read(text: str) -> Reading | None:
 
 
 def _read(text: str) -> Reading:
-    if text[:1] in ("<", ">", "≤", "≥", "≠"):
-        return NOTHING
     if match := NUMERAL.fullmatch(text):
         base = BASES.get(match[2].lower()) or (int(match[2]) if match[2].isdigit() else 0)
         if 2 <= base <= 36:
@@ -116,80 +112,50 @@ def _read(text: str) -> Reading:
     if (match := TIME.fullmatch(text)) and int(match[1]) < 24:
         hour = int(match[1]) % 12 + 12 * (match[3].lower() == "p") if match[3] else int(match[1])
         return Reading("time", key=(60 * hour + int(match[2]), bool(match[3]) or not 0 < hour <= 12))
-    if match := MEMBER.fullmatch(text):
-        text = match[1]
     return Reading("reals") if REALS.search(text) or HALF_OPEN.fullmatch(text) else _several(text)
 
 
-def _several(text: str, depth: int = 0) -> Reading:
+def _several(text: str) -> Reading:
     """A list, tuple or set, or one item."""
     text = text.strip()
-    if depth > 4:
-        raise Unreadable
-    sides = split(text, EQUALS)
-    if len(sides) == 2 and inside(sides[0], "()") and "," in sides[0]:  # (x, y) = (1, 2)
-        names = [part.strip() for part in sides[0].strip()[1:-1].split(",")]
-        reading = _several(sides[1], depth + 1)
-        if reading.kind == "tuple" and len(names) == len(reading.items):
-            named = (replace(item, name=name) for item, name in zip(reading.items, names, strict=True))
-            return replace(reading, items=tuple(named))
-        return reading
     if text in ("«»", r"\emptyset"):
         return Reading("set")
     inner = text[1:-1]
     if inside(text, "«»") or (inside(text, "{}") and len(split(inner, LIST_MARK)) > 1):
-        return replace(_list(inner, depth), kind="set", name=text[0])
-    if inside(text, "()") or inside(text, "[]"):
-        if re.search(r"\d,\d{3}(?!\d)", inner):
-            raise Unreadable  # (1,000) may be one or two numbers
-        parts = split(inner, COMMA)
-        if len(parts) > 1:
-            return Reading("tuple", tuple(_several(part, depth + 1) for part in parts), name=text[0])
-    return _list(GROUPED.sub(lambda match: match[0].replace(",", "'"), text), depth)
+        return replace(_list(inner), kind="set", name=text[0])
+    if (inside(text, "()") or inside(text, "[]")) and len(parts := split(inner, COMMA)) > 1:
+        return Reading("tuple", tuple(map(_several, parts)), name=text[0])
+    return _list(GROUPED.sub(lambda match: match[0].replace(",", "'"), text))
 
 
-def _list(text: str, depth: int) -> Reading:
-    parts = [part for part in split(text, LIST_MARK) if part.strip()]
-    items: list[Reading] = []
-    for part in parts:
-        if len(parts) > 1 and part.strip()[:1] in "([«{" and _several(part, depth + 1).kind != "list":
-            items.append(_several(part, depth + 1))
-        elif r"\pm" in part or r"\mp" in part:
-            for sign, opposite in ("+-", "-+"):
-                items.append(_item(part.replace(r"\pm", sign).replace(r"\mp", opposite), depth))
-        else:
-            items.append(_item(part, depth))
-    if not items:
+def _list(text: str) -> Reading:
+    parts = [part.strip() for part in split(text, LIST_MARK) if part.strip()]
+    if not parts:
         raise Unreadable
-    if any(item.kind == "nothing" for item in items):
-        return NOTHING
+    items = [_several(part) if len(parts) > 1 and part[0] in OPEN else _item(part) for part in parts]
     return items[0] if len(items) == 1 and items[0].kind != "value" else Reading("list", tuple(items))
 
 
-def _item(text: str, depth: int) -> Reading:
+def _item(text: str) -> Reading:
     """A quantity, a ratio, or an equation and the value it states."""
-    text = text.strip()
-    sides = split(text, EQUALS)
+    sides = [side.strip() for side in split(text, EQUALS)]
     if len(sides) == 1:
         return _quantity_or_ratio(text)
-    if not sides[0].strip():
-        return _item(text.strip(" =≈"), depth)
-    if any(inside(side, "()") and "," in side for side in sides[1:]):
-        return _several(sides[-1], depth + 1)
+    if any(inside(side, "()") and "," in side for side in sides):  # (x, y) = (1, 2)
+        names, reading = split(sides[0][1:-1], COMMA), _several(sides[-1])
+        if len(names) != len(reading.items):
+            return reading
+        named = [replace(item, name=name.strip()) for item, name in zip(reading.items, names, strict=True)]
+        return replace(reading, items=tuple(named))
     readings = [_readable(side) for side in sides]
     closed = [one for one in readings if one and one.formula and one.is_closed]
     if "≈" not in text and any(_differ(closed[0], one) for one in closed[1:]):
         return NOTHING
-    if len(sides) > 2 or len(closed) == len(sides):
-        value = closed[0] if closed else readings[-1]
-        if value is None:
-            raise Unreadable
-        return replace(value, name=sides[0].strip() if readings[0] is not value else "")
-    left, right = (re.sub(r"\s", "", side) for side in sides)
+    left, right = (re.sub(r"\s", "", side) for side in (sides[0], sides[-1]))
     equation = ""
     if all(one and one.formula and not one.unit for one in readings):
         equation = "=".join(one.formula for one in readings if one)
-    for name, other in ((left, readings[1]), (right, readings[0])):
+    for name, other in ((left, readings[-1]), (right, readings[0])):
         if SIMPLE_NAME.fullmatch(name) and name not in ("e", "i") and other:
             return replace(other, name=name, equation=equation)
     if closed:
@@ -224,10 +190,7 @@ def _quantity(text: str) -> Reading:
     for match in WORDS.finditer(text):
         word = match[0].strip('" ')
         is_product = len(word) <= 3 and match[0].isascii() and match[0].isalpha() and not unit_of(word)
-        if match.start() == 0:
-            if FIRST_WORD.fullmatch(match[0]):
-                raise Unreadable
-        elif not is_product and not ("circ" in word and ANGLE.search(text)):
+        if not is_product and not ("circ" in word and ANGLE.search(text)):
             if re.search(r"\d", re.sub(r"\^\s*\{?\d\}?", "", text[match.start() :])):
                 raise Unreadable  # a number after words
             text, unit = text[: match.start()], unit or text[match.start() :]

@@ -57,6 +57,7 @@ def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
         # what math-verify decides
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{bmatrix} 1 \\ 2 \end{bmatrix}", True),
         (r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}", False),
+        (r"\{3,-4\}", "(3,-4)", False),
         ("1.414214", r"\sqrt{2}", False),
         (r"\sqrt{2}", "1.414214", True),  # a rounded gold
         (r"\frac{1}{0}", r"\frac{2}{0}", False),

@@ -31,7 +31,6 @@ from leash_trl.rewards.grading import fault_list, grade, quick_verdict, unreadab
         (r"\cos x = 10", "10", True),
         ("2+3=12", "12", False),
         (r"5\to 6", "5", False),
-        (r"\{3,-4\}", "(3,-4)", False),
         ("(x, y) = (1, 2)", "x = 1, y = 2", True),
         *((r"\emptyset", gold, False) for gold in ("3.5 hours", "x=1, y=2")),
         # units
