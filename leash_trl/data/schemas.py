@@ -28,17 +28,10 @@ ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
 @dataclass(frozen=True)
 class Schema:
-    """How to read the rows of one family of data sets.
+    """How to read the rows of one family of data sets."""
 
-    Args:
-        columns (`tuple[str, ...]`):
-            Columns that a data set must have to be read this way; it may have more.
-        read (`Callable`):
-            Row to question (bare text, or messages that must stay as they are) and gold answer.
-    """
-
-    columns: tuple[str, ...]
-    read: Callable[[Row], tuple[str | Messages, str]]
+    columns: tuple[str, ...]  # that a data set must have to be read this way; it may have more
+    read: Callable[[Row], tuple[str | Messages, str]]  # question, bare text or messages that must stay, and gold
 
 
 def read_text(row: Row, column: str) -> str:
