@@ -44,18 +44,11 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
 
     Args:
         rows (`Dataset` or `IterableDataset`):
-            Training rows with a column `prompt`.
+            Training rows with a column `prompt`, and none `effort` or `target_length`.
         efforts (`Mapping[str, float]`):
             Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`.
         suffix (`str`, *optional*, defaults to `" Effort: {effort}."`):
             Appended to the prompt, with the effort's name for `{effort}`.
-
-    Returns:
-        `Dataset` or `IterableDataset`: With the columns `effort` and `target_length`.
-
-    Raises:
-        `ValueError`: If an effort has no name or no positive target, `suffix` does not hold `{effort}`, or the rows
-            have a column `effort` or `target_length` already.
     """
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):

@@ -16,16 +16,7 @@ INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Dataset:
     """The problems whose golds the grader reads; the samples of others would never be scored.
 
-    Args:
-        problems (`Dataset`):
-            Has a column `solution`.
-        name (`str`):
-            What errors call it.
-        drops (`bool`, *optional*, defaults to `False`):
-            Whether others are left out, with a warning, instead of an error.
-
-    Raises:
-        `ValueError`: If a gold cannot be read and is not to be left out, or is no text.
+    Others raise a `ValueError` that calls the data set `name`, or are left out with a warning if it `drops` them.
     """
     golds = problems["solution"][:]
     for row, gold in enumerate(golds):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,7 +15,7 @@ from datasets.exceptions import DatasetGenerationError
 from pyarrow import ArrowInvalid  # type: ignore[import-untyped]
 
 from leash_trl.data.prompts import BOXED_SUFFIX, as_conversation
-from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, find_schema, read_text, row_id
+from leash_trl.data.schemas import Schema, columns_to_read, detect_schema, row_id
 from leash_trl.data.sources import FILE_BUILDERS, Kind, Reference, parse_reference
 from leash_trl.gym.dataset import load_gym
 
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 Rows: TypeAlias = Dataset | IterableDataset
 Splits: TypeAlias = Mapping[str, Rows]
 
-
-QUESTION_HASH = "__question_hash__"
 TEXT = Value("string")
 MESSAGES = [{"role": TEXT, "content": TEXT}]
 
@@ -43,9 +41,9 @@ def load_problems(
 ) -> Dataset:
     """Problems in TRL's columns, beside the columns of their source.
 
-    Rows of training data that repeat another are left out. A prompt that occurs with two different answers is left out
-    with all its rows, because at most one answer is correct and nothing says which. Benchmarks keep every row, so that
-    their numbers compare with those of others. A warning states how many rows are concerned.
+    Rows of training data that repeat another are left out, and so is every row of a prompt that occurs with two
+    different answers, because nothing says which is correct. Benchmarks keep every row, so that their numbers compare
+    with those of others. A warning states how many rows are concerned.
 
     Args:
         reference (`str`):
@@ -55,8 +53,7 @@ def load_problems(
         config (`str`, *optional*):
             Configuration on the Hub; defaults to the source's own.
         suffix (`str`, *optional*):
-            Text to append to questions; defaults to the instruction of the LEASH authors' release; `""` leaves them
-            bare. Questions that already end with it, and prompts that are messages in TRL's form, stay as they are.
+            As for [`~leash_trl.data.as_conversation`].
         limit (`int`, *optional*):
             Number of problems to keep, from the first on.
         kind (`str`, *optional*):
@@ -80,7 +77,7 @@ def load_problems(
         split = next(iter(splits)) if len(splits) == 1 and usual not in splits else usual
     raw = _split(splits, "split", split, named.name)
     is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    problems = _read_problems(raw, named.name, is_benchmark, suffix, has_chat_template)
+    problems = _without_repeats(_read_rows(raw, named.name, suffix, has_chat_template), named.name, is_benchmark)
     return problems.select(range(min(limit or len(problems), len(problems))))
 
 
@@ -121,12 +118,12 @@ def load_training_rows(
         raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
     if named.source is not None and streaming:
         logger.warning("%s is streamed, so rows that repeat or contradict others stay", named.name)
+    is_published = named.source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
         raw = _split(splits, field, split, named.name)
-        if named.source is not None and isinstance(raw, Dataset):
-            return _read_problems(raw, named.name, False, suffix, has_chat_template)
-        return _read_training_rows(raw, named.name, suffix, has_chat_template)
+        rows = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold=is_published)
+        return _without_repeats(rows, named.name) if is_published else rows
 
     train = read("dataset_train_split", train_split)
     return train, read("dataset_test_split", test_split) if test_split is not None else None
@@ -150,11 +147,7 @@ def named_files(name: object) -> Iterator[None]:
 
 
 def load_splits(reference: Reference, streaming: bool = False) -> Splits:
-    """The rows of a data set as they are, by split.
-
-    Raises:
-        `ValueError`: If the data set cannot be reached or read.
-    """
+    """The rows of a data set as they are, by split."""
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
             splits = _local_splits(reference.path, reference.config, streaming)
@@ -162,8 +155,10 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
             splits = load_gym(reference.source.embedded)
         else:
             splits = load_dataset(reference.hub_id, reference.config, streaming=streaming)
-    are_whole = streaming and all(isinstance(rows, Dataset) for rows in splits.values())
-    return {name: rows.to_iterable_dataset() for name, rows in splits.items()} if are_whole else splits
+    return {
+        name: rows.to_iterable_dataset() if streaming and isinstance(rows, Dataset) else rows
+        for name, rows in splits.items()
+    }
 
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
@@ -191,98 +186,32 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     return rows
 
 
-def _read_problems(raw: Dataset, name: str, is_benchmark: bool, suffix: str, has_chat_template: bool) -> Dataset:
-    """Problems of one split, without repeats and contradictions unless it is a benchmark; a line says how many."""
-    schema = detect_schema(raw.column_names)
-    is_text = "prompt" not in schema.columns or isinstance(raw.features["prompt"], Value)
-    prompt = TEXT if is_text and not has_chat_template else MESSAGES
-    types = {"id": TEXT, "prompt": prompt, "solution": TEXT, QUESTION_HASH: Value("int64")}
-    how = {"name": name, "schema": schema, "suffix": suffix, "has_chat_template": has_chat_template}
-    problems = _with_columns(raw, columns_to_read(schema, raw.column_names), types, read=_problem, **how)
-    compared = [column for column in (QUESTION_HASH, "solution", "target_length") if column in problems.column_names]
-    frame = problems.select_columns(compared).to_pandas()
-    problems = problems.remove_columns(QUESTION_HASH)
-    repeats = frame.duplicated()
-    contradicts = frame.groupby(QUESTION_HASH)["solution"].transform("nunique") > 1
-    rows = range(len(raw)) if is_benchmark else np.flatnonzero(~(repeats | contradicts))
-    problems = problems if len(rows) == len(raw) else problems.select(rows)
-    if repeats.any() or contradicts.any():
-        repeated, contradicted = repeats.sum(), frame[QUESTION_HASH][contradicts].nunique()
-        found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
-        logger.warning(f"{name}: {len(problems):,} problems of {len(raw):,} rows; {found}")
-    if not pd.Series(problems["id"][:]).is_unique:
-        logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
-        problems = problems.remove_columns("id").add_column("id", [f"{name}-{row}" for row in rows])
-    return problems
-
-
-def _read_training_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool) -> Rows:
-    """All rows and columns of one split, with prompts by the rule of `as_conversation`."""
+def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs_gold: bool = True) -> Rows:
+    """The rows of a split, with prompts by the rule of `as_conversation` and golds as `solution` before their own
+    columns. Where a gold is needed, they also get an `id`; else a reward function may look at other columns."""
     # some streams do not say what they hold
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
-    schema = find_schema(features)
-    if "prompt" not in features:
-        schema = detect_schema(features)
-    elif schema is not None and ("prompt" not in schema.columns or "solution" in schema.columns):
-        schema = None  # there is no gold of another name
-    types = {"prompt": MESSAGES if has_chat_template else TEXT}
-    if not isinstance(features.get("prompt", TEXT), Value):
+    schema = detect_schema(features, needs_gold)
+    types: dict[str, Any] = {"id": TEXT} if needs_gold else {}
+    types["prompt"] = MESSAGES if has_chat_template else TEXT
+    if (schema is None or "prompt" in schema.columns) and not isinstance(features["prompt"], Value):
         types["prompt"] = features["prompt"]
-    gold = features.get("solution")
-    if schema is not None or (isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))):
-        types["solution"] = TEXT
-    elif gold is not None:
-        types["solution"] = gold
-    how = {"name": name, "schema": schema, "suffix": suffix, "has_chat_template": has_chat_template}
-    has_images = not {"image", "images"}.isdisjoint(features)
-    return _with_columns(
-        raw, columns_to_read(schema, features), types, read=_training_row, has_images=has_images, **how
-    )
-
-
-def _problem(
-    row: Mapping[str, Any], own_id: str, schema: Schema, suffix: str, has_chat_template: bool
-) -> dict[str, Any]:
-    question, gold = schema.read(row)
-    is_message = "prompt" in schema.columns and not isinstance(row["prompt"], str)
-    asked = as_conversation({"prompt": question}, suffix, has_chat_template or is_message)
-    # much shorter than the question, and only compared within this process
-    asked[QUESTION_HASH] = hash(str(asked["prompt"]))
-    return {"id": row_id(row) or own_id, **asked, "solution": gold}
-
-
-def _training_row(
-    row: Mapping[str, Any],
-    own_id: str,
-    schema: Schema | None,
-    suffix: str,
-    has_chat_template: bool,
-    has_images: bool,
-) -> dict[str, Any]:
-    """Prompt and gold of a row to train on. A prompt needs no gold: its reward function may look at other columns."""
-    # images take long to read; the trainer looks for them where a prompt has no text
-    asked: dict[str, Any] = {**row, "images": has_images}
-    gold: dict[str, Any] = {}
     if schema is not None:
-        has_chat_template |= not isinstance(row.get("prompt", ""), str)  # messages stay messages
-        try:
-            question, gold["solution"] = schema.read(row)
-            asked["prompt"] = question if isinstance(question, str) else row["prompt"]
-        except (ValueError, AttributeError):  # a label that is no gold, a reward_model that is no mapping
-            if "prompt" not in row:
-                raise
-            gold["solution"] = None
-    elif "solution" in row:
-        is_number = isinstance(row["solution"], int | float) and not isinstance(row["solution"], bool)
-        gold["solution"] = read_text(row, "solution") if is_number else row["solution"]
-    return {**as_conversation(asked, suffix, has_chat_template), **gold}
-
-
-def _with_columns(raw: Rows, needed: list[str], types: dict[str, Any], **how: Any) -> Rows:
-    """The rows with what `_read_batch` makes of the needed columns, of these types, before their own columns."""
+        gold = features["solution"] if "solution" in schema.columns else TEXT
+        is_number = isinstance(gold, Value) and gold.dtype.startswith(("int", "float"))
+        types["solution"] = TEXT if needs_gold or is_number else gold
+    how = {
+        "name": name,
+        "schema": schema,
+        "suffix": suffix,
+        "has_chat_template": has_chat_template,
+        "has_images": not needs_gold and not {"image", "images"}.isdisjoint(features),
+        "needs_gold": needs_gold,
+    }
     if isinstance(raw, IterableDataset):
-        features = raw.features and Features({**raw.features, **types})
-        return raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=features)
+        all_types = raw.features and Features({**raw.features, **types})
+        return raw.map(_read_batch, with_indices=True, batched=True, fn_kwargs=how, features=all_types)
+    needed = columns_to_read(schema, features)
     made = raw.select_columns(needed).map(
         _read_batch,
         with_indices=True,
@@ -291,21 +220,65 @@ def _with_columns(raw: Rows, needed: list[str], types: dict[str, Any], **how: An
         remove_columns=needed,
         features=Features(types),
         load_from_cache_file=False,  # its key would not change with the functions of this package
-        desc=f"reading {how['name']}",
+        desc=f"reading {name}",
     )
     # side by side, so that own columns are neither read nor copied
-    others = [column for column in raw.column_names if column not in types]
+    others = [column for column in features if column not in types]
     return concatenate_datasets([made, raw.select_columns(others)], axis=1) if others else made
 
 
-def _read_batch(
-    batch: Mapping[str, list[Any]], indices: list[int], name: str, read: Callable[..., dict[str, Any]], **how: Any
-) -> dict[str, list[Any]]:
+def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, **how: Any) -> dict[str, list[Any]]:
     made = []
     for index, values in zip(indices, zip(*batch.values(), strict=True), strict=True):
         row = dict(zip(batch, values, strict=True))
         try:
-            made.append(read(row, f"{name}-{index}", **how))
+            made.append(_read_row(row, f"{name}-{index}", **how))
         except ValueError as error:
             raise ValueError(f"{name}, row {index} (counted from 0): {error}") from error
     return {column: [row[column] for row in made] for column in made[0]}
+
+
+def _read_row(
+    row: Mapping[str, Any],
+    own_id: str,
+    schema: Schema | None,
+    suffix: str,
+    has_chat_template: bool,
+    has_images: bool,
+    needs_gold: bool,
+) -> dict[str, Any]:
+    made: dict[str, Any] = {"id": row_id(row) or own_id} if needs_gold else {}
+    # images take long to read; the trainer looks for them where a prompt has no text
+    asked = {**row, "images": has_images}
+    if schema is not None:
+        has_prompt = "prompt" in schema.columns
+        has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages stay messages
+        try:
+            question, made["solution"] = schema.read(row)
+            asked["prompt"] = question if isinstance(question, str) else row["prompt"]
+        except (AttributeError, TypeError, ValueError):  # a label or a list for a reward function of the user's
+            if needs_gold or not has_prompt:
+                raise
+            made["solution"] = row["solution"] if "solution" in schema.columns else None
+    return {**made, **as_conversation(asked, suffix, has_chat_template)}
+
+
+def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -> Dataset:
+    """Problems without repeats and contradictions, unless they are a benchmark's; a warning says how many."""
+    # hashes are much shorter than the questions, and only compared within this process
+    batches = problems.select_columns("prompt").iter(10_000)
+    frame = pd.DataFrame({"question": [hash(str(prompt)) for batch in batches for prompt in batch["prompt"]]})
+    for column in {"solution", "target_length"}.intersection(problems.column_names):
+        frame[column] = problems[column][:]
+    repeats = frame.duplicated()
+    contradicts = frame.groupby("question")["solution"].transform("nunique") > 1
+    rows = range(len(problems)) if is_benchmark else np.flatnonzero(~(repeats | contradicts))
+    kept = problems if len(rows) == len(problems) else problems.select(rows)
+    if repeats.any() or contradicts.any():
+        repeated, contradicted = repeats.sum(), frame["question"][contradicts].nunique()
+        found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
+        logger.warning(f"{name}: {len(kept):,} problems of {len(problems):,} rows; {found}")
+    if not pd.Series(kept["id"][:]).is_unique:
+        logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
+        kept = kept.remove_columns("id").add_column("id", [f"{name}-{row}" for row in rows])
+    return kept

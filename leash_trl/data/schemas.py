@@ -28,17 +28,10 @@ ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
 
 @dataclass(frozen=True)
 class Schema:
-    """How to read the rows of one family of data sets.
+    """How to read the rows of one family of data sets."""
 
-    Args:
-        columns (`tuple[str, ...]`):
-            Columns that a data set must have to be read this way; it may have more.
-        read (`Callable`):
-            Row to question (bare text, or messages that must stay as they are) and gold answer.
-    """
-
-    columns: tuple[str, ...]
-    read: Callable[[Row], tuple[str | Messages, str]]
+    columns: tuple[str, ...]  # that a data set must have to be read this way; it may have more
+    read: Callable[[Row], tuple[str | Messages, str]]  # question, bare text or messages that must stay, and gold
 
 
 def read_text(row: Row, column: str) -> str:
@@ -78,7 +71,7 @@ def _read_verl(row: Row) -> tuple[str | Messages, str]:
 
 
 def _read_trl(row: Row) -> tuple[str | Messages, str]:
-    question = read_text(row, "prompt") if isinstance(row["prompt"], str | None) else _messages(row)
+    question = _messages(row) if isinstance(row["prompt"], list) else read_text(row, "prompt")
     return question, read_text(row, "solution")
 
 
@@ -140,20 +133,21 @@ SCHEMAS = (
 )
 
 
-def find_schema(columns: Iterable[str]) -> Schema | None:
-    """The first of `SCHEMAS` whose columns are all there, or `None`."""
-    return next((schema for schema in SCHEMAS if {*schema.columns} <= {*columns}), None)
-
-
-def detect_schema(columns: Iterable[str]) -> Schema:
+def detect_schema(columns: Iterable[str], needs_gold: bool = True) -> Schema | None:
     """The first of `SCHEMAS` whose columns are all there; an error if there is none.
+
+    Where no gold is needed, a column `prompt` is what is asked, if only with `None` for a schema.
 
     Example:
         >>> detect_schema(["id", "question", "answer", "url"]).columns
         ('question', 'answer')
     """
-    if schema := find_schema(columns):
-        return schema
+    is_prompt_enough = not needs_gold and "prompt" in columns
+    for schema in SCHEMAS:
+        if {*schema.columns} <= {*columns} and ("prompt" in schema.columns or not is_prompt_enough):
+            return schema
+    if is_prompt_enough:
+        return None
     raise ValueError(f"no known schema has the columns {', '.join(columns)}; rename them to prompt and solution")
 
 

@@ -22,16 +22,8 @@ from leash_trl.figures.evaluation import draw_with_band
 KEYWORDS = {
     "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
     "rethink": (
-        *(
-            "check again",
-            "double-check",
-            "re-evaluate",
-            "re-examine",
-            "reanalyze",
-            "reassess",
-            "recheck",
-            "reconsider",
-        ),
+        *("check again", "double-check", "re-evaluate", "re-examine", "reanalyze", "reassess", "recheck"),
+        *("reconsider",),
         *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
     ),
     "plan": ("first", "First", "Second", "second", "step", "Step"),
@@ -107,12 +99,6 @@ def behavior(runs: Sequence[EvaluatedRun], case_sensitive: bool = False) -> pd.D
     Steps that are equal or missing leave the given order; but one checkpoint without a step among others that have
     one is the model that training began with, at step 0.
 
-    Args:
-        runs (`Sequence[EvaluatedRun]`):
-            One per checkpoint.
-        case_sensitive (`bool`, *optional*, defaults to `False`):
-            As in [`keyword_counts`].
-
     Returns:
         `DataFrame`: A row per checkpoint. Columns `run`; `step`, missing if not known; `problems`; `responses`;
         `tokens`, mean length, and `summary`, `rethink`, `plan`, occurrences per response, each with 95 % intervals
@@ -148,11 +134,7 @@ def behavior_figure(points: pd.DataFrame, columns: int = 2) -> Figure:
 
     Source: figure "behaviors" of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    Args:
-        points (`DataFrame`):
-            As [`behavior`] returns it.
-        columns (`int`, *optional*, defaults to `2`):
-            Panels beside each other: 2, 10 by 4 inches; or 1, 5.6 by 6.
+    `points` are as [`behavior`] returns them. Panels stand beside each other, or in one column.
     """
     figure, (left, right) = style.two_panels(columns)
     steps = points["step"].fillna(0).astype(int)

@@ -38,12 +38,10 @@ Block = str | dict[str, Any]  # a paragraph of plain text; or a table, a picture
 
 
 def _table(caption: str, rows: Any) -> Block:
-    """A table of words, whose first column names the rows; empty where a number does not exist."""
     return {"caption": caption, "frame": pd.DataFrame(rows)}
 
 
 def _picture(name: str, caption: str, figure: Figure) -> Block:
-    """A figure and the name of its file: letters, digits and hyphens."""
     return {"name": name, "caption": caption, "figure": figure}
 
 
@@ -61,17 +59,8 @@ def write_report(
     """Writes `report.html`, which needs nothing else, `report.md` with its figures and, for evaluated runs,
     `behavior.csv` with every keyword's count. The same inputs give the same bytes.
 
-    Args:
-        paths (`Sequence[Path]`), folder (`Path`), title (`str`):
-            Folders to report on, where to write, and words for the top of the page.
-        baseline (`Path`, *optional*, defaults to the first evaluated run):
-            Evaluated run that the others are compared with.
-        case_sensitive (`bool`, *optional*, defaults to `False`):
-            Whether keywords count only in the spellings of the paper's table.
-
-    Raises:
-        `ValueError`: If there is nothing to report on at a path, it is not complete, or the baseline is no evaluated
-            run.
+    The evaluated runs are compared with `baseline`, by default the first of them; `case_sensitive` is as in
+    [`~leash_trl.figures.behaviour.keyword_counts`].
     """
     found = find_runs(paths)
     evaluated = found["evaluation"]
@@ -95,7 +84,7 @@ def write_report(
 
 
 def render(template: str, title: str, sections: Sequence[Section]) -> str:
-    """The page as one HTML file without scripts that contains style and figures, or as Markdown beside its figures."""
+    """The page as one HTML file without scripts, or as Markdown beside its figures."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=jinja2.select_autoescape(["html.j2"]),
@@ -117,12 +106,7 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
 
 
 def whole_interval(text: str) -> str:
-    r"""A cell whose interval stays on one line if the cell breaks into two.
-
-    Example:
-        >>> whole_interval("-49.8 [-52.2, -47.3]")
-        '-49.8 [-52.2,\xa0-47.3]'
-    """
+    """A cell whose interval stays on one line if the cell breaks into two."""
     return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
 
 
@@ -198,7 +182,6 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
 
 
 def _in_words(change: pd.DataFrame) -> str:
-    """Changes of the means over benchmarks, and words on each whose interval does not exclude zero."""
     parts = []
     for metric, words in {"relative_tokens": "tokens {} %", "accuracy": "accuracy {} points"}.items():
         number = Estimate(*change.loc[(OVERALL, metric)])
@@ -208,7 +191,6 @@ def _in_words(change: pd.DataFrame) -> str:
 
 
 def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
-    """Cells of a run's changes, empty for the baseline and a run with other problems; none if no run has changes."""
     if label not in found:
         return dict.fromkeys(DIFFERENCES, "") if found else {}
     own = found[label].loc[benchmark]
@@ -277,7 +259,6 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
 
 
 def _settings_table(caption: str, settings: Mapping[str, Mapping[str, Any]]) -> Block:
-    """Settings by name, a column per run, empty where a run has none."""
     frame = pd.DataFrame(settings, dtype=object).dropna(how="all").fillna("").astype(str)
     return _table(caption, frame.rename_axis("setting").reset_index())
 

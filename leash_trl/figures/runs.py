@@ -37,11 +37,7 @@ def kinds_of(path: Path) -> list[str]:
 
 
 def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, list[Path]]:
-    """Paths by kind; a folder that is no such run itself stands for those in it.
-
-    Raises:
-        `ValueError`: If there is none of these kinds at a path.
-    """
+    """Paths by kind; a folder that is no such run itself stands for those in it."""
     found: dict[str, list[Path]] = {kind: [] for kind in kinds}
     for path in paths:
         inside = sorted(path.iterdir()) if path.is_dir() and not {*kinds_of(path)} & {*kinds} else [path]
@@ -94,11 +90,7 @@ def _apart(labels: Mapping[Path, str]) -> dict[Path, str]:
 
 
 def draw(name: str, paths: Sequence[Path], benchmark: str | None = None) -> Figure:
-    """The figure of that name: `dynamics`, `training`, `behavior`, `budget` or `pareto`.
-
-    Raises:
-        `ValueError`: If a run is not what the figure needs, has no such benchmark, or, without one, others.
-    """
+    """The figure of that name: `dynamics`, `training`, `behavior`, `budget` or `pareto`."""
     tables = [path / "table.csv" if path.is_dir() else path for path in paths]
     if name == "pareto" and all(table.suffix == ".csv" and table.is_file() for table in tables):
         return pareto_figure(read_trade_offs(tables[0]), width=NARROW)

@@ -56,7 +56,7 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 
 
 def two_panels(columns: int) -> tuple[Figure, list[Axes]]:
-    """An empty figure of two panels: beside each other, 10 by 4 inches, or in one column, 5.6 by 6."""
+    """An empty figure of two panels beside each other, or in one column."""
     return new_figure(WIDE, 4, columns=2) if columns == 2 else new_figure(NARROW, 6, rows=2)
 
 
@@ -106,11 +106,7 @@ def legend_above(figure: Figure, axis: Axes, num_labels: int) -> None:
 
 
 def check_format(path: str | Path) -> str:
-    """The image format of a file's ending.
-
-    Raises:
-        `ValueError`: If that is not `.png`, `.svg` or `.pdf`.
-    """
+    """The image format of a file's ending, which must be `.png`, `.svg` or `.pdf`."""
     image_format = Path(path).suffix.removeprefix(".").lower()
     if image_format not in METADATA:
         raise ValueError(f"output is {str(path)!r}, but must end with .png, .svg or .pdf")
@@ -145,14 +141,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     """A figure as an `<svg>` element for a page, readable on light and on dark ones.
 
     Black becomes the colour of the page's text, white that of the CSS variable `--card`; the background is clear.
-
-    Args:
-        figure (`Figure`):
-            The figure.
-        name (`str`):
-            Letters, digits and hyphens; figures with other names on the same page share no ids with this one.
-        description (`str`):
-            Text for those who do not see it.
+    Figures with other names on the same page share no ids with this one.
     """
     svg = _image(figure, "svg", is_transparent=True).decode("utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)

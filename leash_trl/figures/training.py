@@ -48,9 +48,6 @@ def load_curves(path: str | Path) -> pd.DataFrame:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, NaN where nothing was;
         the index `step` counts optimizer steps. Its `attrs` are `label`, the name of the run's folder, and
         `target_length` in tokens, `None` if it was not logged or moved.
-
-    Raises:
-        `ValueError`: If there is nothing of that kind at the path, or it holds no LEASH curves.
     """
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
@@ -214,14 +211,8 @@ def training_figure(runs: Sequence[pd.DataFrame], columns: int = 2) -> Figure:
 
     Source: figure "main-train" of [LEASH](https://huggingface.co/papers/2512.21540).
 
-    Args:
-        runs (`Sequence[DataFrame]`):
-            As for [`dynamics_figure`], with its targets and budgets.
-        columns (`int`, *optional*, defaults to `2`):
-            Panels beside each other, 2 as in the paper or 1 for a narrow page.
-
-    Returns:
-        `Figure`: 10 by 4 inches, or 5.6 by 6 in one column.
+    Panels stand beside each other as in the paper, 10 by 4 inches, or in one column, 5.6 by 6. Targets and budgets are
+    drawn as in [`dynamics_figure`].
     """
     drawn = by_budget(runs[0]) if len(runs) == 1 else runs
     prefixes = ["eval_" if len(logged(run, "eval_leash/mean_length")) else "" for run in drawn]

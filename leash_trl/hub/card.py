@@ -46,21 +46,15 @@ def write_model_card(
         folder (`Path`):
             The model's folder. If `training_curves.png` lies in it, the card shows it.
         trainer_state (`Mapping[str, Any]`):
-            The content of `trainer_state.json`: `global_step`, `log_history`, and `stateful_callbacks` with the state
-            of length control.
+            The content of `trainer_state.json`.
         recipe (`Mapping[str, Any]`):
             The run's recipe by field name; empty if it is not known.
         repo_id (`str`, *optional*):
             Repository on the Hub; without it, the card's title and examples name the folder.
         is_adapter (`bool`, *optional*, defaults to `False`):
             Whether the weights are an adapter of the base model.
-        evaluation (`str`, *optional*, defaults to `""`):
-            How the model scores, as Markdown.
-        eval_results (`Sequence[EvalResult]`, *optional*, defaults to `()`):
-            The same as metadata, for complete benchmarks of the Hub.
-
-    Raises:
-        `ValueError`: If the recipe's method is one of the user's own that cannot be imported from here.
+        evaluation (`str`, *optional*, defaults to `""`), eval_results (`Sequence[EvalResult]`, *optional*):
+            How the model scores: as Markdown, and as metadata for complete benchmarks of the Hub.
     """
     path = folder / CARD_FILE
     old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{SIGNS[0]}"

@@ -31,21 +31,8 @@ def merge_adapter(
     `model_name_or_path` still names the base model, which has the same architecture and stays the reference of a KL
     penalty.
 
-    Args:
-        folder (`Path`):
-            Folder with `adapter_config.json` and the adapter's weights.
-        output_dir (`Path`):
-            New or empty folder.
-        dtype (`str`, *optional*, defaults to `"auto"`):
-            Type of the weights, such as `"bfloat16"`; `"auto"` is the base model's own.
-        model_name_or_path (`str`, *optional*):
-            The base model, where it is not what the adapter names; `gym` is embedded.
-
-    Returns:
-        `PreTrainedModel`: The merged model.
-
-    Raises:
-        `ValueError`: If `output_dir` is not empty, or there is no adapter.
+    `output_dir` is new or empty; `dtype="auto"` is the base model's own; `model_name_or_path` is the base model, where
+    it is not what the adapter names.
     """
     if output_dir.is_dir() and any(output_dir.iterdir()):
         raise ValueError(f"--output_dir {output_dir} is not empty; choose a new folder, or empty it")

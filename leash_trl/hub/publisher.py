@@ -33,12 +33,6 @@ class Publisher:
     skipped because the one before it still runs, does not stop training: the next save and the end of training also
     push what is missing, so that `hub_always_push` has nothing to add.
 
-    Args:
-        args ([`~transformers.TrainingArguments`]):
-            The trainer's configuration.
-        model ([`~transformers.PreTrainedModel`] or [`~peft.PeftModel`]):
-            The model that is trained.
-
     Attributes:
         recipe (`dict[str, Any]`):
             The content of `leash_recipe.yaml`: by default the model and the fields of `args` that differ from their
@@ -75,14 +69,7 @@ class Publisher:
 
         A failure to write them is only a warning: `leash push` writes them again.
 
-        Args:
-            trainer_state (`Mapping[str, Any]`):
-                What `trainer_state.json` holds of the weights: `global_step`, `log_history`, and `stateful_callbacks`
-                with the state of length control.
-            repo_id (`str`, *optional*):
-                Repository on the Hub.
-            is_in_train (`bool`):
-                Whether training goes on.
+        `trainer_state` is the content of `trainer_state.json`; `is_in_train` says whether training goes on.
         """
         try:
             if self.draw is not None and (self._args.push_to_hub or not is_in_train):
@@ -114,13 +101,7 @@ class Publisher:
     def push_model(self, repo_id: str, message: str, token: str | None, revision: str | None) -> Future[CommitInfo]:
         """Pushes the model in the run's folder in one commit, after the pushes of checkpoints that are running.
 
-        Args:
-            repo_id (`str`):
-                Repository on the Hub.
-            message (`str`):
-                Message of the commit.
-            token (`str`, *optional*), revision (`str`, *optional*):
-                Write token and branch; `None` for those of the configuration.
+        Without `token` and `revision`, those of the configuration count.
         """
         destination = HubRepository(repo_id, token or self._args.hub_token, revision or self._args.hub_revision)
         return self._worker.submit(destination.commit, repository.model_files(self._output_dir), message)

@@ -25,15 +25,7 @@ PACKAGES = ("leash-trl", "trl", "transformers", "torch", "datasets", "peft", "to
 
 
 def changed_fields(arguments: Any) -> dict[str, Any]:
-    """Fields of training arguments whose values are not their defaults.
-
-    Args:
-        arguments ([`~transformers.TrainingArguments`]):
-            The configuration of a trainer.
-
-    Returns:
-        `dict[str, Any]`: Values by field name, without what is derived from other fields.
-    """
+    """Fields of training arguments whose values are not their defaults, without what is derived from other fields."""
     values = arguments.to_dict()
     own = [field for field in fields(arguments) if field.init and field.name not in DERIVED]
     return {field.name: values[field.name] for field in own if values[field.name] != field.default}
@@ -58,14 +50,7 @@ def recipe_yaml(recipe: Mapping[str, Any]) -> str:
 
 
 def write_recipe(folder: str | Path, recipe: Mapping[str, Any]) -> None:
-    """Writes `leash_recipe.yaml` into a folder atomically, with the versions of the packages that ran it at its head.
-
-    Args:
-        folder (`str` or `Path`):
-            A model's folder.
-        recipe (`Mapping[str, Any]`):
-            Values by field name; only [`portable`] ones are written.
-    """
+    """Writes the [`portable`] part of a recipe into a model's folder, headed by the versions of its packages."""
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     head = f"# Written by leash_trl: what this model was trained with.\n# {versions}\n\n"
     write_whole(Path(folder) / RECIPE_FILE, head + recipe_yaml(recipe))

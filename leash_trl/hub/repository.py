@@ -52,12 +52,6 @@ def checkpoint_files(folder: Path, path_in_repo: str) -> dict[str, Path]:
 def stale_files(in_repo: Iterable[str], files: Collection[str]) -> list[str]:
     """Files that a push deletes in a repository: those of the model or the checkpoint that it replaces.
 
-    Args:
-        in_repo (`Iterable[str]`):
-            Paths of the files that the repository has.
-        files (`Collection[str]`):
-            Paths of the files that the push brings.
-
     Example:
         >>> stale_files(["adapter_config.json", "notes.txt", "old/model.safetensors"], ["model.safetensors"])
         ['adapter_config.json']
@@ -81,13 +75,7 @@ def _part(name: str) -> str:
 class HubRepository:
     """A model repository to write to.
 
-    Args:
-        repo_id (`str`):
-            `owner/name`.
-        token (`str`, *optional*):
-            Write token; by default that of `HF_TOKEN` or `hf auth login`.
-        revision (`str`, *optional*):
-            Branch to commit to; by default the repository's default branch.
+    `token` is by default that of `HF_TOKEN` or `hf auth login`, `revision` the repository's default branch.
     """
 
     repo_id: str
@@ -95,14 +83,7 @@ class HubRepository:
     revision: str | None = None
 
     def create(self, private: bool | None = None) -> str:
-        """Makes the repository and its branch if they are missing; `private` applies to a new repository.
-
-        Returns:
-            `str`: The repository's full id.
-
-        Raises:
-            `ValueError`: If the Hub refuses, or does not answer.
-        """
+        """The full id of the repository, made with its branch if missing; `private` applies to a new one."""
         api = HfApi(token=self.token)
         with plain_errors(f"cannot write to {self.repo_id} on the Hub; log in with `hf auth login`", self.token):
             full_id = api.create_repo(self.repo_id, private=private, exist_ok=True).repo_id
@@ -116,17 +97,8 @@ class HubRepository:
         The commit also deletes [`stale_files`]. `upload_folder` is not used, because it may split a folder into
         several commits.
 
-        Args:
-            files (`Mapping[str, Path | bytes]`):
-                Content, or the local file, by path in the repository. Files that the Hub already has are not sent.
-            message (`str`):
-                Message of the commit.
-
-        Returns:
-            `CommitInfo`: The commit, or the newest one if nothing has changed.
-
-        Raises:
-            `ValueError`: If the Hub refuses, or does not answer.
+        `files` are contents, or local files, by path in the repository. Files that the Hub already has are not sent;
+        if nothing has changed, the newest commit comes back.
         """
         api = HfApi(token=self.token)
         with plain_errors(f"pushing to {self.repo_id} failed", self.token):
@@ -140,11 +112,7 @@ class HubRepository:
 def plain_errors(problem: str, token: str | None = None) -> Iterator[None]:
     """Makes every error of the Hub's client inside, with its cause, a `ValueError` of one line without tokens.
 
-    Args:
-        problem (`str`):
-            What the line begins with.
-        token (`str`, *optional*):
-            The token in use, where it does not look like one.
+    The line begins with `problem`; `token` is the one in use, where it does not look like one.
     """
     try:
         yield
@@ -158,9 +126,6 @@ def local_checkpoint(checkpoint: str) -> str:
 
     The root of a repository holds weights, the state of length control and the step; its folder `last-checkpoint`
     (`hub_strategy="checkpoint"`) holds all that resuming needs.
-
-    Raises:
-        `ValueError`: If it starts with `hf://` and is no such place, nothing is there, or the Hub does not answer.
     """
     if not checkpoint.startswith("hf://"):
         return checkpoint
