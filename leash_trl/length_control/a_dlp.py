@@ -25,12 +25,9 @@ class ADLP(LengthControl):
     the multiplier from before the batch.
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.001`):
-            Price in reward units per token before the first step.
-        lambda_lr (`float`, *optional*, defaults to `0.001`):
-            Step size $\eta$ per unit of accuracy; 0 freezes the price.
-        accuracy_reference (`float`, *optional*, defaults to `0.62`):
-            $\text{acc}_{\text{ref}}$, a constant in [0, 1].
+        lambda_init (`float`): Price in reward units per token before the first step.
+        lambda_lr (`float`): Step size $\eta$ per unit of accuracy; 0 freezes the price.
+        accuracy_reference (`float`): $\text{acc}_{\text{ref}}$, a constant in [0, 1].
     """
 
     name = "a_dlp"

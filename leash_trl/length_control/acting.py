@@ -25,8 +25,7 @@ def cannot_act(
     observes these batches, and is asked again until something depends on length or `MOST_UPDATES` are done.
 
     Args:
-        method ([`~leash_trl.LengthControl`]):
-            The method; its state stays.
+        method ([`~leash_trl.LengthControl`]): The method; its state stays.
 
     Raises:
         `ValueError`: If a checkpoint would not give the method's state back as it was.

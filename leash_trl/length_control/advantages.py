@@ -25,12 +25,10 @@ def mean_and_std(
        \sigma^2 = \frac{\sum_i w_i (v_i - \bar v)^2}{\sum_i w_i - c} $$
 
     Args:
-        values (`torch.Tensor` of shape `(..., G)`):
-            Values of groups; NaN does not count.
-        weights (`torch.Tensor` of the same shape, *optional*):
-            $w$, such as lengths; by default 1 each. Values of weight 0 do not count.
-        correction (`int`, *optional*, defaults to `1`):
-            $c$: 0 for the population, 1 for a sample.
+        values (`torch.Tensor` of shape `(..., G)`): Values of groups; NaN does not count.
+        weights (`torch.Tensor` of the same shape, *optional*): $w$, such as lengths; by default 1 each. Values of
+            weight 0 do not count.
+        correction (`int`): $c$: 0 for the population, 1 for a sample.
 
     Returns:
         `torch.Tensor` and `torch.Tensor` of shape `(..., 1)`: Means and standard deviations in float64, 0 and 0 for a
@@ -58,8 +56,7 @@ def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.
     There a group has no outliers if its MAD is 0 or below 1.5 % of its median; so here its spread is infinite.
 
     Args:
-        values (`torch.Tensor` of shape `(P, G)`):
-            Values of P groups; NaN does not count.
+        values (`torch.Tensor` of shape `(P, G)`): Values of P groups; NaN does not count.
 
     Returns:
         `torch.Tensor` and `torch.Tensor` of shape `(P, 1)`: Medians and spreads in float64, NaN for a group without
@@ -83,8 +80,8 @@ def robust_scores(values: torch.Tensor) -> torch.Tensor:
     $$ z_i = \frac{v_i - m}{s} $$
 
     Args:
-        values (`torch.Tensor` of shape `(P, G)`):
-            Values of P groups, such as lengths in tokens; NaN for those that do not count, such as unscorable ones.
+        values (`torch.Tensor` of shape `(P, G)`): Values of P groups, such as lengths in tokens; NaN for those that do
+            not count, such as unscorable ones.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Scores in float64; NaN where the value is NaN, and 0 in a group whose MAD is
@@ -105,8 +102,8 @@ def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
     $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
     Args:
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Lengths in tokens; NaN for a completion that does not count in its group.
+        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens; NaN for a completion that does not count in its
+            group.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Places in float64; 0 in a group of equal lengths.
@@ -125,12 +122,10 @@ def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, e
     $\bar v$ and $\sigma$ are those of [`mean_and_std`].
 
     Args:
-        values (`torch.Tensor`), weights (`torch.Tensor` of the same shape):
-            Values and their weights, compared along the last axis; values of weight 0, and NaN, do not count.
-        correction (`int`):
-            0 for the population, 1 for a sample.
-        epsilon (`float`):
-            Added to the standard deviation.
+        values (`torch.Tensor`), weights (`torch.Tensor` of the same shape): Values and their weights, compared along
+            the last axis; values of weight 0, and NaN, do not count.
+        correction (`int`): 0 for the population, 1 for a sample.
+        epsilon (`float`): Added to the standard deviation.
 
     Example:
         >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
@@ -144,10 +139,9 @@ def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_gener
     """Whether each prompt moves the policy: its completions differ in reward, and at least one has an advantage.
 
     Args:
-        shaped_rewards (`torch.Tensor` of shape `(N,)`):
-            Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
-        advantages (`torch.Tensor` of shape `(N,)`):
-            Their advantages.
+        shaped_rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards, the completions of a prompt side by side; NaN
+            where a completion could not be scored.
+        advantages (`torch.Tensor` of shape `(N,)`): Their advantages.
 
     Returns:
         `torch.Tensor` of shape `(P,)`: False if all scorable rewards are equal, fewer than two are scorable, or the
@@ -183,16 +177,14 @@ def group_advantages(
     advantages sum to zero over tokens instead of completions.
 
     Args:
-        rewards (`torch.Tensor` of shape `(N,)`):
-            Shaped rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
-        scale_rewards (`str`):
-            `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards, `"none"` not at all.
-        epsilon (`float`):
-            Added to the standard deviation, in reward units.
-        correction (`int`, *optional*, defaults to `1`):
-            1 for the sample standard deviation, 0 for that of the population.
-        weights (`torch.Tensor` of shape `(N,)`, *optional*):
-            Weights $w$ of the baseline, such as lengths; by default all equal. The standard deviation has none.
+        rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards, the completions of a prompt side by side; NaN where a
+            completion could not be scored.
+        scale_rewards (`str`): `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards,
+            `"none"` not at all.
+        epsilon (`float`): Added to the standard deviation, in reward units.
+        correction (`int`): 1 for the sample standard deviation, 0 for that of the population.
+        weights (`torch.Tensor` of shape `(N,)`): Weights $w$ of the baseline, such as lengths; by default all equal.
+            The standard deviation has none.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions and in groups of equal
@@ -232,12 +224,10 @@ def decoupled_advantages(
     have exactly 0, or dividing by the batch's deviation would turn rounding errors into advantages.
 
     Args:
-        objectives (`Sequence[torch.Tensor]` of shape `(N,)`):
-            Rewards, the completions of a prompt side by side; NaN where a completion could not be scored.
-        weights (`Sequence[float]`):
-            $w_k$, dimensionless, one for each objective.
-        epsilon (`float`):
-            Added to the standard deviations.
+        objectives (`Sequence[torch.Tensor]` of shape `(N,)`): Rewards, the completions of a prompt side by side; NaN
+            where a completion could not be scored.
+        weights (`Sequence[float]`): $w_k$, dimensionless, one for each objective.
+        epsilon (`float`): Added to the standard deviations.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions.
@@ -263,19 +253,15 @@ class AdvantageRule:
     """The run's rule that turns shaped rewards into advantages, in float64.
 
     Args:
-        scale_rewards (`str`, *optional*, defaults to `"group"`):
-            What advantages are divided by, as [`group_advantages`] takes it.
-        epsilon (`float`, *optional*, defaults to `1e-8`):
-            Added to standard deviations, in reward units.
-        reward_baseline (`str`, *optional*, defaults to `"mean"`):
-            `"mean"`, or `"length_weighted"` for OPO's baseline, weighted by the tokens that are trained on.
-        multi_objective_aggregation (`str`, *optional*, defaults to `"sum_then_normalize"`):
-            Or `"normalize_then_sum"`: the reward before length and what length added to it are normalised apart
-            (GDPO), see [`decoupled_advantages`].
-        length_objective_weight (`float`, *optional*, defaults to `1.0`):
-            GDPO's weight of the length objective, dimensionless; the task objective has 1.
-        mask_truncated (`bool`, *optional*, defaults to `False`):
-            Whether the trainer leaves truncated completions out of the loss.
+        scale_rewards (`str`): What advantages are divided by, as [`group_advantages`] takes it.
+        epsilon (`float`): Added to standard deviations, in reward units.
+        reward_baseline (`str`): `"mean"`, or `"length_weighted"` for OPO's baseline, weighted by the tokens that are
+            trained on.
+        multi_objective_aggregation (`str`): Or `"normalize_then_sum"`: the reward before length and what length added
+            to it are normalised apart (GDPO), see [`decoupled_advantages`].
+        length_objective_weight (`float`): GDPO's weight of the length objective, dimensionless; the task objective has
+            1.
+        mask_truncated (`bool`): Whether the trainer leaves truncated completions out of the loss.
     """
 
     scale_rewards: Scaling = "group"

@@ -24,8 +24,7 @@ class ALP(LengthControl):
     float32, 1e-7 has an effect only as a price per token.
 
     Args:
-        beta (`float`, *optional*, defaults to `1e-07`):
-            Price in reward units per token.
+        beta (`float`): Price in reward units per token.
     """
 
     name = "alp"

@@ -23,16 +23,13 @@ class Cosine(LengthControl):
     Differs: there is no penalty on repetition in wrong answers, as in the paper, since it does not concern length.
 
     Args:
-        correct_at_zero, correct_at_max (`float`, *optional*, default to `2.0` and `1.0`):
-            Reward $r_0$ of a correct answer of length 0 and $r_L$ of the greatest length.
-        wrong_at_zero, wrong_at_max (`float`, *optional*, default to `-10.0` and `0.0`):
-            The same of a wrong answer.
-        exceeded (`float`, *optional*, defaults to `-10.0`):
-            Reward of every answer within `margin` of the greatest length, even a correct one; `None` for no such rule.
-        margin (`int`, *optional*, defaults to `16`):
-            Tokens before the greatest length from which `exceeded` holds, as in the authors' release.
-        max_length (`int`, *optional*):
-            Greatest length $L_{\max}$ in tokens; `None` for the generation limit of the batch.
+        correct_at_zero, correct_at_max (`float`): Reward $r_0$ of a correct answer of length 0 and $r_L$ of the
+            greatest length.
+        wrong_at_zero, wrong_at_max (`float`): The same of a wrong answer.
+        exceeded (`float`): Reward of every answer within `margin` of the greatest length, even a correct one; `None`
+            for no such rule.
+        margin (`int`): Tokens before the greatest length from which `exceeded` holds, as in the authors' release.
+        max_length (`int`): Greatest length $L_{\max}$ in tokens; `None` for the generation limit of the batch.
     """
 
     name = "cosine"

@@ -21,13 +21,11 @@ class DapoOverlong(LengthControl):
     which cannot occur if generation stops at $L_{\max}$.
 
     Args:
-        cache_length (`int`, *optional*, defaults to `4096`):
-            Range below the maximum, in tokens, in which the punishment grows. `None`, for shorter limits, is a fifth
-            of the maximum, the paper's 4096 of 20480.
-        max_length (`int`, *optional*):
-            Length of the full punishment in tokens; by default the generation limit.
-        mask_truncated (`bool`, *optional*, defaults to `False`):
-            Overlong filtering: truncated completions are left out of the loss. They stay in the group's mean.
+        cache_length (`int`): Range below the maximum, in tokens, in which the punishment grows. `None`, for shorter
+            limits, is a fifth of the maximum, the paper's 4096 of 20480.
+        max_length (`int`): Length of the full punishment in tokens; by default the generation limit.
+        mask_truncated (`bool`): Overlong filtering: truncated completions are left out of the loss. They stay in the
+            group's mean.
     """
 
     name = "dapo_overlong"

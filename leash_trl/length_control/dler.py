@@ -28,16 +28,13 @@ class DLER(LengthControl):
     a completion longer than its target earns nothing either way.
 
     Args:
-        variant (`str`, *optional*, defaults to `"paper"`):
-            `"release"` leaves unfinished answers 0.1 of their reward, weights the standardisation by tokens, and adds
-            0.1 to the advantage of every correct, finished answer.
-        easy_limit (`int`, *optional*):
-            Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`; 2000 in the
-            paper's DA-DLER. A target below it stays.
-        easy_threshold (`float`, *optional*, defaults to `0.5`):
-            Solve rate above which a prompt is easy, in [0, 1].
-        cut_generation (`bool`, *optional*, defaults to `True`):
-            Cut generation at the target, which saves time; otherwise it goes on to `max_completion_length`.
+        variant (`str`): `"release"` leaves unfinished answers 0.1 of their reward, weights the standardisation by
+            tokens, and adds 0.1 to the advantage of every correct, finished answer.
+        easy_limit (`int`): Limit in tokens for prompts whose solve rate within the target is above `easy_threshold`;
+            2000 in the paper's DA-DLER. A target below it stays.
+        easy_threshold (`float`): Solve rate above which a prompt is easy, in [0, 1].
+        cut_generation (`bool`): Cut generation at the target, which saves time; otherwise it goes on to
+            `max_completion_length`.
     """
 
     name = "dler"

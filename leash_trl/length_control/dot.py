@@ -38,14 +38,11 @@ class DOT(LengthControl):
     completions as wrong; here they do not count. `robust` is not in the release.
 
     Args:
-        alpha (`float`, *optional*, defaults to `3.0`):
-            $\alpha$, spreads above the centre, dimensionless. In a group of n, no completion is more than
+        alpha (`float`): $\alpha$, spreads above the centre, dimensionless. In a group of n, no completion is more than
             $(n - 1) / \sqrt n$ standard deviations above the mean: 3 needs 11 completions.
-        min_excess (`int`, *optional*, defaults to `32`):
-            $m$, least number of tokens to cut.
-        robust (`bool`, *optional*, defaults to `False`):
-            Median and 1.4826 MAD instead of mean and standard deviation, so that small groups have outliers, see
-            [`robust_centre_and_spread`]. A group that hardly spreads is then left alone.
+        min_excess (`int`): $m$, least number of tokens to cut.
+        robust (`bool`): Median and 1.4826 MAD instead of mean and standard deviation, so that small groups have
+            outliers, see [`robust_centre_and_spread`]. A group that hardly spreads is then left alone.
     """
 
     name = "dot"

@@ -36,9 +36,8 @@ class DRPO(LengthControl):
     Other loss types weigh completions by their length, as they do with every advantage.
 
     Args:
-        temperature (`float`, *optional*, defaults to `0.1`):
-            $\lambda$ (`tau2` of the release), dimensionless, above 0: an answer that is $\lambda C$ tokens longer
-            weighs `1 / e` as much. The larger, the less length counts.
+        temperature (`float`): $\lambda$ (`tau2` of the release), dimensionless, above 0: an answer that is $\lambda C$
+            tokens longer weighs `1 / e` as much. The larger, the less length counts.
     """
 
     name = "drpo"

@@ -14,8 +14,8 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
     Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
     Args:
-        target_lengths (`Sequence[float]`):
-            Target `L_t` of each in tokens; a completion whose target is NaN does not count.
+        target_lengths (`Sequence[float]`): Target `L_t` of each in tokens; a completion whose target is NaN does not
+            count.
 
     Returns:
         `float`: At least -1; `0.0` if every length equals its target, NaN if none has a target. The order of the
@@ -38,14 +38,10 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
     Source: Algorithm 1, line 15, of [LEASH](https://huggingface.co/papers/2512.21540). `lr = 0` is LEASH-C.
 
     Args:
-        lam (`float`):
-            Multiplier before the step.
-        violation (`float`):
-            `J_P` of the batch, dimensionless.
-        lr (`float`):
-            Step size `alpha_lambda`.
-        minimum (`float`), maximum (`float`):
-            Bounds of the multiplier.
+        lam (`float`): Multiplier before the step.
+        violation (`float`): `J_P` of the batch, dimensionless.
+        lr (`float`): Step size `alpha_lambda`.
+        minimum (`float`), maximum (`float`): Bounds of the multiplier.
 
     Returns:
         `float`: The new multiplier, within `[minimum, maximum]`.

@@ -38,11 +38,10 @@ class Efficient(LengthControl):
     Differs: the release measures answers re-tokenised without special tokens; here lengths are the generated tokens.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.1`):
-            Price in reward units, in [0, 1), so that correct answers beat wrong ones. The paper sweeps 0 to 0.4; the
-            released script has 0.1.
-        requires_eos (`bool`, *optional*, defaults to `True`):
-            A correct answer without an end counts as wrong and is left out of mean and standard deviation.
+        alpha (`float`): Price in reward units, in [0, 1), so that correct answers beat wrong ones. The paper sweeps 0
+            to 0.4; the released script has 0.1.
+        requires_eos (`bool`): A correct answer without an end counts as wrong and is left out of mean and standard
+            deviation.
     """
 
     name = "efficient"

@@ -23,13 +23,10 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float] | None
     Source: adaptive difficulty in [GFPO](https://huggingface.co/papers/2508.09726), which keeps 8, 8, 6 and 4.
 
     Args:
-        mean_reward (`float`):
-            Mean reward of the prompt's completions in reward units.
-        quartiles (`Sequence[float]`, *optional*):
-            The three quartiles of such means so far; a mean on a quartile belongs to the easier side. Without them
-            every prompt is hard.
-        num_kept (`int`):
-            Completions of a hard prompt to keep.
+        mean_reward (`float`): Mean reward of the prompt's completions in reward units.
+        quartiles (`Sequence[float]`): The three quartiles of such means so far; a mean on a quartile belongs to the
+            easier side. Without them every prompt is hard.
+        num_kept (`int`): Completions of a hard prompt to keep.
 
     Example:
         >>> [num_kept_by_difficulty(mean, (0.25, 0.5, 0.75), 8) for mean in (0.1, 0.3, 0.6, 0.9)]
@@ -57,16 +54,13 @@ class GFPO(LengthControl):
     prompts; the paper's warm-up is not known. Unscorable completions are never kept.
 
     Args:
-        metric (`str`, *optional*, defaults to `"length"`):
-            `"length"` keeps the shortest, by $-L$; `"token_efficiency"` those with most reward per token, $R / L$.
-        num_kept (`int`, *optional*):
-            k, fewer than `num_generations`. By default half of the completions of a prompt, from 2 to 8; the paper has
-            up to 8 of 8, 16 and 24.
-        adaptive (`bool`, *optional*, defaults to `False`):
-            Keep fewer completions of easy prompts, see [`num_kept_by_difficulty`].
-        drop_unkept (`bool`, *optional*, defaults to `False`):
-            TRL's variant: completions that are not kept leave the loss and its token count, instead of only having
-            advantage 0, and the standard deviation is the sample one (n - 1).
+        metric (`str`): `"length"` keeps the shortest, by $-L$; `"token_efficiency"` those with most reward per token,
+            $R / L$.
+        num_kept (`int`): k, fewer than `num_generations`. By default half of the completions of a prompt, from 2 to 8;
+            the paper has up to 8 of 8, 16 and 24.
+        adaptive (`bool`): Keep fewer completions of easy prompts, see [`num_kept_by_difficulty`].
+        drop_unkept (`bool`): TRL's variant: completions that are not kept leave the loss and its token count, instead
+            of only having advantage 0, and the standard deviation is the sample one (n - 1).
     """
 
     name = "gfpo"

@@ -20,8 +20,7 @@ class GR3(LengthControl):
     Source: [GR3](https://huggingface.co/papers/2603.10535) as in prime-rl at c1bbbf923.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.33`):
-            Strength, dimensionless: an answer of mean length keeps `1 / (1 + alpha)` of its reward.
+        alpha (`float`): Strength, dimensionless: an answer of mean length keeps `1 / (1 + alpha)` of its reward.
     """
 
     name = "gr3"

@@ -18,8 +18,8 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
     Differs: the report does not give the weight in a group of equal lengths; here it is 0.
 
     Args:
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Lengths in tokens, float; NaN for a completion that does not count in its group.
+        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens, float; NaN for a completion that does not count
+            in its group.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Weights in float64, in [-1, 1].
@@ -48,8 +48,7 @@ class GRLC(LengthControl):
     out, since its size is not published.
 
     Args:
-        weight (`float`, *optional*, defaults to `0.5`):
-            Weight $\lambda$ in reward units.
+        weight (`float`): Weight $\lambda$ in reward units.
     """
 
     name = "grlc"

@@ -18,8 +18,7 @@ def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float
     Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the length-regularised reward.
 
     Args:
-        alpha (`float`):
-            Strength, dimensionless.
+        alpha (`float`): Strength, dimensionless.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Factors in float64; 1 where the completion is not correct.
@@ -64,17 +63,12 @@ class GRPOLead(LengthControl):
     wrong, -1, as in the paper.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.05`):
-            Strength of the length reward, dimensionless.
-        gate (`int`, *optional*):
-            No length reward for prompts whose three shortest completions have at most this mean length in tokens;
-            4000 in the authors' release, not in the paper.
-        weight_min (`float`, *optional*, defaults to `0.4`), weight_max (`float`, *optional*, defaults to `1.5`):
-            Weights $A$ and $B$ of the easiest and the hardest prompt.
-        weight_midpoint (`float`, *optional*, defaults to `0.75`):
-            Solve rate $\rho_0$ of the mean weight.
-        weight_steepness (`float`, *optional*, defaults to `10.0`):
-            Steepness $k$ of the step there.
+        alpha (`float`): Strength of the length reward, dimensionless.
+        gate (`int`): No length reward for prompts whose three shortest completions have at most this mean length in
+            tokens; 4000 in the authors' release, not in the paper.
+        weight_min (`float`), weight_max (`float`): Weights $A$ and $B$ of the easiest and the hardest prompt.
+        weight_midpoint (`float`): Solve rate $\rho_0$ of the mean weight.
+        weight_steepness (`float`): Steepness $k$ of the step there.
     """
 
     name = "grpo_lead"

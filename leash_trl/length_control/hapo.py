@@ -22,11 +22,9 @@ class HAPO(LengthControl):
     Source: [HAPO](https://huggingface.co/papers/2505.11225), as in `utils.py` of the authors' release.
 
     Args:
-        weight (`float`, *optional*, defaults to `1.0`):
-            Weight $w$ of the length reward, dimensionless.
-        correct_minimum (`float`, *optional*, defaults to `-0.7`):
-            Lower bound $c$ of the length reward of correct answers, in [-1, 0]; above -1 they stay better than wrong
-            ones.
+        weight (`float`): Weight $w$ of the length reward, dimensionless.
+        correct_minimum (`float`): Lower bound $c$ of the length reward of correct answers, in [-1, 0]; above -1 they
+            stay better than wrong ones.
     """
 
     name = "hapo"

@@ -19,8 +19,8 @@ def length_reward(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tens
     Differs: the report does not mention unscorable completions; here minimum and maximum leave them out.
 
     Args:
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens; NaN for a completion that does not count in its group.
+        lengths (`torch.Tensor` of shape `(P, G)`): Completion lengths in tokens; NaN for a completion that does not
+            count in its group.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Length rewards in float64; without meaning for those left out.
@@ -48,10 +48,8 @@ class Kimi(LengthControl):
     no warm-up.
 
     Args:
-        weight (`float`, *optional*, defaults to `0.4`):
-            Weight of the length reward, dimensionless.
-        warmup_steps (`int`, *optional*, defaults to `0`):
-            Policy updates before the length reward is switched on.
+        weight (`float`): Weight of the length reward, dimensionless.
+        warmup_steps (`int`): Policy updates before the length reward is switched on.
     """
 
     name = "kimi"

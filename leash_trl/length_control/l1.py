@@ -20,13 +20,10 @@ class L1Exact(LengthControl):
     every process, epoch and run; the release draws it when it writes the data set.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.0003`):
-            Reward units per token of distance. The first release has 1/3000.
-        budget_range (`tuple[int, int]`, *optional*, defaults to `(100, 4000)`):
-            Bounds in tokens, both inclusive, of the uniform draw for prompts without their own target. `None`
-            requests the configured `target_length` for all of them.
-        suffix (`str`, *optional*, defaults to `" Think for {n} tokens."`):
-            Text to append to each prompt, with its requested length for `{n}`; `""` appends nothing.
+        alpha (`float`): Reward units per token of distance. The first release has 1/3000.
+        budget_range (`tuple[int, int]`): Bounds in tokens, both inclusive, of the uniform draw for prompts without
+            their own target. `None` requests the configured `target_length` for all of them.
+        suffix (`str`): Text to append to each prompt, with its requested length for `{n}`; `""` appends nothing.
     """
 
     name = "l1_exact"
@@ -81,14 +78,10 @@ class L1Max(L1Exact):
     The draw of budgets is that of [`L1Exact`].
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.0003`):
-            Slope per token; the paper gives one value for both methods. The first release has 1/1000.
-        budget_range (`tuple[int, int]`, *optional*, defaults to `(100, 4000)`):
-            As for [`L1Exact`].
-        suffix (`str`, *optional*, defaults to `" Think for maximum {n} tokens."`):
-            As for [`L1Exact`].
-        delta (`float`, *optional*, defaults to `0.5`):
-            Share of the reward at exactly the budget, in [0, 1].
+        alpha (`float`): Slope per token; the paper gives one value for both methods. The first release has 1/1000.
+        budget_range (`tuple[int, int]`): As for [`L1Exact`].
+        suffix (`str`): As for [`L1Exact`].
+        delta (`float`): Share of the reward at exactly the budget, in [0, 1].
     """
 
     name = "l1_max"

@@ -24,12 +24,10 @@ class Laconic(Leash):
     the paper's formula has neither, and under its own limit of 4096 tokens and ceiling the cap is never reached.
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.0`):
-            Multiplier before the first dual step.
-        lambda_lr (`float`, *optional*, defaults to `0.002`):
-            Step size $\eta$ of the dual step.
-        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `0.1`):
-            Bounds of the multiplier; the upper one is the paper's ceiling $\Lambda$.
+        lambda_init (`float`): Multiplier before the first dual step.
+        lambda_lr (`float`): Step size $\eta$ of the dual step.
+        lambda_min (`float`), lambda_max (`float`): Bounds of the multiplier; the upper one is the paper's ceiling
+            $\Lambda$.
     """
 
     name = "laconic"

@@ -29,8 +29,7 @@ class Laser(LengthControl):
     a wrong answer that was truncated stands for them.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.5`):
-            The bonus in reward units.
+        alpha (`float`): The bonus in reward units.
     """
 
     name = "laser"
@@ -93,14 +92,11 @@ def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right
     down; `expected` is a whole number, so this changes nothing.
 
     Args:
-        lengths (`Sequence[int]`):
-            Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share of them up to $l$.
-        candidates (`Iterable[int]`):
-            Targets to choose from in tokens, ascending.
-        num_right (`int`):
-            $|C_d|$, correct answers among K of a prompt of this difficulty.
-        expected (`int`):
-            Correct answers that must be expected under the target.
+        lengths (`Sequence[int]`): Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share of
+            them up to $l$.
+        candidates (`Iterable[int]`): Targets to choose from in tokens, ascending.
+        num_right (`int`): $|C_d|$, correct answers among K of a prompt of this difficulty.
+        expected (`int`): Correct answers that must be expected under the target.
 
     Returns:
         `int`, *optional*: `None` if no candidate is enough or there are no lengths.
@@ -143,16 +139,11 @@ class LaserD(Laser):
     prompts. The length of an unscorable response counts if another response to its prompt was scored.
 
     Args:
-        alpha (`float`, *optional*, defaults to `0.5`):
-            The bonus in reward units.
-        refresh_steps (`int`, *optional*, defaults to `20`):
-            Policy updates between two choices.
-        interval (`int`, *optional*, defaults to `1024`), upper_bound (`int`, *optional*, defaults to `16384`):
-            Distance and maximum of the candidate targets in tokens.
-        expected_correct (`int`, *optional*, defaults to `1`):
-            Correct answers that must be expected under a target.
-        rounding (`str`, *optional*, defaults to `"paper"`):
-            `"paper"` or `"release"`, see [`right_answers`]; the release's targets are longer.
+        alpha (`float`): The bonus in reward units.
+        refresh_steps (`int`): Policy updates between two choices.
+        interval (`int`), upper_bound (`int`): Distance and maximum of the candidate targets in tokens.
+        expected_correct (`int`): Correct answers that must be expected under a target.
+        rounding (`str`): `"paper"` or `"release"`, see [`right_answers`]; the release's targets are longer.
     """
 
     name = "laser_d"

@@ -28,8 +28,7 @@ def efficiency_rewards(
     uses and its README calls the paper's.
 
     Args:
-        lower_bound (`float`), upper_bound (`float`):
-            $L_{\min}$ and $B$ in tokens.
+        lower_bound (`float`), upper_bound (`float`): $L_{\min}$ and $B$ in tokens.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Rewards in float64.
@@ -60,12 +59,10 @@ def correctness_weight(
     $10^{-8}$ under the root and below each fraction.
 
     Args:
-        correctness (`Sequence[Sequence[float]]`):
-            Mean and population variance of correctness, 1 or 0, of each prompt.
-        efficiency (`Sequence[Sequence[float]]`):
-            The same of the efficiency rewards of the correct answers, for prompts that have any.
-        alpha (`float`):
-            Exponent of the distance to the best, dimensionless.
+        correctness (`Sequence[Sequence[float]]`): Mean and population variance of correctness, 1 or 0, of each prompt.
+        efficiency (`Sequence[Sequence[float]]`): The same of the efficiency rewards of the correct answers, for
+            prompts that have any.
+        alpha (`float`): Exponent of the distance to the best, dimensionless.
 
     Example:
         >>> round(correctness_weight([[0.0, 0.0]], [], 1.0), 6)  # nothing is correct yet
@@ -122,16 +119,12 @@ class LEAD(LengthControl):
     (`max_asym`), which its script does not use and its README does not call the paper's.
 
     Args:
-        lower_bound (`int`, *optional*, defaults to `1000`):
-            $L_{\min}$, the least target in tokens.
-        upper_bound (`int`, *optional*):
-            $B$, the greatest target in tokens; by default `max_completion_length`. Both are 8000 in the script.
-        weight_min (`float`, *optional*, defaults to `0.3`):
-            $\lambda_{\min}$, the least weight of correctness, in [0, 1].
-        alpha (`float`, *optional*, defaults to `1.0`):
-            Exponent $\alpha$ of the distance to the best reward, dimensionless.
-        beta (`float`, *optional*, defaults to `0.95`):
-            $\beta$, how much of the weight stays at each policy update, in [0, 1]; 1 freezes it.
+        lower_bound (`int`): $L_{\min}$, the least target in tokens.
+        upper_bound (`int`): $B$, the greatest target in tokens; by default `max_completion_length`. Both are 8000 in
+            the script.
+        weight_min (`float`): $\lambda_{\min}$, the least weight of correctness, in [0, 1].
+        alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
+        beta (`float`): $\beta$, how much of the weight stays at each policy update, in [0, 1]; 1 freezes it.
     """
 
     name = "lead"

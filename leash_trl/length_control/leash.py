@@ -34,8 +34,7 @@ def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | flo
     Source: Algorithm 1, line 9. One-sided: a completion at or under the target has 0 and earns no bonus.
 
     Args:
-        target_lengths (`torch.Tensor` of shape `(N,)` or `float`):
-            Target `L_t` in tokens.
+        target_lengths (`torch.Tensor` of shape `(N,)` or `float`): Target `L_t` in tokens.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Overshoot in float64, non-negative.
@@ -72,16 +71,12 @@ class Leash(LengthControl):
     their pooled mean, and so do a batch whose update mixed precision skipped and the next batch.
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.1`):
-            Multiplier before the first dual step.
-        lambda_lr (`float`, *optional*, defaults to `0.005`):
-            Step size of the dual step; 0 freezes the multiplier (LEASH-C).
-        lambda_min (`float`, *optional*, defaults to `0.0`), lambda_max (`float`, *optional*, defaults to `1.0`):
-            Bounds of the multiplier.
-        multiplier_per (`str`, *optional*):
-            Column of the data set. Prompts with the same value in it share a multiplier, which only their violation
-            moves and which starts at `lambda_init` when the value is first seen. `target_length` gives each distinct
-            target its own. By default there is one multiplier for all prompts.
+        lambda_init (`float`): Multiplier before the first dual step.
+        lambda_lr (`float`): Step size of the dual step; 0 freezes the multiplier (LEASH-C).
+        lambda_min (`float`), lambda_max (`float`): Bounds of the multiplier.
+        multiplier_per (`str`): Column of the data set. Prompts with the same value in it share a multiplier, which
+            only their violation moves and which starts at `lambda_init` when the value is first seen. `target_length`
+            gives each distinct target its own. By default there is one multiplier for all prompts.
     """
 
     name = "leash"
@@ -180,12 +175,11 @@ class Leash(LengthControl):
         """One multiplier after a policy update.
 
         Args:
-            name (`str`):
-                Name of the multiplier.
-            observed (`Sequence[Sequence[float]]`):
-                Target and length in tokens of its completions since the last update; without any it stays.
-            is_sampled (`bool`):
-                If there are none: whether the update was on its last completions once more, or on those of others.
+            name (`str`): Name of the multiplier.
+            observed (`Sequence[Sequence[float]]`): Target and length in tokens of its completions since the last
+                update; without any it stays.
+            is_sampled (`bool`): If there are none: whether the update was on its last completions once more, or on
+                those of others.
         """
         if not observed:
             return self.lambdas[name]
@@ -208,10 +202,8 @@ class LeashC(Leash):
     Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `0.1`):
-            The multiplier.
-        lambda_lr (`float`, *optional*, defaults to `0.0`):
-            Must be 0.
+        lambda_init (`float`): The multiplier.
+        lambda_lr (`float`): Must be 0.
     """
 
     name = "leash_c"

@@ -34,18 +34,13 @@ class Forecast(NamedTuple):
     """What is known of a length under control.
 
     Args:
-        level (`float`, *optional*):
-            Logarithm of length over target that is expected of the next batch; `None` before the first one.
-        push (`float`):
-            $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
-        response (`float`):
-            $b$, by how much the logarithm falls in an update with a push of 1.
-        drift (`float`):
-            $d$, by how much it rises in an update without a push.
-        used (`float`):
-            lambda of the batch that the policy was last updated on.
-        target (`float`, *optional*):
-            Target in tokens of all completions of that batch; `None` if they had several.
+        level (`float`): Logarithm of length over target that is expected of the next batch; `None` before the first
+            one.
+        push (`float`): $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
+        response (`float`): $b$, by how much the logarithm falls in an update with a push of 1.
+        drift (`float`): $d$, by how much it rises in an update without a push.
+        used (`float`): lambda of the batch that the policy was last updated on.
+        target (`float`): Target in tokens of all completions of that batch; `None` if they had several.
     """
 
     level: float | None = None
@@ -75,8 +70,7 @@ class Forecast(NamedTuple):
         Source: ours; an observer of Luenberger's kind, whose $b$ and $d$ are learned by normalised least mean squares.
 
         Args:
-            violation (`float`):
-                $\hat J_P$ of the batch, dimensionless; below `SHORTEST - 1` it counts as that.
+            violation (`float`): $\hat J_P$ of the batch, dimensionless; below `SHORTEST - 1` it counts as that.
 
         Returns:
             `Forecast`: With the same push.
@@ -102,10 +96,8 @@ class Forecast(NamedTuple):
         Source: ours.
 
         Args:
-            lam (`float`):
-                The lambda of the batch that was trained on, dimensionless.
-            momentum (`float`):
-                $\beta$ of the optimizer, in [0, 1): Adam's first one.
+            lam (`float`): The lambda of the batch that was trained on, dimensionless.
+            momentum (`float`): $\beta$ of the optimizer, in [0, 1): Adam's first one.
 
         Example:
             >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)[:4]
@@ -127,8 +119,7 @@ class Forecast(NamedTuple):
         Source: ours.
 
         Args:
-            momentum (`float`):
-                As for [`after_update`].
+            momentum (`float`): As for [`after_update`].
 
         Returns:
             `float`: Infinite before the first batch.
@@ -167,13 +158,10 @@ class LeashPredictive(Leash):
     the batch, which would cancel lambda where length alone counts.
 
     Args:
-        lambda_init (`float`, *optional*, defaults to `1.0`):
-            Weight of length before the first step. With 1, and `scale_rewards: group`, length counts as much as the
-            task does.
-        lambda_lr (`float`, *optional*, defaults to `0.0`):
-            Must be 0: there is no step size.
-        momentum (`float`, *optional*, defaults to `0.9`):
-            $\beta$ of the optimizer, in [0, 1): Adam's first one.
+        lambda_init (`float`): Weight of length before the first step. With 1, and `scale_rewards: group`, length
+            counts as much as the task does.
+        lambda_lr (`float`): Must be 0: there is no step size.
+        momentum (`float`): $\beta$ of the optimizer, in [0, 1): Adam's first one.
     """
 
     name = "leash_predictive"

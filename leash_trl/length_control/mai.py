@@ -18,12 +18,11 @@ def solve_rate_prices(
     For rewards of 1 and 0, $\rho$ is the solve rate.
 
     Args:
-        rewards (`torch.Tensor` of shape `(P, G)`):
-            Rewards, NaN for completions that do not count.
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Lengths in tokens, float; NaN for completions that pay nothing and do not count for the longest.
-        longest (`torch.Tensor` of shape `(P, 1)` or `float`, *optional*):
-            $L_{\max}$ in tokens; by default the longest of the prompt.
+        rewards (`torch.Tensor` of shape `(P, G)`): Rewards, NaN for completions that do not count.
+        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens, float; NaN for completions that pay nothing and
+            do not count for the longest.
+        longest (`torch.Tensor` of shape `(P, 1)` or `float`): $L_{\max}$ in tokens; by default the longest of the
+            prompt.
 
     Returns:
         `torch.Tensor` of shape `(P, G)`: Prices in float64; NaN where the length is NaN.
@@ -57,8 +56,8 @@ class MAI(LengthControl):
     and advantages are not divided by the standard deviation.
 
     Args:
-        weight (`float`, *optional*, defaults to `0.2`):
-            Weight $w$ in reward units, in [0, 1]. The default is that of NeMo-RL's tests, where it is off by default.
+        weight (`float`): Weight $w$ in reward units, in [0, 1]. The default is that of NeMo-RL's tests, where it is
+            off by default.
     """
 
     name = "mai"

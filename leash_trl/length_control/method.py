@@ -35,10 +35,9 @@ def knob(default: Any, **bounds: float) -> Any:
     """A field of a method that is a number within a range; without one, its annotation alone says what it may be.
 
     Args:
-        default (`Any`):
-            The paper's value.
-        bounds (`float`):
-            Some of `least` and `most`, which are allowed values themselves, `above` and `below`, which are not.
+        default (`Any`): The paper's value.
+        bounds (`float`): Some of `least` and `most`, which are allowed values themselves, `above` and `below`, which
+            are not.
     """
     return field(default=default, metadata=bounds)
 
@@ -131,13 +130,10 @@ class LengthControl:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
         Args:
-            target_length (`int`, *optional*):
-                A target in tokens. Each is checked: the configured one, every prompt's own, and those of a schedule's
-                milestones.
-            max_completion_length (`float`):
-                Generation limit in tokens; infinite for no limit.
-            num_generations (`int`):
-                Completions per prompt.
+            target_length (`int`): A target in tokens. Each is checked: the configured one, every prompt's own, and
+                those of a schedule's milestones.
+            max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
+            num_generations (`int`): Completions per prompt.
         """
 
     def columns_read(self) -> tuple[str, ...]:
@@ -148,8 +144,7 @@ class LengthControl:
         """Checks the columns of [`columns_read`] in a training data set, before training.
 
         Args:
-            columns (`Mapping[str, Sequence]`):
-                Values of all rows; `None` where a row has none.
+            columns (`Mapping[str, Sequence]`): Values of all rows; `None` where a row has none.
 
         Returns:
             `str`, *optional*: A warning.
@@ -185,10 +180,8 @@ class LengthControl:
         what this function returns.
 
         Args:
-            rollouts (`Rollouts`):
-                Completions of all processes, or one group of a process.
-            rule ([`~leash_trl.length_control.advantages.AdvantageRule`]):
-                The run's rule for advantages.
+            rollouts (`Rollouts`): Completions of all processes, or one group of a process.
+            rule ([`~leash_trl.length_control.advantages.AdvantageRule`]): The run's rule for advantages.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
         score = Score(base, self.penalty(rollouts), shaped, shaped)
@@ -204,8 +197,8 @@ class LengthControl:
         """How far completions are over their targets, dimensionless, for the log and the dual step.
 
         Args:
-            lengths (`Sequence[float]`), target_lengths (`Sequence[float]`):
-                Length and target of each completion in tokens; a target may be NaN.
+            lengths (`Sequence[float]`), target_lengths (`Sequence[float]`): Length and target of each completion in
+                tokens; a target may be NaN.
         """
         return dual.violation(lengths, target_lengths)
 
@@ -252,10 +245,8 @@ class LengthControl:
         """Text to append to a prompt, which states its target.
 
         Args:
-            target_length (`float`, *optional*):
-                Target of the prompt in tokens.
-            generation_limit (`float`):
-                The run's generation limit in tokens; infinite for none.
+            target_length (`float`): Target of the prompt in tokens.
+            generation_limit (`float`): The run's generation limit in tokens; infinite for none.
         """
         return ""
 

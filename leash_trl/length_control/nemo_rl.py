@@ -32,10 +32,9 @@ def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
     Full up to $a$ tokens, then on a straight line down to $f$ at $b$ tokens, and $f$ beyond.
 
     Args:
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Lengths in tokens.
-        bands (`torch.Tensor` of shape `(N, 3)`):
-            $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band, whose factor is 1.
+        lengths (`torch.Tensor` of shape `(N,)`): Lengths in tokens.
+        bands (`torch.Tensor` of shape `(N, 3)`): $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band,
+            whose factor is 1.
 
     Returns:
         `torch.Tensor` of shape `(N,)`: Factors in float64.
@@ -54,13 +53,10 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     """$a$, $b$ and $f$ of a prompt: its row's, or those configured if the row has none; NaN for no band.
 
     Args:
-        value (`Mapping`, *optional*):
-            The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the same under
-            the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not have.
-        configured (`tuple[float, float, float]`, *optional*):
-            The band of rows that have none.
-        name (`str`, *optional*):
-            What the value is, for the error.
+        value (`Mapping`): The row's value in the column of bands, such as `{"a": 18000, "b": 24000, "f": 0.9}`, or the
+            same under the key `total`, as NeMo-RL's data has it. None and NaN are values that the row does not have.
+        configured (`tuple[float, float, float]`): The band of rows that have none.
+        name (`str`): What the value is, for the error.
 
     Raises:
         `ValueError`: If it is no band.
@@ -119,34 +115,24 @@ class NemoRL(LengthControl):
     a longer answer can earn more.
 
     Args:
-        profile_band (`dict[str, float]`, *optional*):
-            The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in tokens, and `f`, the share of the
-            reward that is left at `b` and beyond.
-        profile_band_column (`str`, *optional*):
-            Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. A row's
-            band replaces `profile_band` as a whole; a row without a band has that, or none.
-        group_total_length_penalty_coeff (`float`, *optional*, defaults to `0.0`):
-            Coefficient $\beta_g$ of min-max in reward units.
-        total_bonus (`float`, *optional*, defaults to `0.0`):
-            Bonus $\beta_s$ for the shortest correct answer in reward units.
-        longest_total_penalty (`float`, *optional*, defaults to `0.0`):
-            Penalty $\beta_l$ for the longest correct answer in reward units.
-        total_zmad_penalty (`float`, *optional*, defaults to `0.0`):
-            Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in reward units.
-        total_zmad_threshold (`float`, *optional*, defaults to `2.0`):
-            Threshold $\tau$ of the robust z-score, dimensionless; NeMo-RL's guide has 2.0 and 2.5. Groups whose median
-            absolute deviation is below 1.5 % of their median have no outliers.
-        pass_rate_length_penalty_weight (`float`, *optional*, defaults to `0.0`):
-            Weight $w$ of MAI's price in reward units; `mai` is this term alone.
-        profile_band_total (`bool`, *optional*):
-            Whether bands multiply rewards; `False` is for bands that only the gate reads. By default they do if
-            `profile_band` is set: with bands in rows alone, set it to `True`.
-        group_length_penalty_profile_gate (`bool`, *optional*, defaults to `False`):
-            Min-max acts only in groups whose mean length is above the prompt's `a` (or `b`), and where there is one.
-        group_length_penalty_profile_gate_field (`str`, *optional*, defaults to `"a"`):
-            `"a"` or `"b"`, the limit of the gate.
-        group_length_penalty_profile_gate_positive_only (`bool`, *optional*, defaults to `True`):
-            The gate's mean is over correct answers only.
+        profile_band (`dict[str, float]`): The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in
+            tokens, and `f`, the share of the reward that is left at `b` and beyond.
+        profile_band_column (`str`): Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}`
+            as in NeMo-RL. A row's band replaces `profile_band` as a whole; a row without a band has that, or none.
+        group_total_length_penalty_coeff (`float`): Coefficient $\beta_g$ of min-max in reward units.
+        total_bonus (`float`): Bonus $\beta_s$ for the shortest correct answer in reward units.
+        longest_total_penalty (`float`): Penalty $\beta_l$ for the longest correct answer in reward units.
+        total_zmad_penalty (`float`): Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in
+            reward units.
+        total_zmad_threshold (`float`): Threshold $\tau$ of the robust z-score, dimensionless; NeMo-RL's guide has 2.0
+            and 2.5. Groups whose median absolute deviation is below 1.5 % of their median have no outliers.
+        pass_rate_length_penalty_weight (`float`): Weight $w$ of MAI's price in reward units; `mai` is this term alone.
+        profile_band_total (`bool`): Whether bands multiply rewards; `False` is for bands that only the gate reads. By
+            default they do if `profile_band` is set: with bands in rows alone, set it to `True`.
+        group_length_penalty_profile_gate (`bool`): Min-max acts only in groups whose mean length is above the prompt's
+            `a` (or `b`), and where there is one.
+        group_length_penalty_profile_gate_field (`str`): `"a"` or `"b"`, the limit of the gate.
+        group_length_penalty_profile_gate_positive_only (`bool`): The gate's mean is over correct answers only.
     """
 
     name = "nemo_rl"

@@ -28,17 +28,13 @@ class PrimeRL(LengthControl):
     completions of a prompt have the same number of both, the advantage is the same.
 
     Args:
-        variant (`str`, *optional*, defaults to `"head"`):
-            $L_{\max}$ is the prompt's longest completion for `"head"` (559b4477) and `max_completion_length` for
-            `"june"` (7f7771388 to 0be5ac452). `"april"` has no penalty, but a bonus for correct answers shorter than
-            their mean, $r_i \, \mathrm{clip}(1 - L_i / \bar L, 0, 1)$ (f8a146063).
-        weight (`float`, *optional*, defaults to `0.25`):
-            Weight of the penalty, dimensionless; `"april"` has none.
-        gate_by_correctness (`bool`, *optional*, defaults to `False`):
-            Only correct answers pay; prime-rl has it in June only.
-        length_weighted_baseline (`bool`, *optional*, defaults to `False`):
-            Weights the mean that is subtracted by length, $\sum_j L_j r'_j / \sum_j L_j$, so that advantages sum to
-            zero over the tokens; prime-rl has it in June only.
+        variant (`str`): $L_{\max}$ is the prompt's longest completion for `"head"` (559b4477) and
+            `max_completion_length` for `"june"` (7f7771388 to 0be5ac452). `"april"` has no penalty, but a bonus for
+            correct answers shorter than their mean, $r_i \, \mathrm{clip}(1 - L_i / \bar L, 0, 1)$ (f8a146063).
+        weight (`float`): Weight of the penalty, dimensionless; `"april"` has none.
+        gate_by_correctness (`bool`): Only correct answers pay; prime-rl has it in June only.
+        length_weighted_baseline (`bool`): Weights the mean that is subtracted by length, $\sum_j L_j r'_j / \sum_j
+            L_j$, so that advantages sum to zero over the tokens; prime-rl has it in June only.
     """
 
     name = "prime_rl"

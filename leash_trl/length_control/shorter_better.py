@@ -14,8 +14,8 @@ def sample_optimal_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> t
     Source: [ShorterBetter](https://huggingface.co/papers/2504.21370).
 
     Args:
-        lengths (`torch.Tensor` of shape `(P, G)`):
-            Completion lengths in tokens; NaN for a completion that does not count in its group.
+        lengths (`torch.Tensor` of shape `(P, G)`): Completion lengths in tokens; NaN for a completion that does not
+            count in its group.
 
     Returns:
         `torch.Tensor` of shape `(P, 1)`: Lengths in float64; NaN where no completion of the prompt counts.
@@ -47,10 +47,8 @@ class ShorterBetter(LengthControl):
     those of the release; the paper also trains with $\alpha = 1$.
 
     Args:
-        alpha (`float`, *optional*, defaults to `2.0`):
-            Reward $\alpha$ of a correct answer.
-        beta (`float`, *optional*, defaults to `0.001`):
-            Price $\beta$ in reward units per token.
+        alpha (`float`): Reward $\alpha$ of a correct answer.
+        beta (`float`): Price $\beta$ in reward units per token.
     """
 
     name = "shorter_better"

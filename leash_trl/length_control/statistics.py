@@ -16,10 +16,8 @@ def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -
     """Statistics of the completions generated for one policy batch, by log key without the `leash/` prefix.
 
     Args:
-        method ([`~leash_trl.LengthControl`]):
-            The method, in the state in which it scored them.
-        score (`Score`):
-            What the method made of them; `cut` is what was kept of each.
+        method ([`~leash_trl.LengthControl`]): The method, in the state in which it scored them.
+        score (`Score`): What the method made of them; `cut` is what was kept of each.
 
     Returns:
         `dict[str, float]`: The method's own statistics, and others whose keys do not depend on the batch.

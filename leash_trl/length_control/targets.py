@@ -21,16 +21,12 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     """The target at a policy update, in tokens.
 
     Args:
-        schedule (`str`):
-            `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone reached,
-            `"linear"` the straight line between milestones.
-        milestones (`Mapping[int, float]`):
-            Target in tokens by number of policy updates done. The first value holds before the first milestone, the
-            last from the last one on.
-        target_length (`float`):
-            Target of the constant schedule.
-        step (`int`):
-            Policy updates done.
+        schedule (`str`): `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone
+            reached, `"linear"` the straight line between milestones.
+        milestones (`Mapping[int, float]`): Target in tokens by number of policy updates done. The first value holds
+            before the first milestone, the last from the last one on.
+        target_length (`float`): Target of the constant schedule.
+        step (`int`): Policy updates done.
 
     Example:
         >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
@@ -86,10 +82,8 @@ def question_number(prompt: Any, images: Any = None) -> int:
     """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run.
 
     Args:
-        prompt (`str` or `list[dict]`):
-            Prompt as the data set has it.
-        images (*optional*):
-            Its image or images in the data set: decoded, encoded or by path.
+        prompt (`str` or `list[dict]`): Prompt as the data set has it.
+        images: Its image or images in the data set: decoded, encoded or by path.
     """
     pictures = images if isinstance(images, list) or images is None else [images]
     text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
@@ -140,14 +134,11 @@ def rows_with_targets(
     the generation limit.
 
     Args:
-        rows (`Sequence[dict]`):
-            Rows of the data set; they stay unchanged, and TRL writes into a new dictionary for each.
-        method (`LengthControl`):
-            Gives targets to rows that have none, and the suffix for the prompt.
-        current_target (`float`, *optional*):
-            The schedule's present value of `target_length`.
-        target_length (`float`, *optional*):
-            The configured target.
+        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged, and TRL writes into a new dictionary for
+            each.
+        method (`LengthControl`): Gives targets to rows that have none, and the suffix for the prompt.
+        current_target (`float`): The schedule's present value of `target_length`.
+        target_length (`float`): The configured target.
 
     Returns:
         `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.
@@ -180,12 +171,9 @@ def column_values(
     """Values of the columns that a method reads, one per row; `None` where a row has none.
 
     Args:
-        rows (`Sequence[Mapping]`):
-            Rows of the data set.
-        names (`Sequence[str]`):
-            Columns, as the method's `columns_read` gives them.
-        target_length (`float`, *optional*):
-            The configured target, for rows without a target of their own.
+        rows (`Sequence[Mapping]`): Rows of the data set.
+        names (`Sequence[str]`): Columns, as the method's `columns_read` gives them.
+        target_length (`float`): The configured target, for rows without a target of their own.
     """
     columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
     targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}

@@ -20,11 +20,9 @@ class ThinkPrune(LengthControl):
     `{0: 4000, 180: 3000, 360: 2000}` would have stages of equal length.
 
     Args:
-        stages (`dict[int, int]`, *optional*, defaults to `{0: 4000, 180: 3000}`):
-            Generation limit in tokens by the number of policy updates after which it holds. `{0: 4000}` is ThinkPrune
-            in one stage. The run's own generation limit caps every stage, also in prompts.
-        suffix (`str`, *optional*, defaults to `" The output should be within {limit} tokens."`):
-            Text to append to each prompt, with the limit for `{limit}`; `""` appends nothing.
+        stages (`dict[int, int]`): Generation limit in tokens by the number of policy updates after which it holds.
+            `{0: 4000}` is ThinkPrune in one stage. The run's own generation limit caps every stage, also in prompts.
+        suffix (`str`): Text to append to each prompt, with the limit for `{limit}`; `""` appends nothing.
     """
 
     name = "thinkprune"

@@ -24,8 +24,7 @@ class PercentileBudget(LengthControl):
     Source: Eq. (2) of [Kimi K2.5](https://huggingface.co/papers/2602.02276), see [`Toggle`].
 
     Args:
-        percentile (`float`):
-            Percentile of the correct lengths, in [0, 100].
+        percentile (`float`): Percentile of the correct lengths, in [0, 100].
     """
 
     name = "percentile_budget"
@@ -86,16 +85,12 @@ class Toggle(LengthControl):
     be spared. `dler` works with `cut_generation: false`, `l1_exact` and `l1_max` with `suffix: ""`.
 
     Args:
-        method (`str`, *optional*):
-            Method to switch, by name or import path; by default the report's own budget.
-        method_kwargs (`dict`, *optional*):
-            Its hyper-parameters.
-        period (`int`, *optional*, defaults to `20`):
-            Generation batches $m$ for which the budget stays on, and then off.
-        accuracy_threshold (`float`, *optional*, defaults to `0.5`):
-            Accuracy $\lambda$ of a prompt, in [0, 1], from which on the budget holds for it.
-        percentile (`float`, *optional*, defaults to `75.0`):
-            Percentile of the correct lengths, in [0, 100], for the report's own budget; with `method` it must stay.
+        method (`str`): Method to switch, by name or import path; by default the report's own budget.
+        method_kwargs (`dict`): Its hyper-parameters.
+        period (`int`): Generation batches $m$ for which the budget stays on, and then off.
+        accuracy_threshold (`float`): Accuracy $\lambda$ of a prompt, in [0, 1], from which on the budget holds for it.
+        percentile (`float`): Percentile of the correct lengths, in [0, 100], for the report's own budget; with
+            `method` it must stay.
     """
 
     name = "toggle"

@@ -16,10 +16,8 @@ class Padding:
     """How TRL widens the rows of a field.
 
     Args:
-        side (`str`):
-            `"left"` or `"right"`.
-        value (`int`, *optional*):
-            Value of new columns; `None` means the tokenizer's padding token.
+        side (`str`): `"left"` or `"right"`.
+        value (`int`): Value of new columns; `None` means the tokenizer's padding token.
     """
 
     side: str
@@ -77,14 +75,11 @@ def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
-    """
-    All rows of several batches, in order, padded to the widest; `WHOLE_FIELDS` come from the first batch.
+    """All rows of several batches, in order, padded to the widest; `WHOLE_FIELDS` come from the first batch.
 
     Args:
-        batches (`Sequence[Mapping]`):
-            Batches with the same fields.
-        pad_token_id (`int`):
-            The tokenizer's padding token.
+        batches (`Sequence[Mapping]`): Batches with the same fields.
+        pad_token_id (`int`): The tokenizer's padding token.
 
     Example:
         >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
@@ -120,8 +115,7 @@ def padding_value(name: str, pad_token_id: int) -> int:
 
 
 def rope_types(rope_parameters: Mapping[str, Any] | None) -> set[str]:
-    """
-    Kinds of rotary positions in a text configuration's `rope_parameters`; types of layers may have different ones.
+    """Kinds of rotary positions in a text configuration's `rope_parameters`; types of layers may have different ones.
 
     >>> sorted(rope_types({"full_attention": {"rope_type": "yarn"}, "sliding_attention": {"rope_type": "default"}}))
     ['default', 'yarn']
@@ -142,19 +136,16 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """
-    A field without the columns beyond these widths.
+    """A field without the columns beyond these widths.
 
     A decoder's output does not depend on what stands to its right, nor, in `RELATIVE_MODELS`, on how far from the left
     edge a row begins.
 
     Args:
-        name (`str`):
-            Name of the field.
-        values (`torch.Tensor`):
-            Its values; those of shape `(N, 1)` hold for complete completions and stay as they are.
-        prompt_width (`int`), completion_width (`int`):
-            Columns to keep.
+        name (`str`): Name of the field.
+        values (`torch.Tensor`): Its values; those of shape `(N, 1)` hold for complete completions and stay as they
+            are.
+        prompt_width (`int`), completion_width (`int`): Columns to keep.
     """
     if name not in PADDING:
         return values
@@ -162,16 +153,13 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 
 
 def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token_id: int) -> Batch:
-    """
-    A batch whose completions end after so many tokens: what follows becomes padding, which no loss sees.
+    """A batch whose completions end after so many tokens: what follows becomes padding, which no loss sees.
 
     Args:
-        batch (`Mapping`):
-            A batch; ratios of shape `(N, 1)` hold for complete completions and stay as they are.
-        lengths (`torch.Tensor` of shape `(N,)`):
-            Tokens to keep of each completion; those without more stay as they are.
-        pad_token_id (`int`):
-            The tokenizer's padding token.
+        batch (`Mapping`): A batch; ratios of shape `(N, 1)` hold for complete completions and stay as they are.
+        lengths (`torch.Tensor` of shape `(N,)`): Tokens to keep of each completion; those without more stay as they
+            are.
+        pad_token_id (`int`): The tokenizer's padding token.
 
     Example:
         >>> batch = {"completion_ids": torch.tensor([[5, 6, 7]]), "completion_mask": torch.tensor([[1, 1, 1]])}
@@ -193,10 +181,8 @@ def only_trained(completion_mask: torch.Tensor, is_trained_on: torch.Tensor) -> 
     """`torch.Tensor` of shape `(N, T)`: The mask, all 0 in the rows that no loss should see.
 
     Args:
-        completion_mask (`torch.Tensor` of shape `(N, T)`):
-            1 for each token of a completion, 0 for padding.
-        is_trained_on (`torch.Tensor` of shape `(N,)`):
-            Whether to train on each completion.
+        completion_mask (`torch.Tensor` of shape `(N, T)`): 1 for each token of a completion, 0 for padding.
+        is_trained_on (`torch.Tensor` of shape `(N,)`): Whether to train on each completion.
 
     Example:
         >>> only_trained(torch.tensor([[1, 1], [1, 0]]), torch.tensor([False, True])).tolist()
@@ -206,16 +192,12 @@ def only_trained(completion_mask: torch.Tensor, is_trained_on: torch.Tensor) -> 
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-    """
-    Puts rows that were computed in parts back in their original order, padded with zeros.
+    """Puts rows that were computed in parts back in their original order, padded with zeros.
 
     Args:
-        values (`Sequence[torch.Tensor]`):
-            For each part, a tensor of shape `(rows of the part, at most width)`.
-        parts (`Sequence[Sequence[int]]`):
-            Rows of each part; together they are 0 to N - 1.
-        width (`int`):
-            Columns of the result.
+        values (`Sequence[torch.Tensor]`): For each part, a tensor of shape `(rows of the part, at most width)`.
+        parts (`Sequence[Sequence[int]]`): Rows of each part; together they are 0 to N - 1.
+        width (`int`): Columns of the result.
 
     Returns:
         `torch.Tensor` of shape `(N, width)`.

@@ -24,8 +24,7 @@ ROW_MEANS = ("vespo/phi_seq_mean",)
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
-    r"""
-    [`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
+    r"""[`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
     changes: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
 
     TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. Which rows
@@ -39,8 +38,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     and `microbatch/skipped_share`, of the completions.
 
     Args:
-        args ([`~trl.GRPOConfig`], *optional*):
-            As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch either part off.
+        args ([`~trl.GRPOConfig`], *optional*): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch
+            either part off.
         kwargs:
             All other arguments of [`~trl.GRPOTrainer`].
 

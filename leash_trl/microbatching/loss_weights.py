@@ -26,20 +26,14 @@ LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 def loss_factor(
     loss_type: str, num_rows: int, num_rows_before: int, num_tokens: int = 1, num_tokens_before: int = 1
 ) -> float:
-    """
-    Factor that gives a micro-batch's loss the weight its rows have in TRL's own split.
+    """Factor that gives a micro-batch's loss the weight its rows have in TRL's own split.
 
     Args:
-        loss_type (`str`):
-            TRL's `loss_type`, one of `LOSS_TYPES`.
-        num_rows (`int`):
-            Rows computed in this micro-batch.
-        num_rows_before (`int`):
-            Rows of each micro-batch in TRL's split.
-        num_tokens (`int`, *optional*, defaults to 1):
-            Loss tokens of the computed rows; counts for `bnpo` only.
-        num_tokens_before (`int`, *optional*, defaults to 1):
-            Loss tokens of the micro-batch in TRL's split; counts for `bnpo` only.
+        loss_type (`str`): TRL's `loss_type`, one of `LOSS_TYPES`.
+        num_rows (`int`): Rows computed in this micro-batch.
+        num_rows_before (`int`): Rows of each micro-batch in TRL's split.
+        num_tokens (`int`): Loss tokens of the computed rows; counts for `bnpo` only.
+        num_tokens_before (`int`): Loss tokens of the micro-batch in TRL's split; counts for `bnpo` only.
 
     Returns:
         `float`: Dimensionless factor.
@@ -56,8 +50,7 @@ def loss_factor(
 
 
 def mean_factors(counts: Sequence[float]) -> list[float]:
-    """
-    Factors that turn TRL's plain mean over micro-batches into the mean over all that they hold.
+    """Factors that turn TRL's plain mean over micro-batches into the mean over all that they hold.
 
     TRL averages the means of all micro-batches as if they had one size, but micro-batches filled by length have
     different sizes. If there is nothing to count, all factors are 1.
@@ -70,21 +63,17 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
 
 
 def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """
-    Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
+    """Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
 
     Args:
-        args ([`~trl.GRPOConfig`]):
-            The run's configuration.
-        has_router_loss (`bool`):
-            Whether the model is a mixture of experts with a load-balancing loss.
+        args ([`~trl.GRPOConfig`]): The run's configuration.
+        has_router_loss (`bool`): Whether the model is a mixture of experts with a load-balancing loss.
     """
     return _holding({"beta gives every completion a KL term": args.beta != 0.0}, args, has_router_loss)
 
 
 def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """
-    Settings with which the loss of a window depends on which completions share a micro-batch.
+    """Settings with which the loss of a window depends on which completions share a micro-batch.
 
     Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
     """

@@ -81,20 +81,16 @@ def _cheapest_cuts(costs: torch.Tensor, num_parts: int) -> list[int]:
 
 
 def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], num_parts: int) -> list[list[int]]:
-    """
-    Divides rows into micro-batches that compute the fewest positions in all, while the largest stays small.
+    """Divides rows into micro-batches that compute the fewest positions in all, while the largest stays small.
 
     Rows are sorted by completion length and cut into runs. M is the least number of positions that the largest run
     can have. The cut minimises the sum of positions; each run has at most `CAP_SLACK * M`, and at most as many as if
     rows were dealt by number and padded to the longest of all, as TRL does.
 
     Args:
-        prompt_lengths (`Sequence[int]` of length N):
-            Tokens of the prompts.
-        completion_lengths (`Sequence[int]` of length N):
-            Tokens of the completions.
-        num_parts (`int`):
-            Number of micro-batches, from 1 to N; none is empty.
+        prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts.
+        completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
+        num_parts (`int`): Number of micro-batches, from 1 to N; none is empty.
 
     Returns:
         `list[list[int]]`: `num_parts` lists of rows, longest completions first.
@@ -117,8 +113,7 @@ def partition(prompt_lengths: Sequence[int], completion_lengths: Sequence[int], 
 
 
 def rows_to_compute(is_needed: Sequence[bool], lengths: Sequence[int], least: int, multiple_of: int = 1) -> list[int]:
-    """
-    The needed rows, filled up with the shortest others to at least `least` rows and a multiple of `multiple_of`.
+    """The needed rows, filled up with the shortest others to at least `least` rows and a multiple of `multiple_of`.
 
     Every process must run the same number of forward passes (DDP, FSDP and ZeRO wait for each other in them) on the
     same number of rows (TRL gathers a statistic of each). So some rows are computed although they teach nothing.
@@ -139,24 +134,19 @@ def arrange(
     num_steps: int,
     num_processes: int = 1,
 ) -> list[list[list[int]]]:
-    """
-    Micro-batches of every process for rows that may be split freely.
+    """Micro-batches of every process for rows that may be split freely.
 
     Rows are sorted by length, and each process takes one of every `num_processes` neighbours. So at any time all
     processes compute the same number of rows of about the same length, and none waits long. The largest micro-batches
     come first, so that a window that does not fit into memory fails at once.
 
     Args:
-        prompt_lengths (`Sequence[int]` of length N):
-            Tokens of the prompts, of all processes.
-        completion_lengths (`Sequence[int]` of length N):
-            Tokens of the completions.
-        is_needed (`Sequence[bool]` of length N):
-            Whether a row adds to the loss.
-        num_steps (`int`):
-            Micro-batches per process.
-        num_processes (`int`, *optional*, defaults to 1):
-            Number of processes. N must be a multiple of it, and at least `num_steps * num_processes`.
+        prompt_lengths (`Sequence[int]` of length N): Tokens of the prompts, of all processes.
+        completion_lengths (`Sequence[int]` of length N): Tokens of the completions.
+        is_needed (`Sequence[bool]` of length N): Whether a row adds to the loss.
+        num_steps (`int`): Micro-batches per process.
+        num_processes (`int`): Number of processes. N must be a multiple of it, and at least `num_steps *
+            num_processes`.
 
     Returns:
         `list[list[list[int]]]`: For each process, `num_steps` lists of rows; none is empty.

@@ -16,10 +16,8 @@ def check_seams(trainer: GRPOTrainer, seams: Seams) -> None:
     """Raises an error unless TRL's trainer has every member that ours leans on; a changed one could train wrongly.
 
     Args:
-        trainer ([`~trl.GRPOTrainer`]):
-            The trainer, made by TRL's own constructor.
-        seams (`Mapping`):
-            What it leans on.
+        trainer ([`~trl.GRPOTrainer`]): The trainer, made by TRL's own constructor.
+        seams (`Mapping`): What it leans on.
 
     Raises:
         `ImportError`: If one is missing, or takes other arguments.

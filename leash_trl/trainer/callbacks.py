@@ -43,12 +43,9 @@ class DualStepCallback(TrainerCallback):
     there when a run is resumed.
 
     Args:
-        method (`LengthControl`):
-            The method.
-        target_length (`float`, *optional*):
-            The configured target in tokens, which the model card names.
-        extra (`Callable[[], dict]`, *optional*):
-            Gives what else to save, in types of JSON.
+        method (`LengthControl`): The method.
+        target_length (`float`): The configured target in tokens, which the model card names.
+        extra (`Callable[[], dict]`): Gives what else to save, in types of JSON.
     """
 
     def __init__(
@@ -142,8 +139,7 @@ class LengthControlCallback(DualStepCallback):
     when they are scored, for the queue would delay them, and also where the trainer drops them as stale.
 
     Args:
-        reward (`LengthControlledReward`):
-            The trainer's reward function.
+        reward (`LengthControlledReward`): The trainer's reward function.
     """
 
     def __init__(self, reward: LengthControlledReward):

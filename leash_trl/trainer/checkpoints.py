@@ -31,8 +31,7 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
     If the file system cannot lock, the run continues with a warning.
 
     Args:
-        output_dir (`str` or `Path`):
-            Folder of the run; made if it does not exist.
+        output_dir (`str` or `Path`): Folder of the run; made if it does not exist.
 
     Raises:
         `CannotStartError`: If another run uses it.
@@ -59,12 +58,9 @@ def check_finite(model: "nn.Module", step: int, output_dir: str | Path) -> None:
     One gradient that is not leaves none finite, and `save_total_limit` would then delete the last good checkpoint.
 
     Args:
-        model (`nn.Module`):
-            The policy.
-        step (`int`):
-            Policy updates so far.
-        output_dir (`str` or `Path`):
-            Folder of the run.
+        model (`nn.Module`): The policy.
+        step (`int`): Policy updates so far.
+        output_dir (`str` or `Path`): Folder of the run.
 
     Raises:
         `FloatingPointError`: If one is not; the message names the update and the newest checkpoint that is left.

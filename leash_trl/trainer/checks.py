@@ -44,8 +44,7 @@ def check_trainer(trainer: Any) -> None:
     """Checks a new trainer and its training data; the main process warns of what may be a mistake.
 
     Args:
-        trainer ([`~trl.GRPOTrainer`]):
-            A trainer with a [`LeashGRPOConfig`] and `length_control`.
+        trainer ([`~trl.GRPOTrainer`]): A trainer with a [`LeashGRPOConfig`] and `length_control`.
 
     Raises:
         `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, the method cannot use

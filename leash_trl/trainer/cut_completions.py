@@ -12,8 +12,7 @@ def check_cuts(trainer: Any) -> None:
     """Raises `ValueError` if a trainer's method cuts completions and the trainer's settings do not allow it.
 
     Args:
-        trainer ([`~trl.GRPOTrainer`]):
-            A trainer with a [`LeashGRPOConfig`] and `length_control`.
+        trainer ([`~trl.GRPOTrainer`]): A trainer with a [`LeashGRPOConfig`] and `length_control`.
     """
     if not trainer.length_control.cuts:
         return
@@ -45,14 +44,11 @@ def cut_completions(
     """Completions and their tokens, cut; no end token follows a cut.
 
     Args:
-        completions (`Sequence[list[dict] | str]`):
-            Replies as messages, or text, as reward functions get them.
-        completion_ids (`Sequence[Sequence[int]]`), prompt_ids (`Sequence[Sequence[int]]`):
-            Their tokens, and those of their prompts.
-        lengths (`Sequence[int]`):
-            Tokens to keep of each; those with as many stay as they are.
-        processor (`PreTrainedTokenizerBase` or `ProcessorMixin`):
-            The trainer's `processing_class`.
+        completions (`Sequence[list[dict] | str]`): Replies as messages, or text, as reward functions get them.
+        completion_ids (`Sequence[Sequence[int]]`), prompt_ids (`Sequence[Sequence[int]]`): Their tokens, and those of
+            their prompts.
+        lengths (`Sequence[int]`): Tokens to keep of each; those with as many stay as they are.
+        processor (`PreTrainedTokenizerBase` or `ProcessorMixin`): The trainer's `processing_class`.
     """
     cut, cut_ids = list(completions), [list(ids) for ids in completion_ids]
     for row, length in enumerate(lengths):

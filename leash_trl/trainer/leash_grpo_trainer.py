@@ -40,8 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
-    r"""
-    Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
+    r"""Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
 
     Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
     reward functions), the result is clipped to [-1, 1], and after the policy update lambda moves by `lambda_lr *
@@ -59,13 +58,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     leaves lambda alone.
 
     Args:
-        model (`str` or [`~transformers.PreTrainedModel`]):
-            As for [`~trl.GRPOTrainer`], or `gym`, the embedded model.
-        reward_funcs (`RewardFunc | list[RewardFunc]`, *optional*):
-            Task rewards, as for [`~trl.GRPOTrainer`]; functions, async functions and reward models, with
-            `reward_weights`. Do not add a length reward of your own.
-        args ([`LeashGRPOConfig`]):
-            Configuration. It has no default, since LEASH's `target_length` has none.
+        model (`str` or [`~transformers.PreTrainedModel`]): As for [`~trl.GRPOTrainer`], or `gym`, the embedded model.
+        reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
+            functions and reward models, with `reward_weights`. Do not add a length reward of your own.
+        args ([`LeashGRPOConfig`]): Configuration. It has no default, since LEASH's `target_length` has none.
         kwargs:
             All other arguments of [`~trl.GRPOTrainer`].
 
@@ -345,9 +341,9 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         """Trains, from the start or from where a run was stopped.
 
         Args:
-            resume_from_checkpoint (`str`, `os.PathLike` or `bool`, *optional*):
-                `True` for the last whole checkpoint in `output_dir`; a checkpoint or a model folder with its
-                `trainer_state.json`; or a place on the Hub, `"hf://owner/name/last-checkpoint"`.
+            resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last whole checkpoint in
+                `output_dir`; a checkpoint or a model folder with its `trainer_state.json`; or a place on the Hub,
+                `"hf://owner/name/last-checkpoint"`.
             args, kwargs:
                 As for [`~transformers.Trainer.train`].
 

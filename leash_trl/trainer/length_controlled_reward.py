@@ -37,15 +37,11 @@ class RunSettings:
     """What the reward must know of a run.
 
     Args:
-        num_generations (`int`), num_generations_eval (`int`):
-            Completions per prompt in training and in evaluation.
-        max_completion_length (`float`):
-            Generation limit in tokens; infinite for no limit.
-        end_ids (`frozenset[int]`):
-            Tokens that end a completion.
-        advantage (`str`, *optional*):
-            What the trainer makes of rewards: `"centred"` is their distance to the group's mean, `"leave_one_out"`
-            that to the mean of the others; `None` divides by a deviation.
+        num_generations (`int`), num_generations_eval (`int`): Completions per prompt in training and in evaluation.
+        max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
+        end_ids (`frozenset[int]`): Tokens that end a completion.
+        advantage (`str`): What the trainer makes of rewards: `"centred"` is their distance to the group's mean,
+            `"leave_one_out"` that to the mean of the others; `None` divides by a deviation.
     """
 
     num_generations: int
@@ -114,15 +110,12 @@ class LengthControlledReward:
     none`, and RLOO. Lengths count `completion_ids`, which in GRPO and RLOO hold the output of tools.
 
     Args:
-        reward_funcs (`Callable` or `list[Callable]`):
-            Functions that TRL could call; no reward models, no async functions. All other arguments of the trainer
-            reach them, `trainer_state`, `log_metric`, `log_extra` and `environments` included.
-        method ([`~leash_trl.LengthControl`] or `str`):
-            The method, or its name for one with its own defaults.
-        target_length (`int`, *optional*):
-            Target in tokens; a column `target_length` of the data set overrides it per prompt.
-        weights (`list[float]`, *optional*):
-            Weights of the functions, dimensionless, by default 1.
+        reward_funcs (`Callable` or `list[Callable]`): Functions that TRL could call; no reward models, no async
+            functions. All other arguments of the trainer reach them, `trainer_state`, `log_metric`, `log_extra` and
+            `environments` included.
+        method ([`~leash_trl.LengthControl`] or `str`): The method, or its name for one with its own defaults.
+        target_length (`int`): Target in tokens; a column `target_length` of the data set overrides it per prompt.
+        weights (`list[float]`): Weights of the functions, dimensionless, by default 1.
 
     Raises:
         `ValueError`: If there is not one weight for each function.
@@ -281,12 +274,9 @@ def unfit(method: LengthControl, advantage: str | None, num_processes: int) -> s
     """Why the rewards of a method cannot tell a trainer what it does; `None` if they can.
 
     Args:
-        method ([`~leash_trl.LengthControl`]):
-            The method.
-        advantage (`str`, *optional*):
-            What the trainer makes of rewards, as in [`RunSettings`].
-        num_processes (`int`):
-            Processes that train, each of which sees its own completions.
+        method ([`~leash_trl.LengthControl`]): The method.
+        advantage (`str`): What the trainer makes of rewards, as in [`RunSettings`].
+        num_processes (`int`): Processes that train, each of which sees its own completions.
     """
     if method.cuts:
         return "cuts completions and has them graded again, which a reward function cannot"

@@ -27,20 +27,15 @@ class Refill:
     its second. None is in the current batch, unless the data set has no other prompt.
 
     Args:
-        dataset (`Dataset`):
-            Training data with a length and rows by index; a stream has neither.
-        args ([`LeashGRPOConfig`]):
-            Configuration.
+        dataset (`Dataset`): Training data with a length and rows by index; a stream has neither.
+        args ([`LeashGRPOConfig`]): Configuration.
 
     Attributes:
-        batches (`int`):
-            Generation batches that are done, through all epochs.
-        epoch (`int`):
-            Epoch of the last draw, from 0.
-        from_end (`int`), from_start (`int`):
-            Prompts taken from the end and from the start of that epoch's order.
-        alive (`float`), seen (`float`):
-            Groups with signal, and all groups; each batch counts half as much as the next.
+        batches (`int`): Generation batches that are done, through all epochs.
+        epoch (`int`): Epoch of the last draw, from 0.
+        from_end (`int`), from_start (`int`): Prompts taken from the end and from the start of that epoch's order.
+        alive (`float`), seen (`float`): Groups with signal, and all groups; each batch counts half as much as the
+            next.
     """
 
     state = ("batches", "epoch", "from_end", "from_start", "alive", "seen")
@@ -67,10 +62,8 @@ class Refill:
         """The next rows for the current batch; a question comes twice only if the data set has no others.
 
         Args:
-            count (`int`):
-                Number of rows.
-            without (`Collection[int]`):
-                Questions to skip, as `question_of` returns them.
+            count (`int`): Number of rows.
+            without (`Collection[int]`): Questions to skip, as `question_of` returns them.
         """
         epoch, batch = divmod(
             self.batches, max(1, self._size // self._batch_size)
@@ -125,12 +118,9 @@ def extra_groups(num_groups: int, signal_share: float, most: int) -> int:
     Source: ours. DAPO and verl repeat rounds of a fixed size until enough groups have signal.
 
     Args:
-        num_groups (`int`):
-            $P$, groups of the process in the batch.
-        signal_share (`float`):
-            $m$, probability that a group has signal.
-        most (`int`):
-            Most extra groups.
+        num_groups (`int`): $P$, groups of the process in the batch.
+        signal_share (`float`): $m$, probability that a group has signal.
+        most (`int`): Most extra groups.
 
     Example:
         >>> extra_groups(4, signal_share=0.75, most=8)
@@ -147,10 +137,9 @@ def kept_groups(is_alive: list[bool], count: int) -> list[int]:
     """The groups that a process trains on: its first `count`, dead ones replaced by live ones of those behind.
 
     Args:
-        is_alive (`list[bool]`):
-            Whether each group of the process has signal, those of the batch first and then the fresh ones.
-        count (`int`):
-            Groups of the process in the batch.
+        is_alive (`list[bool]`): Whether each group of the process has signal, those of the batch first and then the
+            fresh ones.
+        count (`int`): Groups of the process in the batch.
 
     Example:
         >>> kept_groups([True, False, False, False, True], count=3)

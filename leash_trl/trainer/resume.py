@@ -26,12 +26,10 @@ def starting_point(
     """The folder from which training continues; `None` for a new run. Logs, once, what differs or is missing there.
 
     Args:
-        requested (`str`, `os.PathLike` or `bool`, *optional*):
-            `True` for the newest whole checkpoint in `output_dir`, or a folder.
-        args ([`LeashGRPOConfig`]):
-            Configuration of this run.
-        recipe (`Mapping`):
-            Recipe of this run, which is compared with that of the checkpoint.
+        requested (`str`, `os.PathLike` or `bool`): `True` for the newest whole checkpoint in `output_dir`, or a
+            folder.
+        args ([`LeashGRPOConfig`]): Configuration of this run.
+        recipe (`Mapping`): Recipe of this run, which is compared with that of the checkpoint.
 
     Raises:
         `CannotStartError`: If there is no such folder, it is incomplete, or holds no state of length control.
@@ -91,8 +89,7 @@ class WindowEndCallback(TrainerCallback):
     `load_best_model_at_end` the evaluation that goes with it, too. The end of training saves where it is.
 
     Args:
-        is_inside_window (`Callable[[], bool]`):
-            Whether completions of the window are still to be trained on.
+        is_inside_window (`Callable[[], bool]`): Whether completions of the window are still to be trained on.
     """
 
     def __init__(self, is_inside_window: Callable[[], bool]) -> None:

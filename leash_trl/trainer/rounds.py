@@ -23,26 +23,17 @@ class Round:
     `rollouts` and `score` belong to the N completions of all processes, the rest to the n of this one.
 
     Args:
-        questions (`Sequence[int]`):
-            A number that identifies each completion's prompt, the same in every run.
-        targets (`Sequence[float]`):
-            Target of each completion's prompt in tokens, NaN for none.
-        columns (`Mapping[str, Sequence]`):
-            Values, one per completion, of the data set columns that the method reads.
+        questions (`Sequence[int]`): A number that identifies each completion's prompt, the same in every run.
+        targets (`Sequence[float]`): Target of each completion's prompt in tokens, NaN for none.
+        columns (`Mapping[str, Sequence]`): Values, one per completion, of the data set columns that the method reads.
 
     Attributes:
-        lengths (`Sequence[int]`):
-            Tokens that the model generated, EOS included, padding and tool output excluded.
-        is_truncated (`Sequence[bool]`):
-            Whether each completion ended without an end token.
-        prompt_ids (`Sequence[Sequence[int]]`):
-            Tokens of each completion's prompt.
-        generation_limit (`float`):
-            Most tokens that a completion could have; infinite for no limit.
-        rollouts ([`Rollouts`]), score ([`Score`]):
-            The completions, and what length control makes of them.
-        batch (`dict[str, torch.Tensor]`):
-            TRL's training batch.
+        lengths (`Sequence[int]`): Tokens that the model generated, EOS included, padding and tool output excluded.
+        is_truncated (`Sequence[bool]`): Whether each completion ended without an end token.
+        prompt_ids (`Sequence[Sequence[int]]`): Tokens of each completion's prompt.
+        generation_limit (`float`): Most tokens that a completion could have; infinite for no limit.
+        rollouts ([`Rollouts`]), score ([`Score`]): The completions, and what length control makes of them.
+        batch (`dict[str, torch.Tensor]`): TRL's training batch.
     """
 
     questions: Sequence[int] = ()
@@ -65,12 +56,9 @@ class Round:
         """Both rounds as one, in which each process's groups of `fresh` stand behind its others.
 
         Args:
-            fresh (`Round`):
-                Equally many groups of each process.
-            num_processes (`int`):
-                Number of processes.
-            pad_token_id (`int`):
-                The tokenizer's padding token.
+            fresh (`Round`): Equally many groups of each process.
+            num_processes (`int`): Number of processes.
+            pad_token_id (`int`): The tokenizer's padding token.
         """
         count = len(self.rollouts.lengths)
         both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
@@ -87,12 +75,9 @@ class Round:
         ones, scored anew.
 
         Args:
-            share (`int`):
-                Groups of each process in the batch.
-            method ([`LengthControl`]), rule ([`AdvantageRule`]):
-                As for the round itself.
-            accelerator ([`~accelerate.Accelerator`]):
-                The trainer's, which knows the processes.
+            share (`int`): Groups of each process in the batch.
+            method ([`LengthControl`]), rule ([`AdvantageRule`]): As for the round itself.
+            accelerator ([`~accelerate.Accelerator`]): The trainer's, which knows the processes.
 
         Raises:
             `ValueError`: If the batch holds fields that cannot be taken row by row, such as images.
