@@ -197,7 +197,9 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
                     lengths = both.loc[both["model"] == "trained", "num_tokens"]
                     cells["satisfied"] = f"{(lengths <= its_target).mean():.3f}"
                 if "leash/lambda" in log:
-                    cells["lambda end (peak)"] = f"{log['leash/lambda'].iloc[-1]:.3f} ({log['leash/lambda'].max():.3f})"
+                    cells["lambda end (peak)"] = (
+                        f"{log['leash/lambda'].iloc[-1]:.3f} ({log['leash/lambda'].max():.3f})"
+                    )
                 changes.append(cells)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
         p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))
