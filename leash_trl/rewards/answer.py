@@ -18,7 +18,7 @@ from leash_trl.rewards.typography import latex
 THINK_START, THINK_END = "<think>", "</think>"
 ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
-TAG_START, TAG_END = "<answer>", "</answer>"
+TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
@@ -49,11 +49,8 @@ class Answer:
     @property
     def expression(self) -> str:
         r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
-        return (
-            f"\\boxed{{{self.text}}}"
-            if self.is_found and not DELIMITER.search(self.text)
-            else self.source or self.text
-        )
+        is_formula = self.is_found and not DELIMITER.search(self.text)
+        return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -79,10 +76,8 @@ def visible_text(completion: str) -> str:
         >>> visible_text("<think>It is 3, wait")
         ''
     """
-    before, _, after = completion.rpartition(THINK_END)
-    if THINK_START in after:
-        return ""
-    return after if before or THINK_END in completion else completion
+    after = completion.rpartition(THINK_END)[2]
+    return "" if THINK_START in after else after
 
 
 def _boxes(text: str) -> list[tuple[int, int, int]]:
@@ -137,13 +132,6 @@ def stated_answer(text: str) -> Answer | None:
     return Answer(bare) if (bare := _bare(text)) else None
 
 
-def _tagged(text: str) -> str | None:
-    """Content of the last complete `<answer>` tag, found from the end, in linear time."""
-    before, end, _ = text.rpartition(TAG_END)
-    _, start, content = before.rpartition(TAG_START)
-    return content if start and end else None
-
-
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
 
@@ -161,13 +149,11 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if (answer := boxed_answer(text)) is not None:
         return answer
     if lines := ANSWER_LINE.findall(text):
-        last = ANSWER_MARK.split(lines[-1])[-1].replace(TAG_START, "").replace(TAG_END, "")
-        return stated_answer(last.strip("* \t\r"))
+        return stated_answer(re.sub("</?answer>", "", ANSWER_MARK.split(lines[-1])[-1]).strip("* \t\r"))
     if not lenient:
         return None
-    tagged = _tagged(text)
-    if tagged is not None:
-        return stated_answer(tagged)
+    if tagged := TAG.findall(text):
+        return stated_answer(tagged[-1])
     return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from leash_trl.rewards.rational import rational, rationals_equal
-from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Reading, read
+from leash_trl.rewards.reading import SIMPLE_NAME, Reading, read
 from leash_trl.rewards.units import Same, quantities_equal
 
 
@@ -45,7 +45,7 @@ def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | N
 def _comparison(answer: str, gold: str, same: Same) -> bool | None:
     one, other = read(answer), read(gold)
     if one is None or other is None:
-        return False if one is NOTHING and other is not None else None
+        return None
     verdict = _equal(one, other, same)
     if verdict is True:
         return True

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 Case = tuple[str | None, str]
 
 TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first
+MAX_WAIT = 120.0  # seconds for a start and an answer; then the turn is given up, as other ranks wait ten minutes
 LOST_LIMITS = 2  # limits of a case that each worker may lose to hanging cases in each turn
 MAX_KNOWN = 65_536  # verdicts
 
@@ -103,16 +104,10 @@ class GraderPool:
             Number of worker processes, started when first needed; defaults to [`default_size`].
         seconds_per_case (`float`, *optional*, defaults to `10.0`):
             Limit of processor time for one comparison: math-verify's own limit for reading and comparing together.
-        max_wait_seconds (`float`, *optional*, defaults to `120.0`):
-            Wall time, a worker's start included, after which a comparison, and the rest of its turn, counts as
-            starved. Other ranks wait ten minutes for this one before they end the run.
     """
 
-    def __init__(
-        self, size: int | None = None, seconds_per_case: float = 10.0, max_wait_seconds: float = 120.0
-    ) -> None:
+    def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
         self._seconds = seconds_per_case
-        self._max_wait = max_wait_seconds
         self._size = size or default_size()
         self._free: LifoQueue[_Worker | None] = LifoQueue()  # None stands for a worker that is not running
         for _ in range(self._size):
@@ -160,13 +155,10 @@ class GraderPool:
             return Verdict(None, turn.given_up)
         worker: _Worker | None = self._free.get()
         line: str | None = ""
-        try:
+        with contextlib.suppress(OSError):  # a broken pipe, or the system starts no process now
             worker = worker or _Worker()
-            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", self._max_wait)
-        except OSError:  # a broken pipe, or the system starts no process now
-            pass
-        finally:
-            self._free.put(worker if line else None)
+            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", MAX_WAIT)
+        self._free.put(worker if line else None)
         if worker and not line and worker.end() == BROKEN and not self._has_answered:
             raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
         if line is None:
