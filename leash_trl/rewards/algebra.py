@@ -149,13 +149,8 @@ def _same_reals(one: str, other: str) -> bool:
 def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Whether an answer equals a gold: by [`~leash_trl.rewards.comparison`] with [`same`], else by math-verify.
 
-    Args:
-        answer (`str`), gold (`str`):
-            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
-
-    Returns:
-        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
-        equal nothing.
+    Both are expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`. `None` if math-verify finds
+    nothing in the gold. Undefined values, such as `\frac{1}{0}`, equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
     for compare in (functools.partial(comparison, same=same), _same_reals):

@@ -31,20 +31,11 @@ DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of an answer without box and dollar signs.
-
-    Args:
-        text (`str`):
-            The answer.
-        is_found (`bool`, *optional*, defaults to `True`):
-            Whether the answer has a known place; else math-verify looks for one in the source.
-        source (`str`, *optional*):
-            The text as it was written, where the answer has no known place.
-    """
+    """The text of an answer without box and dollar signs."""
 
     text: str
-    is_found: bool = True
-    source: str = ""
+    is_found: bool = True  # it has a known place; else math-verify looks for one in the source
+    source: str = ""  # the text as it was written, where the answer has no known place
 
     @property
     def expression(self) -> str:
@@ -64,11 +55,7 @@ def opens_thinking(prompt: str) -> bool:
 
 
 def visible_text(completion: str) -> str:
-    """The part of a completion that may hold its answer.
-
-    Returns:
-        `str`: The text after the last `</think>`; empty if thinking was opened and never closed; else the complete
-        text. If the prompt opened the thinking (see [`opens_thinking`]), put `<think>` before the completion.
+    """The text after the last `</think>`, if there is one; empty if thinking was opened and never closed.
 
     Example:
         >>> visible_text("It is 3, wait.</think>The answer is 4.")
@@ -135,12 +122,6 @@ def stated_answer(text: str) -> Answer | None:
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
 
-    Args:
-        completion (`str`):
-            The model's text.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether a completion without box and answer line may give its answer in an `<answer>` tag or anywhere else.
-
     Example:
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
         '34'
@@ -158,10 +139,5 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
 
 
 def gold_answer(solution: str) -> Answer | None:
-    r"""A data set's gold answer: its last box, else the complete text; `None` if it is empty.
-
-    Example:
-        >>> gold_answer(r"2\sqrt{3}").expression
-        '\\boxed{2\\sqrt{3}}'
-    """
+    """A data set's gold answer: its last box, else the complete text; `None` if it is empty."""
     return boxed_answer(solution) or stated_answer(solution)

@@ -26,11 +26,7 @@ DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
 def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
     r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if that is open.
 
-    Args:
-        answer (`str`), gold (`str`):
-            Results of [`~leash_trl.rewards.wording.commitment`].
-        same (`callable`, *optional*):
-            Whether two formulas, or two equations, are equal; `None` if it cannot tell.
+    `same` tells whether two formulas, or two equations, are equal; `None` if it cannot.
 
     Example:
         >>> comparison("1 234", "1{,}234"), comparison("2+3=12", "12"), comparison(r"\sqrt{12}", r"2\sqrt{3}")

@@ -100,10 +100,8 @@ class GraderPool:
     verdict. The pool remembers each pair, also one that exceeded its limits. Any thread may call.
 
     Args:
-        size (`int`, *optional*):
-            Number of worker processes, started when first needed; defaults to [`default_size`].
-        seconds_per_case (`float`, *optional*, defaults to `10.0`):
-            Limit of processor time for one comparison: math-verify's own limit for reading and comparing together.
+        size (`int`, *optional*): Number of worker processes, started when first needed; else [`default_size`].
+        seconds_per_case (`float`, *optional*, defaults to `10.0`): As much as math-verify's own limits together.
     """
 
     def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
@@ -117,19 +115,10 @@ class GraderPool:
         self._said: set[str] = set()
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
-        """Whether each answer equals its gold.
+        """Whether each answer equals its gold, both expressions of [`~leash_trl.rewards.answer.Answer`].
 
-        Args:
-            cases (`Sequence[tuple[str | None, str]]`):
-                Pairs of answer and gold, each an expression of [`~leash_trl.rewards.answer.Answer`]. Without an
-                answer, the verdict tells whether the gold can be read.
-
-        Returns:
-            `list[Verdict]`: `is_equal` is `None` where a comparison did not end, or the gold cannot be read. Each kind
-            of failure is a warning the first time.
-
-        Raises:
-            `RuntimeError`: If no worker ever answered and one gave up by itself, as without math-verify.
+        Without an answer, the verdict tells whether the gold can be read. Each kind of failure is a warning the first
+        time. Raises `RuntimeError` if no worker ever answered and one gave up by itself, as without math-verify.
         """
         known = {case: self._known.get(hash(case)) for case in cases}
         left = [case for case, verdict in known.items() if verdict is None]
