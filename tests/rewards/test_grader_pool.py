@@ -168,8 +168,9 @@ def test_workers_that_died_leave_no_descriptor_and_no_zombie(python):
     assert not [child for child in psutil.Process().children() if child.status() == psutil.STATUS_ZOMBIE]
 
 
-def test_a_batch_whose_worker_gets_no_processor_at_all_is_unscorable(python):
-    pool = GraderPool(size=1, max_wait_seconds=1.0)
+def test_a_batch_whose_worker_gets_no_processor_at_all_is_unscorable(python, monkeypatch):
+    monkeypatch.setattr(grader_pool, "MAX_WAIT", 1.0)
+    pool = GraderPool(size=1)
     python("exec sleep 60")
     start = time.monotonic()
     assert all(map(is_unscorable, pool.verdicts([new_case() for _ in range(20)])))
