@@ -59,7 +59,6 @@ class GRPOLead(LengthControl):
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are standardised and weighted by difficulty; 0 where unscorable."""
         score = super().score(rollouts, replace(rule, scale_rewards="group"))
         rates = torch.where(score.advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
         return replace(score, advantages=(score.advantages * self.weights(rates)).nan_to_num(nan=0.0))
