@@ -62,7 +62,6 @@ class DOT(LengthControl):
         return rollouts.task_rewards
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Says where completions are to be cut."""
         return replace(super().score(rollouts, rule), cut=self.cut_lengths(rollouts))
 
     def cut_lengths(self, rollouts: Rollouts) -> torch.Tensor:

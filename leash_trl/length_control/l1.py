@@ -61,7 +61,6 @@ class L1Exact(LengthControl):
         return float(random.Random(question).randint(*self.budget_range))
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        """The request in words; empty without a target."""
         return "" if target_length is None else self.suffix.replace("{n}", str(round(target_length)))
 
 

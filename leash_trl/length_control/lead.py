@@ -147,7 +147,6 @@ class LEAD(LengthControl):
     observed_efficiency: list[list[float]] = held(list)
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if there is no upper bound, or it is below the lower one."""
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
             raise ValueError(
                 f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or max_completion_length, {most}"
@@ -170,7 +169,6 @@ class LEAD(LengthControl):
         return efficiency_rewards(is_correct_PG, lengths_PG, self.lower_bound, upper_bound).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are weighted and whitened over tokens; 0 where unscorable."""
         size, objectives = rollouts.num_generations, (rollouts.correctness, self._efficiency(rollouts))
         apart = (group_advantages(rewards, size, "group", rule.epsilon) for rewards in objectives)
         advantages = self._weighed(*apart).masked_fill(~rollouts.is_scorable, torch.nan)

@@ -162,7 +162,6 @@ class NemoRL(LengthControl):
             )
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if every term is off."""
         if not self.multiplies and not self.needs_group:
             raise ValueError(
                 f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total: "

@@ -64,6 +64,5 @@ class PrimeRL(LengthControl):
         return (rewards_PG - penalties_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are shaped rewards minus their group's mean; 0 where unscorable."""
         baseline = "length_weighted" if self.length_weighted_baseline else "mean"
         return super().score(rollouts, replace(rule, scale_rewards="none", reward_baseline=baseline))
