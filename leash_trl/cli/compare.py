@@ -24,9 +24,9 @@ from leash_trl.files import write_whole
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
-    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds, "
-    f"{DEFAULT_SEEDS} unless said) and grid (lists of values, for every arm that has no such field or grid of its own; "
-    "null takes a field out), as the package's gym/compare.yaml; or a recipe, then the only arm"
+    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds: "
+    f"{DEFAULT_SEEDS} unless said) and grid (lists of values, for arms without such a field or grid; null takes "
+    "a field out), as the package's gym/compare.yaml; or a recipe, then the only arm"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -196,10 +196,8 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
                 if not pd.isna(its_target):
                     lengths = both.loc[both["model"] == "trained", "num_tokens"]
                     cells["satisfied"] = f"{(lengths <= its_target).mean():.3f}"
-                if "leash/lambda" in log:
-                    cells["lambda end (peak)"] = (
-                        f"{log['leash/lambda'].iloc[-1]:.3f} ({log['leash/lambda'].max():.3f})"
-                    )
+                if (lam := log.get("leash/lambda")) is not None:
+                    cells["lambda end (peak)"] = f"{lam.iloc[-1]:.3f} ({lam.max():.3f})"
                 changes.append(cells)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
         p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))

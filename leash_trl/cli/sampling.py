@@ -103,9 +103,7 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
         )
     for name, feature in problems.features.items():
         if isinstance(getattr(feature, "feature", feature), Image):
-            raise ValueError(
-                f"{reference} has pictures in column {name!r}, which no prompt would show; drop the column"
-            )
+            raise ValueError(f"{reference} has pictures in column {name!r}, which prompts would not show; drop it")
     if arguments.effort is not None:
         effort = effort_suffix(arguments.effort, arguments.effort_suffix)
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], effort)})

@@ -83,8 +83,10 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
 def describe_run(
     model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
 ) -> dict[str, Any]:
-    """What `run.json` says of a run, all that decides its samples; `problems`, and the `references` that the user gave,
-    go by the short names of the data sets."""
+    """What `run.json` says of a run, all that decides its samples.
+
+    `problems`, and the `references` that the user gave, go by the short names of the data sets.
+    """
     path = checkpoint_path(model)
     installed = {each.name: each.version for each in distributions() if each.name in VERSIONED_PACKAGES}
     return {
@@ -106,7 +108,7 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
     SHA-256 over names, sizes and contents of its files.
 
-    Of a long file it reads 8 MiB in pieces at even distances: where some layers were trained, both ends may be as before.
+    Of a long file it reads 8 MiB in pieces at even distances: where some layers were trained, both ends may be old.
     """
     if not Path(name).is_dir():
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
