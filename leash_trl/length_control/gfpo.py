@@ -23,8 +23,7 @@ def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float] | None
     Args:
         mean_reward (`float`): Mean reward of the prompt's completions in reward units.
         quartiles (`Sequence[float]`): Those of such means so far; a mean on one belongs to the easier side. Without
-            them
-            every prompt is hard.
+            them every prompt is hard.
 
     Example:
         >>> [num_kept_by_difficulty(mean, (0.25, 0.5, 0.75), 8) for mean in (0.1, 0.3, 0.6, 0.9)]

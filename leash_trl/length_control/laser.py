@@ -183,8 +183,7 @@ class LaserDE(LaserD):
     Use: as LASER-D, if the model should keep looking for an answer on prompts that it fails.
 
     Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
-        release
-    never fires and is left out.
+    release never fires and is left out.
     """
 
     name = "laser_de"

@@ -50,8 +50,7 @@ class Leash(LengthControl):
     Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
-        for
-    each value of a column, whose multiplier climbs on the violation of its own prompts alone.
+    for each value of a column, whose multiplier climbs on the violation of its own prompts alone.
 
     Differs: the paper has one generation batch per policy update. Several batches in one update make one dual step on
     their pooled mean, and so do a batch whose update mixed precision skipped and the next batch.
@@ -145,8 +144,7 @@ class Leash(LengthControl):
 
         Args:
             observed (`Sequence[Sequence[float]]`): Target and length in tokens of its completions since the last
-                update;
-                without any it stays.
+                update; without any it stays.
             is_sampled (`bool`): Without any: whether the update was on its last completions, or on those of others.
         """
         if not observed:
