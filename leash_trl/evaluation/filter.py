@@ -11,18 +11,14 @@ def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quan
     """Checks that a filter keeps something, before anything is sampled.
 
     Raises:
-        `ValueError`: If no number of correct completions lies within the bounds, the quantile is out of [0, 1], or it
-            would be taken of no lengths.
+        `ValueError`: If it keeps nothing, or the quantile is out of [0, 1] or would be taken of no lengths.
     """
+    bounds = f"min_passes={min_passes}, max_passes={max_passes}"
     if not 0 <= min_passes <= max_passes <= num_samples:
-        raise ValueError(
-            f"min_passes={min_passes} and max_passes={max_passes} keep nothing of {num_samples} samples; they must "
-            "rise within 0 to num_samples"
-        )
+        raise ValueError(f"{bounds} keep nothing of {num_samples} samples; let them rise within 0 to {num_samples}")
     if target_quantile is not None and not (0 <= target_quantile <= 1 <= min_passes):
         raise ValueError(
-            f"target_quantile is {target_quantile} with min_passes={min_passes}; it must lie in [0, 1], and "
-            "min_passes must be 1 or more, for a correct length of every problem"
+            f"target_quantile={target_quantile}, {bounds}: take one in [0, 1], and min_passes of 1 or more"
         )
 
 
@@ -41,12 +37,10 @@ def filtered_rows(
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        problems (`Dataset`):
-            Problems, in the order of the samples.
-        samples (`Sequence[dict]`):
-            k graded completions per problem, as [`~leash_trl.evaluation.frame.read_lines`] returns them.
+        problems (`Dataset`), samples (`Sequence[dict]`):
+            Problems, and as [`~leash_trl.evaluation.frame.read_lines`] returns them k graded completions of each.
         min_passes (`int`), max_passes (`int`):
-            Bounds of the number of correct completions, both included; see [`check_bounds`].
+            Bounds of the number of correct completions, both included.
         target_quantile (`float`, *optional*):
             Adds a column `target_length`: this quantile of the problem's correct lengths, in [0, 1]; between two
             lengths the longer. 0 is the shortest correct completion, 0.5 the median.
@@ -63,16 +57,15 @@ def filtered_rows(
             raise ValueError(f"problem {row['id']} has the samples of {problem['id']}")
         completions = problem["completions"]
         lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
-        num_graded = sum(completion["is_correct"] is not None for completion in completions)
-        most = len(lengths) + len(completions) - num_graded
-        if num_graded == 0 or len(lengths) < min_passes or most > max_passes:
-            continue
-        if target_quantile is not None:
-            row["target_length"] = int(np.quantile(lengths, target_quantile, method="higher"))
-        yield {
-            **row,
-            "pass_rate": len(lengths) / num_graded,
-            "num_samples": num_graded,
-            "mean_length": sum(completion["num_tokens"] for completion in completions) / len(completions),
-            "correct_lengths": lengths,
-        }
+        num_ungraded = sum(completion["is_correct"] is None for completion in completions)
+        num_graded = len(completions) - num_ungraded
+        if num_graded and min_passes <= len(lengths) and len(lengths) + num_ungraded <= max_passes:
+            if target_quantile is not None:
+                row["target_length"] = int(np.quantile(lengths, target_quantile, method="higher"))
+            yield {
+                **row,
+                "pass_rate": len(lengths) / num_graded,
+                "num_samples": num_graded,
+                "mean_length": sum(completion["num_tokens"] for completion in completions) / len(completions),
+                "correct_lengths": lengths,
+            }

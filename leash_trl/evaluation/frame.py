@@ -1,7 +1,6 @@
-"""Reads a run's folder into DataFrames: its samples, a row per completion, and their metrics, a row per number.
+"""Reads a run's folder, `run.json` and `samples/NAME.jsonl` per benchmark, into DataFrames of samples and of metrics.
 
-A folder has `run.json` and, for each benchmark, `samples/NAME.jsonl`, a line per problem. Correctness is 1, 0 or NaN;
-a completion that could not be graded is left out of shares and has no vote.
+Correctness is 1, 0 or NaN; a completion that could not be graded is left out of shares and has no vote.
 """
 
 import json
@@ -28,6 +27,7 @@ RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmar
 VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
 MAX_BUDGETS = 6
 FEW_PROBLEMS = 10
+COLUMNS = ("benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high")
 
 # the vote of a completion: correct answers are one class, wrong ones differ by their text, None is no vote
 Vote = Literal[True] | str | None
@@ -39,11 +39,7 @@ def samples_path(folder: str | Path, name: str) -> Path:
 
 
 def read_run(folder: str | Path) -> dict[str, Any]:
-    """The record in a run's folder of model, engine, sampling and versions.
-
-    Raises:
-        `ValueError`: If the folder has no `run.json`, or another program's.
-    """
+    """The content of a folder's `run.json`: model, engine, sampling and versions; a `ValueError` if it is not ours."""
     path = Path(folder) / RUN_FILE
     try:
         run: dict[str, Any] = json.loads(path.read_bytes())
@@ -57,11 +53,10 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 def read_lines(path: str | Path) -> list[dict[str, Any]]:
     """All problems of one benchmark's file, in order; a last line that a kill cut short is left out.
 
-    Returns:
-        `list[dict]`: For each problem `index`, `id`, `solution` and `completions`, a list of dicts with `seed`, `text`
-        without special tokens, `num_tokens` (EOS included), `num_generated_tokens` (trials of a decoding strategy
-        included), `finish_reason` (`"eos"`, or `"length"` if the limit cut it off), `answer` (or `None`),
-        `is_correct` (`None` where it could not be graded) and `grader_failure` (why, or `None`).
+    Each has `index`, `id`, `solution` and `completions`, dicts with `seed`, `text` without special tokens,
+    `num_tokens` (EOS included), `num_generated_tokens` (trials of a decoding strategy included), `finish_reason`
+    (`"eos"`, or `"length"` at the limit), `answer` (or `None`), `is_correct` (`None` where it could not be graded) and
+    `grader_failure` (why, or `None`).
 
     Raises:
         `ValueError`: If any other line cannot be read.
@@ -72,18 +67,15 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
             problem = json.loads(line)
             problems.append({name: problem[name] for name in PROBLEM_FIELDS})
         except (ValueError, LookupError, TypeError) as error:
-            raise ValueError(
-                f"{path}, line {number}: no problem's samples; remove this line and all after it, and run the command "
-                "that made this folder again: it goes on there"
-            ) from error
+            told = (
+                f"{path}, line {number}: no problem's samples; remove it and what follows, and run the command again"
+            )
+            raise ValueError(told) from error
     return problems
 
 
 def load_samples(folder: str | Path) -> pd.DataFrame:
-    """All completions of a finished run, a row each.
-
-    Columns are `benchmark`, `id`, `index`, `solution`, `sample` (0 to k - 1) and those of a completion in
-    [`read_lines`], with `is_correct` as 1, 0 or NaN.
+    """All completions of a finished run, a row each: `benchmark`, fields of [`read_lines`], `sample` from 0 to k - 1.
 
     Raises:
         `ValueError`: If the folder holds no run, or not as many samples as its record says.
@@ -93,12 +85,9 @@ def load_samples(folder: str | Path) -> pd.DataFrame:
         path = samples_path(folder, name)
         lines[name] = read_lines(path) if path.is_file() else []
         sizes = {line["id"]: len(line["completions"]) for line in lines[name]}
-        found = [len(lines[name]), len(sizes), *{*sizes.values()}]
-        if found != [benchmark["num_problems"]] * 2 + [run["num_samples"]]:
-            raise ValueError(
-                f"{folder}: {name} has {found[0]} of {benchmark['num_problems']} problems, {found[1]} ids, "
-                f"{found[2:]} completions of each, not {run['num_samples']}; begin it again to go on there"
-            )
+        if [*sizes.values()] != [run["num_samples"]] * benchmark["num_problems"] or len(sizes) < len(lines[name]):
+            expected = f"{benchmark['num_problems']} problems once, with {run['num_samples']} completions each"
+            raise ValueError(f"{folder}: {name} has {len(sizes)}, not {expected}; begin it again to go on there")
     return samples_frame(lines)
 
 
@@ -115,25 +104,20 @@ def samples_frame(lines: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedRun:
-    """A run with its metrics.
+    """A run's `run.json`, its [`load_samples`] and its metrics.
 
     Args:
-        run (`dict[str, Any]`):
-            The content of the run's `run.json`.
-        samples (`pd.DataFrame`):
-            As [`load_samples`] returns it.
         results (`pd.DataFrame`):
             A row per benchmark and metric, the benchmarks in the run's order and `"overall"` last: unweighted means
-            over benchmarks, as in the paper's tables, so that 30 problems of AIME weigh as much as 83 of AMC. Columns
-            are `benchmark`, `metric`, `at` (k, m or a budget in tokens; NaN for metrics without one), `value`, `low`
-            and `high` (95 % interval over problems; NaN where there is none), `num_problems`, `num_graded` (problems
-            of which a completion could be graded, which the numbers are of) and `num_samples` (k).
+            over benchmarks, as in the paper's tables. Columns are `benchmark`, `num_problems`, `num_graded` (problems
+            of which a completion could be graded, which the numbers are of), `num_samples` (k), `metric`, `at` (k, m
+            or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over problems, or NaN).
 
             Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy` (short-m@k),
             `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). In tokens: `tokens` (length),
-            `generated_tokens` (computed, trials of a decoding strategy included), `short_waiting_tokens`,
-            `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
-            `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
+            `generated_tokens` (trials of a decoding strategy included), `short_waiting_tokens`, `short_total_tokens`;
+            and without interval, of all completions together, `median_tokens`, `p95_tokens`, `right_tokens` and
+            `wrong_tokens` (mean lengths of correct and of wrong completions).
     """
 
     run: dict[str, Any]
@@ -158,13 +142,7 @@ class EvaluatedRun:
 
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
-    """A run's samples and metrics, with 95 % intervals over the problems of each benchmark.
-
-    Args:
-        folder (`str` or `Path`):
-            Folder that `leash eval` or `leash filter` wrote.
-        label (`str`, *optional*, defaults to that of `run.json`):
-            Name of the run in tables.
+    """The run of `leash eval` or `leash filter` in a folder; `label` takes the place of its own.
 
     Raises:
         `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.
@@ -184,8 +162,7 @@ def load_evaluated_run(folder: str | Path, label: str | None = None) -> Evaluate
     ]
     sizes[OVERALL] = sum(sizes.values())
     rows = [(name, *sizes[name], k, *row, *estimate) for name, own in metrics.items() for *row, estimate in own]
-    columns = ["benchmark", "num_problems", "num_graded", "num_samples", "metric", "at", "value", "low", "high"]
-    return EvaluatedRun({**run, "label": label or run["label"]}, samples, pd.DataFrame(rows, columns=columns))
+    return EvaluatedRun({**run, "label": label or run["label"]}, samples, pd.DataFrame(rows, columns=COLUMNS))
 
 
 def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, float, Estimate]]:
@@ -226,10 +203,6 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
 
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 
-    Args:
-        is_correct (`np.ndarray` of shape `(P, n)`), k (`int`):
-            Whether each completion is correct, and how many are drawn: from 1 (avg@n) to n.
-
     Example:
         >>> pass_at_k(np.array([[1, 0, 0, 0]]), k=2).tolist()  # 1 - 3/6
         [0.5]
@@ -240,41 +213,26 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
 
 
 def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vote]:
-    """The vote of each completion.
-
-    Correct answers are all equivalent to the gold and so one class. Wrong ones differ by their text without
-    blanks and dollars; equal values in other words (1/2, 0.5) stay apart, which splits their votes.
+    """The vote of each completion: correct ones are one class, wrong ones differ by text without blanks and dollars.
 
     Example:
         >>> votes(["1/2", "0.5", "$ 3$", "3", None], [1, 1, 0, 0, 0])
         [True, True, '3', '3', None]
     """
     return [
-        None
-        if answer is None or answer != answer or np.isnan(right)
-        else True
-        if right
-        else "".join(answer.replace("$", "").split())
+        None if pd.isna(answer) or pd.isna(right) else bool(right) or "".join(answer.replace("$", "").split())
         for answer, right in zip(answers, is_correct, strict=True)
     ]
 
 
 def winners(ballot: Iterable[Vote]) -> list[Vote]:
-    """The classes with the most votes, in the order of their first: several in a tie, none if nobody votes.
-
-    Example:
-        >>> winners(["7", "5", "5", "7", "9", None, None, None])
-        ['7', '5']
-    """
+    """The classes with the most votes, in the order of their first: several in a tie, none if nobody votes."""
     counts = Counter(vote for vote in ballot if vote is not None)
     return [vote for vote, count in counts.items() if count == max(counts.values())]
 
 
 def majority_at_k(ballots: Iterable[Iterable[Vote]]) -> np.ndarray:
-    """Probability that the majority of each problem's k votes is correct, `(P,)`, in [0, 1]; its mean is maj@k.
-
-    A tie is broken at random: the value is the share of the tied classes that are correct, 1/2 in a tie of two. A
-    problem without any vote has 0.
+    """Probability that the majority of each problem's votes is correct, a tie broken at random; its mean is maj@k.
 
     Example:
         >>> majority_at_k([[True, True, "5"], [True, "5", None], [None, None, None]]).tolist()
@@ -288,23 +246,13 @@ def shortest_m_at_k(ballots: np.ndarray, lengths: np.ndarray, m: int) -> tuple[n
 
     $$ \text{waiting} = L_{(m)}, \qquad \text{total} = \sum_{i=1}^{k} \min(L_i, L_{(m)}) $$
 
-    Of tied classes that of the shortest completion wins; of completions of equal length, the earlier counts as the
-    shorter. A completion that was cut off counts as finished at its last token.
+    Of tied classes that of the shortest completion wins. A completion that was cut off counts as finished.
 
     Source: [Don't overthink it](https://huggingface.co/papers/2505.17813), from completions that ran to their end.
-
-    Args:
-        ballots (`np.ndarray` of shape `(P, k)`), lengths (`np.ndarray` of shape `(P, k)`), m (`int`):
-            The [`votes`], lengths in tokens, and completions waited for, 1 to k.
 
     Returns:
         Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k
         have computed until then, in tokens.
-
-    Example:
-        >>> ballots = np.array([["7", True, True]], dtype=object)
-        >>> [values.tolist() for values in shortest_m_at_k(ballots, np.array([[9, 12, 15]]), m=2)]
-        [[0.0], [12.0], [33.0]]
     """
     order = np.argsort(lengths, axis=1, kind="stable")[:, :m]
     won = [float(winners(first_to_finish)[:1] == [True]) for first_to_finish in np.take_along_axis(ballots, order, 1)]
@@ -316,41 +264,32 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
     """Differences of accuracy and length from a baseline on the same problems, in any order, with 95 % intervals.
 
     The intervals are those of the differences problem by problem, so the difficulty of the problems cancels. Problems
-    that one run could not grade are left out of both; [`warning`] counts them.
-
-    Returns:
-        `pd.DataFrame`: Columns `benchmark` (`"overall"` last, the change of the unweighted means), `metric`, `value`,
-        `low`, `high`. Metrics are `accuracy`, in [-1, 1]; `tokens`, negative is shorter; and `relative_tokens`, the
-        ratio of mean lengths minus 1.
+    that one run could not grade are left out of both. Rows are as those of an [`EvaluatedRun`]; metrics are
+    `accuracy_change`, in [-1, 1], `tokens_change`, and `relative_tokens_change`, the ratio of mean lengths minus 1.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    own, base = (
-        each.samples.groupby(["benchmark", "id"], sort=False)[["is_correct", "num_tokens"]].mean()
-        for each in (run, baseline)
-    )
+    columns = ["is_correct", "num_tokens"]
+    own, base = (each.samples.groupby(["benchmark", "id"], sort=False)[columns].mean() for each in (run, baseline))
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     if others := {*own.index} ^ {*base.index}:
-        raise ValueError(
-            f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate both on the same problems"
-        )
+        raise ValueError(f"{both} differ in {len(others)} problems, such as {min(others)}; evaluate both on the same")
     pairs = own.join(base.add_suffix("_base")).dropna()
     parts = {name: [pair] for name, pair in pairs.groupby("benchmark", sort=False)}
     if missing := {*run.benchmarks} - parts.keys():
         raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
     k = min(run.run["num_samples"], baseline.run["num_samples"])
     rows = []
-    for name, own_pairs in {**parts, OVERALL: [pair for (pair,) in parts.values()]}.items():
-        right, lengths, right_base, lengths_base = (
-            [pair[column].to_numpy() for pair in own_pairs] for column in pairs
-        )
+    for name, frames in {**parts, OVERALL: [pair for (pair,) in parts.values()]}.items():
+        right, lengths, right_base, lengths_base = ([pair[column].to_numpy() for pair in frames] for column in pairs)
         gains = [intervals.mean_share_difference(values, k) for values in map(np.subtract, right, right_base)]
         costs = [intervals.mean_amount(values, -math.inf) for values in map(np.subtract, lengths, lengths_base)]
-        rows.append((name, "accuracy", *intervals.mean_over_benchmarks(gains)))
-        rows.append((name, "tokens", *intervals.mean_over_benchmarks(costs)))
-        rows.append((name, "relative_tokens", *intervals.ratio_minus_one(lengths, lengths_base)))
-    return pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
+        place = (name, len(own if name == OVERALL else own.loc[name]), sum(map(len, frames)), k)
+        rows.append((*place, "accuracy_change", math.nan, *intervals.mean_over_benchmarks(gains)))
+        rows.append((*place, "tokens_change", math.nan, *intervals.mean_over_benchmarks(costs)))
+        rows.append((*place, "relative_tokens_change", math.nan, *intervals.ratio_minus_one(lengths, lengths_base)))
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
@@ -359,19 +298,16 @@ def have_overall(runs: Iterable[EvaluatedRun]) -> bool:
     return len(benchmarks) == 1 and len(benchmarks.pop()) > 1
 
 
-def warning(runs: Iterable[EvaluatedRun]) -> str:
+def warning(runs: Sequence[EvaluatedRun]) -> str:
     """One line on intervals over few problems, and on completions that could not be graded; else empty."""
-    smallest: dict[str, int] = {}
-    lost = []
-    for run in runs:
-        for name, own in run.samples.groupby("benchmark", sort=False):
-            graded = own.dropna(subset="is_correct")["id"].nunique()
-            smallest[name] = min(smallest.get(name, graded), graded)
-            failures = own["grader_failure"][own["is_correct"].isna()]
-            if len(failures):
-                left = f"{graded} of {own['id'].nunique()} problems are left"
-                lost.append(f"{len(failures)} of {name} in {run.label!r} (the first {failures.iloc[0]}; {left})")
-    ungraded = f"Completions not graded, neither right nor wrong: {', '.join(lost)}; {GRADED_AGAIN}." if lost else ""
-    few = ", ".join(f"{name} has {size}" for name, size in smallest.items() if size < FEW_PROBLEMS)
+    results = pd.concat([run.results for run in runs])
+    sizes = results.groupby("benchmark", sort=False)["num_graded"].min().drop(OVERALL)
+    few = ", ".join(f"{name} has {size}" for name, size in sizes[sizes < FEW_PROBLEMS].items())
+    lost = [
+        f"{len(own)} of {name} in {run.label!r} (the first {own['grader_failure'].iloc[0]})"
+        for run in runs
+        for name, own in run.samples[run.samples["is_correct"].isna()].groupby("benchmark", sort=False)
+    ]
     rough = f"Warning: few problems ({few}); below {FEW_PROBLEMS} an interval is a rough guess, so add problems."
-    return f"{rough if few else ''} {ungraded}".strip()
+    ungraded = f"Completions not graded, neither right nor wrong: {', '.join(lost)}; {GRADED_AGAIN}."
+    return f"{rough if few else ''} {ungraded if lost else ''}".strip()

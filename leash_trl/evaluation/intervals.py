@@ -1,8 +1,6 @@
-"""Computes the 95 % intervals over problems or seeds of every table, figure and card.
+"""Computes 95 % intervals: completions of one problem are alike, so each value is the mean of a problem's completions.
 
-Completions of one problem are alike, so the sample is one of problems, and each value is the mean of a problem's
-completions. A simulation chose the rules: `tests/support/interval_simulation.py`, with its table
-`tests/references/interval_coverage.md`.
+A simulation chose the rules: `tests/support/interval_simulation.py`, table `tests/references/interval_coverage.md`.
 """
 
 import math
@@ -19,14 +17,7 @@ PRIOR_SPREAD = 0.05
 
 
 class Estimate(NamedTuple):
-    """A number and its 95 % interval, in one unit.
-
-    Args:
-        value (`float`):
-            The number itself, not the middle of the interval.
-        low (`float`), high (`float`):
-            Ends of the interval; NaN if there is none, because one problem shows no spread.
-    """
+    """A number, not the middle of its 95 % interval, and the ends of that; NaN if there is none."""
 
     value: float
     low: float
@@ -38,10 +29,6 @@ def t_quantile(degrees_of_freedom: float) -> float:
     """The 97.5 % quantile of Student's t, for one degree of freedom or more, whole or not.
 
     In $t = \\sqrt\\nu \\tan\\alpha$ the density is proportional to $\\cos^{\\nu-1}\\alpha$, which is summed.
-
-    Example:
-        >>> [round(t_quantile(number), 3) for number in (1, 29, 10000)]
-        [12.706, 2.045, 1.96]
     """
     angles = np.linspace(0, np.pi / 2, 100_001)
     density = np.cos(angles) ** (degrees_of_freedom - 1)
@@ -50,14 +37,7 @@ def t_quantile(degrees_of_freedom: float) -> float:
 
 
 def t_p_value(statistic: float, degrees_of_freedom: float) -> float:
-    r"""The two-sided p value of Student's t: how probable a statistic at least as far from 0 is.
-
-    The tail of the density in $\alpha$ of `t_quantile`.
-
-    Example:
-        >>> round(t_p_value(12.706, 1), 4), round(t_p_value(-2.776, 4), 4), t_p_value(0.0, 3)
-        (0.05, 0.05, 1.0)
-    """
+    """The two-sided p value of Student's t: the tail of the density of [`t_quantile`]."""
     areas = []
     for low in (math.atan(abs(statistic) / math.sqrt(degrees_of_freedom)), 0.0):
         density = np.cos(np.linspace(low, np.pi / 2, 10_001)).clip(min=0) ** (degrees_of_freedom - 1)
@@ -74,13 +54,7 @@ def mean_share(values: np.ndarray) -> Estimate:
     $\varphi$ is 1 if all completions of each problem are alike, and small if all problems are alike; w = 0.05 keeps it
     at 1 if all values are 0 or all are 1, so that the interval then is Wilson's for P completions.
 
-    Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One share per problem. Must have one problem at least; with one the interval is [0, 1].
-
-    Example:
-        >>> round(mean_share(np.zeros(30)).high, 3)  # t^2 / (P + t^2)
-        0.122
+    With one problem the interval is [0, 1].
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -98,13 +72,8 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
 
     $$ m \pm t_{P-1} \sqrt{\frac{\sum_i (d_i - m)^2 + 1 / (4k)}{P (P - 1)}} $$
 
-    The term 1 / (4k) prevents that two runs without any observed difference count as equal.
-
-    Args:
-        differences (`np.ndarray` of shape `(P,)`):
-            Run minus baseline on the same problems; with one problem the interval is [-1, 1].
-        num_samples (`int`):
-            k, completions per problem.
+    with k completions per problem, so that two runs without any observed difference do not count as equal. With one
+    problem the interval is [-1, 1].
     """
     size, mean = len(differences), float(differences.mean())
     if size == 1:
@@ -124,11 +93,7 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
 
     Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
 
-    Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One value per problem. With one problem there is no interval.
-        lowest (`float`, *optional*, defaults to `0.0`):
-            Lower bound of any mean; minus infinity for differences.
+    With one problem there is no interval. `lowest` bounds any mean: minus infinity for differences.
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -139,33 +104,20 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     below, above = reach, reach
     if abs(skewness) > 1e-6:
         ends = 1 + skewness * (np.array([reach, -reach]) - skewness / (6 * size))
-        low, high = (3 / skewness * (np.cbrt(ends) - 1)).tolist()  # each U of T
-        below, above = max(reach, low), max(reach, -high)
+        below, above = np.maximum(reach, 3 / skewness * (np.cbrt(ends) - 1) * [1, -1]).tolist()  # each U of T
     return Estimate(mean, max(lowest, mean - deviation * below), mean + deviation * above)
 
 
-def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf) -> Estimate:
-    """Mean over seeds of a quantity that is not negative, with Student's t interval.
+def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.inf, lowest: float = 0.0) -> Estimate:
+    """Mean over seeds, one mean over the problems each, with Student's t interval; of one seed alone there is none.
 
-    It covers the effect of training and sampling on the mean for these problems, and so compares methods that were
-    trained with several seeds and evaluated on the same problems. It does not cover other problems, another base model
-    or other hyper-parameters.
-
-    Args:
-        values (`Sequence[float]`):
-            One mean over the problems per seed; of one seed alone there is no interval.
-        highest (`float`, *optional*, defaults to infinity):
-            Upper bound of any mean, 1 for shares.
-
-    Example:
-        >>> round(mean_over_seeds([48.0, 52.0]).high, 1)  # 50 + 12.706 * 2
-        75.4
+    It covers the effect of training and sampling on the mean for these problems, not other problems or another base.
     """
     mean = float(np.mean(values))
     if len(values) == 1:
         return Estimate(mean, math.nan, math.nan)
     reach = t_quantile(len(values) - 1) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return Estimate(mean, max(0.0, mean - reach), min(highest, mean + reach))
+    return Estimate(mean, max(lowest, mean - reach), min(highest, mean + reach))
 
 
 def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
@@ -175,13 +127,6 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
 
     Source: [Construction of confidence limits about effect measures](https://doi.org/10.1002/sim.3095).
 
-    Args:
-        estimates (`Sequence[Estimate]`):
-            One per benchmark.
-
-    Example:
-        >>> mean_over_benchmarks([Estimate(0.5, 0.44, 0.56), Estimate(0.7, 0.62, 0.78)])
-        Estimate(value=0.6, low=0.55, high=0.65)
     """
     if len(estimates) == 1:
         return estimates[0]
@@ -198,9 +143,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
 
     with the ratio $r_{-i}$ without problem i, the jackknife: the baseline's long problems get their full weight.
 
-    Args:
-        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
-            One positive value per problem, by benchmark; both of the same problems.
+    Both have an array `(P_b,)` for each benchmark, with one positive value per problem, the same problems.
     """
     total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
     ratio, parts = total / base, []
@@ -223,14 +166,6 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
 
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
 
-    Args:
-        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`):
-            One value per seed, of two seeds or more.
-
-    Example:
-        >>> difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))  # t = -3 / sqrt(2), nu = 2
-        >>> difference, round(p_value, 3)
-        (-3.0, 0.168)
     """
     parts = [float(values.var(ddof=1)) / len(values) for values in (first, second)]
     squares = sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
@@ -246,10 +181,6 @@ def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
     In rising order, the p values are compared with $0.05 / m, 0.05 / (m - 1), \dots$ up to the first that is greater.
 
     Source: [A simple sequentially rejective multiple test procedure](https://www.jstor.org/stable/4615733).
-
-    Example:
-        >>> holm([0.04, 0.01, 0.03]).tolist()  # 0.01 <= 0.05 / 3, but 0.03 > 0.05 / 2
-        [False, True, False]
     """
     values = np.asarray(p_values)
     order = np.argsort(values, kind="stable")

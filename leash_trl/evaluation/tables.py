@@ -1,12 +1,13 @@
 """Builds the tables of `leash eval`, `leash compare`, cards and reports: Markdown to read, CSV and JSON for programs.
 
-`frame` has the numbers of runs, `intervals` the arithmetic. A number is empty where it does not exist.
+A number is empty where it does not exist.
 """
 
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,71 +22,57 @@ from leash_trl.evaluation.intervals import Estimate, mean_over_seeds, welch
 from leash_trl.files import write_whole
 
 
-GAIN_WEIGHT, LOSS_WEIGHT = 3.0, 5.0  # of accuracy in the accuracy-efficiency score, where tokens saved weigh 1
 WINDOW = 10  # training batches in a running mean; single ones are noise
 MARGIN = 0.05  # a point may be longer by this share and still beat another
 LAST_COLUMN = "generated_tokens"  # of a comparison's files; then come the fields of its grid
 
 LEGEND = (
     "Avg@k: share of correct completions, mean over problems. Accuracies and rates in %, differences in points. "
-    "tokens: mean length of a completion. Brackets: 95 % interval of the mean over problems{}."
+    "tokens: mean length of a completion. Brackets: 95 % interval over problems, of differences problem by problem."
 )
 METRIC_LEGEND = (
-    "pass@k: at least one of k completions is right. maj@k: their most frequent answer is right. short-m@k: that of "
-    "the m shortest of k is right; waiting tokens: until these have ended, total tokens: what all k have computed by "
-    "then. generated tokens: with the trials of a decoding strategy. right within B tokens: right and no longer."
+    "pass@k: at least one of k is right. maj@k: their most frequent answer is. short-m@k: that of the m shortest is; "
+    "waiting tokens: until these have ended, total tokens: what all k have computed by then. generated tokens: with "
+    "the trials of a decoding strategy. right within B tokens: right and no longer. overall: mean over benchmarks."
 )
 COMPARISON_LEGEND = (
-    "[95 % of the mean]: Student's t interval of the mean over seeds, for these problems, not a range of seeds; with "
-    "one seed or none, over problems. p95: 95th percentile of all lengths. change: of tokens against base. satisfied: "
-    "share of completions at or under the target. settled off (worst): distance of the last quarter of the training "
-    "batches from the target, mean over seeds and greatest. stays near: once it is met, share of running means over "
-    "ten batches within 10 % of it. overshoot: how far they went below it. steps to target: first batch with its mean "
-    "at or under it, mean over the seeds that got there. These four count from the last change of the target; where "
-    "generation is cut at the target, they show the cut. AES: accuracy-efficiency score, 0 is the base."
+    "[95 % of the mean]: Student's t interval over seeds; of one seed or none, over problems. satisfied: share at or "
+    "under the target. settled off (worst): distance of the last quarter of training from the target, mean over seeds "
+    "and greatest. stays near: once it is met, share of means over ten batches within 10 % of it; overshoot: how far "
+    "they went below. steps to target: mean over the seeds of which a batch met it. These count from the last change "
+    "of the target and show a cut at it. change: of tokens against base. AES: accuracy-efficiency score, 0 is base."
 )
 FRONT_LEGEND = (
     "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy at less than "
-    "1.05 times its mean tokens; on it is one than which every other has a lower accuracy or more tokens. Each must "
-    "be shown: the 95 % interval of the difference excludes 0. after Holm: corrected over all differences of all "
-    "points."
+    "1.05 times its tokens; on it is one than which every other has a lower accuracy or more tokens. The 95 % "
+    "intervals of the differences must show it; after Holm: corrected over all differences of all points."
 )
 EQUAL_LENGTH_LEGEND = (
-    "Accuracy at equal length: mean difference of the lines through each seed's points over the logarithm of tokens, "
-    "where both cover it with every seed, and Student's t interval over seeds. n/a: no such tokens, or other seeds."
+    "Accuracy at equal length: mean distance of the lines through each seed's points over the logarithm of tokens, "
+    "with Student's t interval over seeds. n/a: no range of tokens that all seeds of both cover, or other seeds."
 )
-LEVEL_LEGEND = (
-    "By level, the number of terms to add: accuracy and mean tokens, means over seeds (intervals: levels.csv)."
-)
+LEVEL_LEGEND = "By level, the number of terms to add: accuracy and mean tokens, means over seeds."
+
+Row = dict[str, Any]
 
 
 def percent(share: float | None) -> str:
-    """A share in percent.
-
-    Example:
-        >>> percent(0.1234), percent(None)
-        ('12.3', '')
-    """
+    """A share in percent."""
     return "" if share is None or pd.isna(share) else f"{100 * share:.1f}"
 
 
-def tokens(count: float | None) -> str:
-    """A number of tokens: without decimals from 1,000 on.
+def tokens(count: float | None, sign: str = "") -> str:
+    """A number of tokens, without decimals from 1,000 on; `sign="+"` for a difference.
 
     Example:
-        >>> tokens(16912.4), tokens(46.04)
-        ('16,912', '46.0')
+        >>> tokens(16912.4), tokens(46.04), tokens(-0.01, sign="+")
+        ('16,912', '46.0', '+0.0')
     """
-    return "" if count is None or pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
+    return "" if count is None or pd.isna(count) else f"{count:{sign}z,.{0 if abs(count) >= 1000 else 1}f}"
 
 
 def plain(number: float | None) -> str:
-    """A number without a unit, with three digits.
-
-    Example:
-        >>> plain(0.58061), plain(63.5), plain(0.0)
-        ('0.581', '63.5', '0')
-    """
+    """A number without a unit, with three digits."""
     return "" if pd.isna(number) else f"{number:.3g}"
 
 
@@ -99,57 +86,25 @@ def points(share: float) -> str:
     return f"{100 * share:+z.1f}"
 
 
-def signed_tokens(count: float) -> str:
-    """A difference of numbers of tokens.
-
-    Example:
-        >>> signed_tokens(-9854.2), signed_tokens(-0.01)
-        ('-9,854', '+0.0')
-    """
-    return f"{count:+,.0f}" if abs(count) >= 1000 else f"{count:+z.1f}"
-
-
 def with_interval(number: Estimate, shown: Callable[[float], str]) -> str:
-    """A number and its interval, if it has one.
-
-    Example:
-        >>> with_interval(Estimate(0.5, 0.4, 0.625), percent)
-        '50.0 [40.0, 62.5]'
-    """
+    """A number and its interval, if it has one: `"50.0 [40.0, 62.5]"`."""
     return shown(number.value) + ("" if math.isnan(number.low) else f" [{shown(number.low)}, {shown(number.high)}]")
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A Markdown table of a frame of text, whose first column is words and whose others are numbers.
-
-    Example:
-        >>> print(markdown(pd.DataFrame({"run": ["base"], "tokens": ["7"]})))
-        | run | tokens |
-        | --- | ---: |
-        | base | 7 |
-    """
+    """A Markdown table of a frame of text, whose first column is words and whose others are numbers."""
     alignment = ["---", *["---:"] * (len(frame.columns) - 1)]
     rows = ([*frame.columns], alignment, *frame.itertuples(index=False, name=None))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """A frame as CSV in full precision, empty for `None` and NaN.
-
-    Example:
-        >>> csv(pd.DataFrame([{"run": "base"}, {"run": "leash", "tokens": 7.0}])).splitlines()
-        ['run,tokens', 'base,', 'leash,7.0']
-    """
+    """A frame as CSV in full precision, empty for `None` and NaN."""
     return frame.to_csv(index=False, lineterminator="\n")
 
 
 def escaped(name: str) -> str:
-    """A name that neither breaks a table nor turns into a tag.
-
-    Example:
-        >>> escaped("a <b>")
-        'a &lt;b>'
-    """
+    """A name that neither breaks a table nor turns into a tag."""
     return " ".join(name.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -171,194 +126,110 @@ METRICS = {
     "right_tokens": ("right tokens", tokens),
     "wrong_tokens": ("wrong tokens", tokens),
     "accuracy_change": ("Δ accuracy (points)", points),
-    "tokens_change": ("Δ tokens", signed_tokens),
+    "tokens_change": ("Δ tokens", partial(tokens, sign="+")),
     "relative_tokens_change": ("Δ tokens (%)", points),
 }
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
-    """The paper's table, one line per run; below it every metric of the run with its interval, and the differences.
-
-    Raises:
-        `ValueError`: If run and baseline have different benchmarks or problems.
-    """
+    """[`summary_markdown`], and below it every metric of the run with its interval."""
     cells = _cells(run, run.results)
-    sizes = run.results.groupby("benchmark")["num_problems"].first().astype(str).rename(index=escaped)
+    sizes = run.results.groupby("benchmark")["num_problems"].first().astype(str)
     cells = pd.concat([sizes[[*cells]].to_frame("problems").T, cells])
     detail = markdown(cells.rename_axis("metric").reset_index())
-    parts = [_main_table(run, baseline), _legend(run, baseline), METRIC_LEGEND, f"## {escaped(run.label)}", detail]
-    return "\n\n".join([*parts, *_change_table(run, baseline)]) + "\n"
+    return "\n\n".join([summary_markdown(run, baseline), f"## {escaped(run.label)}", detail, METRIC_LEGEND]) + "\n"
 
 
 def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
-    """The part of [`results_markdown`] for a terminal and the model card: the paper's table and the differences.
+    """The paper's table, one line per run, and the differences, for a terminal and the model card.
 
     Raises:
         `ValueError`: If run and baseline have different benchmarks or problems.
     """
-    return "\n\n".join([_main_table(run, baseline), *_change_table(run, baseline), _legend(run, baseline)]) + "\n"
+    runs, rows = [baseline, run] if baseline else [run], []
+    for each in runs:
+        cells = _cells(each, each.results[each.results["metric"].isin(["accuracy", "tokens"])]).unstack()
+        rows.append({"model": escaped(each.label)} | {" ".join(names): cell for names, cell in cells.items()})
+    parts = [markdown(pd.DataFrame(rows).fillna(""))]
+    if baseline:
+        differences = _cells(run, changes(run, baseline)).T
+        parts.append(markdown(differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()))
+    return "\n\n".join([*parts, LEGEND, warning(runs)]).strip() + "\n"
 
 
-def _legend(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str:
-    legend = LEGEND.format(", of differences over those problem by problem" if baseline else "")
-    legend += " overall: unweighted mean over benchmarks." if have_overall([run]) else ""
-    return "\n\n".join(filter(None, [legend, warning([baseline, run] if baseline else [run])]))
-
-
-def _cells(run: EvaluatedRun, rows: pd.DataFrame, k: object = None) -> pd.DataFrame:
+def _cells(run: EvaluatedRun, rows: pd.DataFrame) -> pd.DataFrame:
     """Numbers with their intervals: a line per metric, a column per benchmark; one alone needs no overall."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows.itertuples():
         if row.benchmark != OVERALL or have_overall([run]):
-            heading, form = METRICS[row.metric]
-            cell = with_interval(Estimate(row.value, row.low, row.high), form)
-            heading = heading.format(at=row.at, k=k or row.num_samples)
-            cells.setdefault(escaped(row.benchmark), {})[heading] = cell
+            name, form = METRICS[row.metric]
+            shown = with_interval(Estimate(row.value, row.low, row.high), form)
+            cells.setdefault(row.benchmark, {})[name.format(at=row.at, k=row.num_samples)] = shown
     return pd.DataFrame(cells)
 
 
-def _main_table(run: EvaluatedRun, baseline: EvaluatedRun | None) -> str:
-    """Accuracy and tokens on each benchmark, of the baseline and the run."""
-    runs = [baseline, run] if baseline else [run]
-    k = run.run["num_samples"] if len({each.run["num_samples"] for each in runs}) == 1 else "k"
-    rows = []
-    for each in runs:
-        shown = _cells(each, each.results[each.results["metric"].isin(["accuracy", "tokens"])], k).unstack()
-        rows.append({"model": escaped(each.label)} | {" ".join(names): cell for names, cell in shown.items()})
-    return markdown(pd.DataFrame(rows))
-
-
-def _changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
-    """Rows of [`changes`] as those of results, their metrics with `_change` at the end."""
-    rows = changes(run, baseline)
-    return rows.assign(metric=rows["metric"] + "_change", at=math.nan, num_samples=run.run["num_samples"])
-
-
-def _change_table(run: EvaluatedRun, baseline: EvaluatedRun | None) -> list[str]:
-    if baseline is None:
-        return []
-    cells = _cells(run, _changes(run, baseline)).T
-    return [markdown(cells.rename_axis(f"against {escaped(baseline.label)}").reset_index())]
-
-
 def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None) -> None:
-    """Writes `results.md`, `.csv` and `.json` and, for whole benchmarks of the Hub, `hub_eval_results.yaml`.
-
-    CSV and JSON have the rows of [`EvaluatedRun`] in full precision, then the changes from the baseline; the JSON also
-    the run's settings.
-    """
-    changed = _changes(run, baseline) if baseline else None
-    sizes = dict.fromkeys(("num_problems", "num_graded", "num_samples"), "Int64")
-    rows = pd.concat([run.results, changed], ignore_index=True).astype(sizes)
+    """Writes `results.md`, and `results.csv` and `.json` in full precision, all with the changes from the baseline."""
+    rows = pd.concat([run.results, changes(run, baseline)], ignore_index=True) if baseline else run.results
     names = {"label": run.label, "model": run.run["model"], "step": run.run.get("step")}
     records = rows.astype(object).where(rows.notna(), None).to_dict("records")
     document = {"run": run.run, "baseline": baseline and baseline.label, "results": records}
-    files = {
-        "results.md": results_markdown(run, baseline),
-        "results.csv": csv(pd.DataFrame({**names, **rows})),
-        "results.json": json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n",
-        "hub_eval_results.yaml": hub_eval_results(run),
-    }
-    for name, text in files.items():
-        if text:
-            write_whole(folder / name, text)
+    write_whole(folder / "results.md", results_markdown(run, baseline))
+    write_whole(folder / "results.csv", csv(pd.DataFrame({**names, **rows})))
+    write_whole(folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
-def _hub_benchmarks(run: EvaluatedRun) -> dict[str, tuple[str, str]]:
-    """Ids and tasks on the Hub of a run's benchmarks; only named sources exist there, and only whole ones count."""
+def _hub_benchmarks(run: EvaluatedRun) -> Iterator[tuple[str, str, str, float]]:
+    """Name, id and task on the Hub, and avg@k in percent of each whole benchmark of a run that is there."""
     from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
 
-    return {
-        name: (source.hub_id, source.task_id)
-        for name in run.benchmarks
-        if (source := SOURCES.get(name))
-        and source.hub_id is not None
-        and source.num_rows in (None, run.run["benchmarks"][name]["num_problems"])
-    }
+    for name, benchmark in run.run["benchmarks"].items():
+        source = SOURCES.get(name)
+        if source and source.hub_id and source.num_rows in (None, benchmark["num_problems"]):
+            yield name, source.hub_id, source.task_id, round(100 * run.estimate("accuracy", name).value, 2)
 
 
 def hub_eval_results(run: EvaluatedRun) -> str:
-    """Content of one file of a model repository's `.eval_results/` folder: avg@k in percent, one entry per benchmark.
-
-    The notes of each entry say how it was sampled, its interval, its number of problems and of graded ones, its mean
-    length, and whether the problems came from a local copy. Empty without a whole benchmark of the Hub.
-    """
+    """A file for a model repository's `.eval_results/`: avg@k in percent of each whole benchmark of the Hub, and notes
+    on how it was measured; empty without any."""
     entries = [
-        EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=_percent(run, name), notes=_notes(run, name, hub_id))
-        for name, (hub_id, task_id) in _hub_benchmarks(run).items()
+        EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=value, notes=_notes(run, name, hub_id))
+        for name, hub_id, task_id, value in _hub_benchmarks(run)
     ]
     return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True) if entries else ""
 
 
 def model_card_results(run: EvaluatedRun) -> list[EvalResult]:
     """Entries for `ModelCardData(eval_results=...)`, which turns them into `model-index`: avg@k and mean length."""
-    return [
-        EvalResult("text-generation", hub_id, name, metric_type, value, metric_name=metric_name)
-        for name, (hub_id, _) in _hub_benchmarks(run).items()
-        for metric_type, metric_name, value in (
-            ("accuracy", f"Avg@{run.run['num_samples']} (%)", _percent(run, name)),
-            ("mean_tokens", "mean tokens per completion", round(run.estimate("tokens", name).value, 1)),
-        )
-    ]
-
-
-def _percent(run: EvaluatedRun, name: str) -> float:
-    return round(100 * run.estimate("accuracy", name).value, 2)
+    results = []
+    for name, hub_id, _, value in _hub_benchmarks(run):
+        result = partial(EvalResult, "text-generation", hub_id, name)
+        results.append(result("accuracy", value, metric_name=f"Avg@{run.run['num_samples']} (%)"))
+        length = round(run.estimate("tokens", name).value, 1)
+        results.append(result("mean_tokens", length, metric_name="mean tokens per completion"))
+    return results
 
 
 def _notes(run: EvaluatedRun, name: str, hub_id: str) -> str:
     row = run.results[run.results["benchmark"] == name].iloc[0]
-    graded = "" if row["num_graded"] == row["num_problems"] else f", {row['num_graded']} of them graded"
     is_hub = run.run["benchmarks"][name]["reference"].partition(":")[0] in (name, hub_id)
     _, low, high = run.estimate("accuracy", name)
-    shown = [
-        f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]",
-        f"{row['num_problems']} problems{graded}{'' if is_hub else ', rows from a local copy'}",
-        f"{run.estimate('tokens', name).value:.0f} tokens per completion",
-        ", ".join(f"{setting} {value}" for setting, value in run.run["sampling"].items()),
-    ]
-    return f"{'; '.join(shown)}, {run.run['decoding']['name']} decoding"
-
-
-def accuracy_efficiency_score(accuracy: Any, tokens: Any, base_accuracy: float, base_tokens: float) -> Any:
-    r"""Accuracy-efficiency score (AES), dimensionless; 0 is the base.
-
-    $$ \mathrm{AES} = \alpha \Delta L + \begin{cases} \beta |\Delta A| & \Delta A \ge 0 \\
-    -\gamma |\Delta A| & \Delta A < 0 \end{cases}, \qquad
-    \Delta L = \frac{L_0 - L}{L_0}, \quad \Delta A = \frac{A - A_0}{A_0}, \quad \alpha, \beta, \gamma = 1, 3, 5 $$
-
-    Tokens saved count once, accuracy gained three times, accuracy lost five times, each relative to the base.
-
-    Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that the literature uses since.
-
-    Example:
-        >>> float(accuracy_efficiency_score(0.9, 60.0, 0.8, 100.0).round(9))  # 0.4 + 3 * 0.125
-        0.775
-        >>> float(accuracy_efficiency_score(0.72, 60.0, 0.8, 100.0).round(9))  # 0.4 - 5 * 0.1
-        -0.1
-    """
-    change = (accuracy - base_accuracy) / base_accuracy
-    return (base_tokens - tokens) / base_tokens + np.where(change >= 0, GAIN_WEIGHT, LOSS_WEIGHT) * change
+    sampling = ", ".join(f"{setting} {value}" for setting, value in run.run["sampling"].items())
+    return (
+        f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]; "
+        f"{row['num_graded']} of {row['num_problems']} problems graded{'' if is_hub else ', rows from a local copy'}; "
+        f"{run.estimate('tokens', name).value:.0f} tokens per completion; {sampling}, "
+        f"{run.run['decoding']['name']} decoding"
+    )
 
 
 def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
     """How the training batches came to the target and stayed there; NaN for what cannot be said.
 
-    Args:
-        mean_lengths (`pd.Series`):
-            Mean length of each batch in tokens, by the optimizer steps since the target last changed.
-        target_length (`float`, *optional*):
-            Target in tokens.
-
-    Returns:
-        `dict`: `settling_error`, the distance of the mean length of the last quarter of the batches from the target,
-        as a share of it; from the first batch at or under the target on, `near_target_share`, the share of running
-        means over ten batches within 10 % of it; `overshoot`, how far below it any running mean went, as a share of
-        it; and `steps_to_target`.
-
-    Example:
-        >>> settling(pd.Series([128.0] * 6 + [48.0] * 10, range(1, 17)), 64)
-        {'settling_error': 0.25, 'near_target_share': 0.0, 'overshoot': 0.25, 'steps_to_target': 7}
+    `mean_lengths` has the mean of each batch, by the optimizer steps since the target last changed. Found are
+    `settling_error`, the distance of the mean of the last quarter from the target; from the first batch at or under it
+    on, `near_target_share`, the share of running means over ten batches within 10 % of it; `overshoot`, how far below
+    it any of them went; and `steps_to_target`. Distances are shares of the target.
     """
     found = dict.fromkeys(("settling_error", "near_target_share", "overshoot", "steps_to_target"), math.nan)
     if target_length is None or mean_lengths.empty:
@@ -378,22 +249,14 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
     return np.convolve(lengths, np.full(window, 1 / window), mode="valid")
 
 
-def seed_row(
-    samples: pd.DataFrame, base: Mapping[str, Any], target_length: float | None, mean_lengths: pd.Series
-) -> dict[str, Any]:
-    """What `seeds.csv` says of one trained model, without the names, the tokens of training and the grid around it.
+def seed_row(samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series) -> Row:
+    """What `seeds.csv` says of one trained model's `load_samples`, without names, training tokens and grid.
 
-    Args:
-        samples (`pd.DataFrame`):
-            Graded completions, in the columns of [`~leash_trl.evaluation.frame.load_samples`].
-        base (`Mapping[str, Any]`):
-            The base model's `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`.
-        target_length (`float`, *optional*), mean_lengths (`pd.Series`):
-            As for [`settling`].
+    `base` has `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`; the rest is as for [`settling`].
     """
     lengths, means = samples["num_tokens"], samples.groupby("id", sort=False)[["is_correct", "num_tokens"]].mean()
     accuracy = intervals.mean_share(means["is_correct"].to_numpy())
-    measured = _with_ends(accuracy, intervals.mean_amount(means["num_tokens"].to_numpy()))
+    measured = _ends(accuracy, intervals.mean_amount(means["num_tokens"].to_numpy()))
     found = settling(mean_lengths, target_length)
     return {
         **measured,
@@ -407,7 +270,7 @@ def seed_row(
     }
 
 
-def _with_ends(accuracy: Estimate, length: Estimate) -> dict[str, float]:
+def _ends(accuracy: Estimate, length: Estimate) -> dict[str, float]:
     numbers = {"accuracy": accuracy, "mean_tokens": length}
     ends = ("", "_interval_low", "_interval_high")
     return {name + end: value for name, number in numbers.items() for end, value in zip(ends, number, strict=True)}
@@ -416,23 +279,29 @@ def _with_ends(accuracy: Estimate, length: Estimate) -> dict[str, float]:
 def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Accuracy and tokens with intervals over seeds, a row per group."""
     groups = rows.groupby(by, dropna=False, sort=False)
-    ends = [
-        _with_ends(mean_over_seeds(own["accuracy"].to_numpy(), 1.0), mean_over_seeds(own["mean_tokens"].to_numpy()))
-        for _, own in groups
-    ]
+    ends = [_ends(mean_over_seeds(own["accuracy"], 1.0), mean_over_seeds(own["mean_tokens"])) for _, own in groups]
     return pd.concat([rows[by].drop_duplicates(ignore_index=True), pd.DataFrame(ends)], axis=1)
 
 
-def _against(base: Mapping[str, Any], row: Any) -> dict[str, Any]:
-    score = accuracy_efficiency_score(row["accuracy"], row["mean_tokens"], base["accuracy"], base["mean_tokens"])
+def _against(base: Row, row: Any) -> dict[str, Any]:
+    r"""Tokens against the base, and the accuracy-efficiency score (AES), dimensionless, of a row or of many.
+
+    $$ \mathrm{AES} = \frac{L_0 - L}{L_0} + \beta \frac{A - A_0}{A_0} $$
+
+    with $\beta$ = 3 for accuracy gained and 5 for accuracy lost.
+
+    Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that the literature uses since.
+    """
+    gain = (row["accuracy"] - base["accuracy"]) / base["accuracy"]
+    saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
+    score = saved + np.where(gain >= 0, 3.0, 5.0) * gain
     return {"token_change": row["mean_tokens"] / base["mean_tokens"] - 1, "efficiency_score": score}
 
 
 def read_comparison(path: str | Path) -> pd.DataFrame:
     """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, the rest as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    numbers = rows.loc[:, "accuracy":LAST_COLUMN]
-    return rows.assign(**numbers.apply(pd.to_numeric).astype(float))
+    return rows.assign(**rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float))
 
 
 def grid_fields(columns: Iterable[str]) -> list[str]:
@@ -440,7 +309,7 @@ def grid_fields(columns: Iterable[str]) -> list[str]:
     return [*itertools.dropwhile(lambda column: column != LAST_COLUMN, columns)][1:]
 
 
-def in_words(row: Mapping[str, Any]) -> str:
+def in_words(row: Row) -> str:
     """Method and settings of a comparison's row, without its target.
 
     Example:
@@ -451,71 +320,45 @@ def in_words(row: Mapping[str, Any]) -> str:
     return ", ".join([row["name"], *(f"{field} {value}" for field, value in given.items() if value)])
 
 
-def _by_point(seeds: pd.DataFrame) -> list[str]:
-    return ["name", "target_length", *grid_fields(seeds)]
+def comparison_rows(seeds: pd.DataFrame, base: Row, p95_tokens: Sequence[float] | None = None) -> pd.DataFrame:
+    """The base and each point of a comparison with means over its seeds, in the columns of `table.csv`.
+
+    `seeds` is as [`read_comparison`] returns it, `base` as for [`seed_row`]. `p95_tokens` has the 95th percentile of
+    all lengths of each point; it does not follow from those of the seeds, so without it only lone seeds have one.
+    """
+    by = ["name", "target_length", *grid_fields(seeds)]
+    groups = seeds.groupby(by, dropna=False, sort=False)
+    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
+    kinds |= {"seeds": " ".join, "worst_settling_error": "max", "num_reached": "sum"}
+    means = groups.agg(kinds).reset_index()
+    means["p95_tokens"] = p95_tokens or means["p95_tokens"].where(groups.size().to_numpy() == 1)
+    rows = _over_seeds(seeds, by).combine_first(means)  # of one seed the interval over problems
+    first = {name: base[name] for name in ("accuracy", "mean_tokens", "p95_tokens")} | {"name": "base", "seeds": ""}
+    first["accuracy_interval_low"], first["accuracy_interval_high"] = base["accuracy_interval"]
+    table = pd.concat([pd.DataFrame([first]), rows.assign(**_against(base, rows))], ignore_index=True)
+    return table.reindex(columns=seeds.columns)
 
 
-def _points(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The seeds of each point of a comparison, by the point's name."""
-    groups = [own for _, own in seeds.groupby(_by_point(seeds), dropna=False, sort=False)]
-    return {in_words(own.iloc[0]) + _shown(own["target_length"].iloc[0], " at {:g}"): own for own in groups}
+def comparison_markdown(
+    seeds: pd.DataFrame, base: Row, levels: pd.DataFrame | None = None, p95_tokens: Sequence[float] | None = None
+) -> str:
+    """The result of a comparison: its methods, which of them are told apart, their front, and each level of problems.
+
+    `seeds`, `base` and `p95_tokens` are as for [`comparison_rows`], `levels` has all [`level_rows`].
+    """
+    paragraphs = [_comparison_table(comparison_rows(seeds, base, p95_tokens)), COMPARISON_LEGEND]
+    words = [in_words(row) for row in seeds.to_dict("records")]
+    points = words + seeds["target_length"].map(lambda length: _shown(length, " at {:g}"))
+    known = seeds.assign(words=words, point=points)[points.duplicated(keep=False)]  # two seeds or more
+    if known["point"].nunique() > 1:
+        paragraphs += [*_pairs_told(known), markdown(front(known)), FRONT_LEGEND, *_equal_length_table(known)]
+    if levels is not None:
+        paragraphs += [_level_table(levels), LEVEL_LEGEND]
+    return "\n\n".join(paragraphs)
 
 
 def _shown(value: float, form: str) -> str:
     return "" if math.isnan(value) else form.format(value)
-
-
-def comparison_rows(
-    seeds: pd.DataFrame, base: Mapping[str, Any], p95_tokens: Sequence[float] | None = None
-) -> pd.DataFrame:
-    """The base and each point of a comparison with means over its seeds, in the columns of `table.csv`.
-
-    Args:
-        seeds (`pd.DataFrame`):
-            As [`read_comparison`] reads it.
-        base (`Mapping[str, Any]`):
-            As for [`seed_row`].
-        p95_tokens (`Sequence[float]`, *optional*):
-            95th percentile of the lengths of all seeds together, for each point in order. It does not follow from
-            those of the seeds, so without it only points with one seed have one.
-    """
-    groups = seeds.groupby(_by_point(seeds), dropna=False, sort=False)
-    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
-    kinds |= {"seeds": " ".join, "worst_settling_error": "max", "num_reached": "sum"}
-    means = groups.agg(kinds).reset_index(drop=True)
-    rows = _over_seeds(seeds, _by_point(seeds)).fillna(means)  # of one seed the interval over problems
-    rows = rows.join(means.drop(columns=rows.columns, errors="ignore"))
-    rows["p95_tokens"] = p95_tokens or means["p95_tokens"].where(groups.size().to_numpy() == 1)
-    first = Estimate(base["accuracy"], *base["accuracy_interval"]), Estimate(base["mean_tokens"], math.nan, math.nan)
-    named = {"name": "base", "seeds": "", "p95_tokens": base["p95_tokens"], **dict.fromkeys(grid_fields(seeds), "")}
-    rows = pd.concat([pd.DataFrame([named | _with_ends(*first)]), rows.assign(**_against(base, rows))])
-    return rows.reset_index(drop=True)[[*seeds]]
-
-
-def comparison_markdown(
-    seeds: pd.DataFrame,
-    base: Mapping[str, Any],
-    levels: pd.DataFrame | None = None,
-    p95_tokens: Sequence[float] | None = None,
-) -> str:
-    """The result of a comparison: its methods, which of them are told apart, their front, and each level of problems.
-
-    Args:
-        seeds (`pd.DataFrame`), base (`Mapping[str, Any]`), p95_tokens (`Sequence[float]`, *optional*):
-            As for [`comparison_rows`].
-        levels (`pd.DataFrame`, *optional*):
-            All [`level_rows`].
-    """
-    points = _points(seeds)
-    known = {name: own for name, own in points.items() if len(own) > 1}
-    paragraphs = [_comparison_table(comparison_rows(seeds, base, p95_tokens)), COMPARISON_LEGEND]
-    if len(known) > 1:
-        paragraphs += [*_pairs_told([*known.values()]), markdown(front(known)), FRONT_LEGEND]
-        named = [own.assign(point=name, words=in_words(own.iloc[0])) for name, own in known.items()]
-        paragraphs += _equal_length_table(pd.concat(named))
-    if levels is not None:
-        paragraphs += [_level_table(levels), LEVEL_LEGEND]
-    return "\n\n".join(paragraphs)
 
 
 # of a comparison's table, after the method and what differs in the grid
@@ -537,9 +380,8 @@ CELLS = {
 def _comparison_table(rows: pd.DataFrame) -> str:
     target = rows["target_length"].map(lambda length: _shown(length, "{:g}"))
     grid = pd.concat([target.rename("target"), rows[grid_fields(rows)].fillna("")], axis=1)
-    short = [field.rpartition(".")[2] for field in grid]
-    grid.columns = [name if short.count(name) == 1 else field for field, name in zip(grid, short, strict=True)]
     grid = grid.loc[:, [len({*grid[field]} - {""}) > 1 for field in grid]]
+    grid.columns = [field.rpartition(".")[2] for field in grid]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
     return markdown(pd.concat([rows["name"].rename("method"), grid, cells], axis=1))
 
@@ -559,69 +401,60 @@ def _shown_signs(differences: Sequence[tuple[float, float]]) -> tuple[np.ndarray
     return np.sign(means) * (p_values < intervals.SIGNIFICANCE), np.sign(means) * intervals.holm(p_values)
 
 
-def _pairs_told(points: Sequence[pd.DataFrame]) -> list[str]:
+def _by_point(seeds: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Accuracies and mean tokens of each point's seeds, `(2, S)`."""
+    return {name: own[["accuracy", "mean_tokens"]].to_numpy().T for name, own in seeds.groupby("point", sort=False)}
+
+
+def _pairs_told(seeds: pd.DataFrame) -> list[str]:
     """How many pairs of methods at the same target are told apart."""
-    place = ["name", "target_length"]
-    pairs = [
-        (first, second)
-        for first, second in itertools.combinations(points, 2)
-        if (first[place].iloc[0] == second[place].iloc[0]).tolist() == [False, True]
-    ]
-    if not pairs:
+    points = _by_point(seeds)
+    firsts = seeds.drop_duplicates("point").dropna(subset="target_length")
+    pairs = firsts.merge(firsts, on="target_length").query("name_x < name_y")[["point_x", "point_y"]].to_numpy()
+    if not len(pairs):
         return []
-    metrics = ("accuracy", "mean_tokens")
-    differences = [welch(own[name].to_numpy(), other[name].to_numpy()) for name in metrics for own, other in pairs]
+    differences = [welch(points[one][kind], points[other][kind]) for kind in (0, 1) for one, other in pairs]
     told = [signs.reshape(2, -1) != 0 for signs in _shown_signs(differences)]
-    alone, corrected = [[*each.sum(axis=1), each.any(axis=0).sum()] for each in told]
+    words = "{} by accuracy, {} by tokens and {} by either"
+    alone, corrected = [words.format(*each.sum(axis=1), each.any(axis=0).sum()) for each in told]
     return [
-        f"Of {len(pairs)} pairs of methods at the same target, {alone[0]} are told apart by accuracy, {alone[1]} by "
-        f"tokens, {alone[2]} by either: Welch's 95 % t interval of the difference of the means over seeds excludes 0. "
-        f"After Holm's correction over these {2 * len(pairs)} intervals: {corrected[0]}, {corrected[1]} and "
-        f"{corrected[2]}."
+        f"Of {len(pairs)} pairs of methods at one target, Welch's 95 % t interval over seeds tells apart {alone}; "
+        f"after Holm's correction over these {len(differences)} intervals {corrected}."
     ]
 
 
-def front(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+def front(seeds: pd.DataFrame) -> pd.DataFrame:
     """Where each point lies relative to the front of accuracy over tokens, and which points beat it.
 
     A point beats another if its accuracy is higher and its mean tokens are less than 1.05 times the other's. What
     another beats is off the front. On the front is a point if each other one has a lower accuracy or more tokens. Both
     must be shown; of the rest it cannot be told.
 
-    Args:
-        points (`Mapping[str, pd.DataFrame]`):
-            Two seeds or more of each point, with columns `accuracy` and `mean_tokens`.
-
-    Returns:
-        `pd.DataFrame`: Columns `point`, `front` ("on it", "off it" or "cannot be told"), `beaten by` and `after Holm`,
-        the front with Holm's procedure over all differences of all points.
+    `seeds` has columns `point`, with two seeds or more of each, `accuracy` and `mean_tokens`; `after Holm` is the
+    front corrected over all differences.
     """
-    accuracies, lengths = ([own[name].to_numpy() for own in points.values()] for name in ("accuracy", "mean_tokens"))
-    longer, numbers = [(1 + MARGIN) * values for values in lengths], range(len(points))
-    differences = [
-        welch(own[second], other[first])
-        for own, other in ((accuracies, accuracies), (lengths, lengths), (lengths, longer), (longer, lengths))
-        for first, second in itertools.combinations(numbers, 2)
-    ]
-    places, beaten_by = [], []
-    for signs in _shown_signs(differences):
-        # of the point of a column over that of a row; 0 on the diagonal
-        gain, cost, excess, shortfall = np.zeros((4, len(points), len(points)))
-        upper = np.triu_indices(len(points), 1)
-        gain[upper], cost[upper], excess[upper], shortfall[upper] = np.split(signs, 4)
-        is_beaten = (gain - gain.T > 0) & (excess - shortfall.T < 0)
-        is_safe = (gain - gain.T < 0) | (cost - cost.T > 0) | np.eye(len(points), dtype=bool)
-        place = np.where(is_beaten.any(axis=1), "off it", np.where(is_safe.all(axis=1), "on it", "cannot be told"))
-        places.append(place)
-        beaten_by.append([", ".join(itertools.compress(points, others)) for others in is_beaten])
-    return pd.DataFrame({"point": [*points], "front": places[0], "beaten by": beaten_by[0], "after Holm": places[1]})
+    points = _by_point(seeds)
+    accuracies, lengths = zip(*points.values(), strict=True)
+    pairs = [*itertools.combinations(range(len(points)), 2)]
+    differences = [welch(values[other], values[one]) for values in (accuracies, lengths) for one, other in pairs]
+    for one, other in itertools.permutations(range(len(points)), 2):
+        differences.append(welch(lengths[other], (1 + MARGIN) * lengths[one]))
+    is_same, upper = np.eye(len(points), dtype=bool), np.triu_indices(len(points), 1)
+    table: dict[str, Any] = {"point": [*points]}
+    for heading, signs in zip(("front", "after Holm"), _shown_signs(differences), strict=True):
+        gain, cost, excess = np.zeros((3, *is_same.shape))  # of the point of a column over that of a row
+        gain[upper], cost[upper], excess[~is_same] = np.split(signs, [len(pairs), 2 * len(pairs)])
+        is_beaten = (gain - gain.T > 0) & (excess < 0)
+        is_safe = (gain - gain.T < 0) | (cost - cost.T > 0) | is_same
+        place = np.where(is_safe.all(axis=1), "on it", "cannot be told")
+        table[heading] = np.where(is_beaten.any(axis=1), "off it", place)
+        table.setdefault("beaten by", [", ".join(itertools.compress(points, others)) for others in is_beaten])
+    return pd.DataFrame(table)
 
 
 def _equal_length_table(seeds: pd.DataFrame) -> list[str]:
-    """Every curve against the first one: points by method, and by settings where they share a target."""
-    firsts = seeds.drop_duplicates("point")
-    shared = {*firsts[firsts["target_length"].notna() & firsts.duplicated(["name", "target_length"])]["name"]}
-    names = seeds["name"].where(~seeds["name"].isin(shared), seeds["words"])
+    """Every curve against the first one: points by method and settings, by method alone where there is no target."""
+    names = seeds["words"].where(seeds["target_length"].notna(), seeds["name"])
     curves = [(name, own) for name, own in seeds.groupby(names, sort=False) if own["point"].nunique() > 1]
     (reference, first), *others = curves or [("", seeds)]
     heading, rows = f"accuracy minus that of {reference} [95 % of the mean]", []
@@ -641,12 +474,8 @@ def accuracy_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple
     $A_s$ and $B_s$ are lines through the points of seed s, accuracy over the logarithm of mean tokens T, and [a, b] is
     the range that the curves of both methods cover with every seed. The integral of such lines is exact.
 
-    Args:
-        first (`pd.DataFrame`), second (`pd.DataFrame`):
-            The seeds of two methods' points, with their columns `point`, `seeds`, `accuracy` and `mean_tokens`.
-
-    Returns:
-        `tuple`: NaN if the seeds are not the same at all points, or there is no range that all cover.
+    The rows are the seeds of two methods' points, with columns `point`, `seeds`, `accuracy` and `mean_tokens`. All is
+    NaN if the seeds are not the same at all points, or there is no range that all cover.
     """
     curves = [_curves(first), _curves(second)]
     low = max(lengths[0] for own in curves for lengths, _ in own.values())
@@ -659,9 +488,7 @@ def accuracy_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple
         knots = np.unique(np.concatenate([curve[0], curves[1][seed][0]]).clip(low, high))
         gap = np.interp(knots, *curve) - np.interp(knots, *curves[1][seed])
         differences.append(float(((gap[1:] + gap[:-1]) / 2 * np.diff(knots)).sum() / (high - low)))
-    mean, size = float(np.mean(differences)), len(differences)
-    reach = intervals.t_quantile(size - 1) * math.sqrt(np.var(differences, ddof=1) / size)
-    return Estimate(mean, mean - reach, mean + reach), math.exp(low), math.exp(high)
+    return mean_over_seeds(differences, lowest=-math.inf), math.exp(low), math.exp(high)
 
 
 def _curves(rows: pd.DataFrame) -> dict[str, np.ndarray]:
@@ -670,23 +497,15 @@ def _curves(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     return {seed: np.array([np.log(own["mean_tokens"]), own["accuracy"]]) for seed, own in by_seed}
 
 
-def level_rows(
-    name: str, target_length: float | None, runs: Sequence[pd.DataFrame], levels: Sequence[int]
-) -> list[dict[str, Any]]:
+def level_rows(name: str, target_length: float | None, runs: list[pd.DataFrame], levels: Sequence[int]) -> list[Row]:
     """One point's rows of `levels.csv`, a row per level of the problems.
 
-    Args:
-        name (`str`), target_length (`float`, *optional*):
-            Name of the method with its settings ([`in_words`]), and its target in tokens.
-        runs (`Sequence[pd.DataFrame]`):
-            The samples of its seeds.
-        levels (`Sequence[int]`):
-            Level of each problem, by the samples' `index`.
+    `name` has the settings ([`in_words`]), `runs` are the samples of its seeds, `levels` are by their `index`.
     """
     parts = [run.groupby(np.asarray(levels)[run["index"]])[["is_correct", "num_tokens"]].mean() for run in runs]
     means = pd.concat(parts).set_axis(["accuracy", "mean_tokens"], axis=1).rename_axis("level").reset_index()
-    by_point = means.assign(name=name, target_length=target_length)
-    return _over_seeds(by_point, ["name", "target_length", "level"]).to_dict("records")
+    named = means.assign(name=name, target_length=target_length)
+    return _over_seeds(named, ["name", "target_length", "level"]).to_dict("records")
 
 
 def _level_table(levels: pd.DataFrame) -> str:

@@ -26,7 +26,7 @@ from leash_trl.files import write_whole
 
 LONG_TEXT = 800  # characters of a completion that is shown folded
 LAST_BATCHES = 10
-DIFFERENCES = {"Δ tokens": "relative_tokens", "Δ accuracy": "accuracy"}
+DIFFERENCES = {"Δ tokens": "relative_tokens_change", "Δ accuracy": "accuracy_change"}
 VERDICTS = {1.0: "right", 0.0: "wrong"}
 NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
@@ -148,7 +148,7 @@ def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> 
     blocks: list[Block] = []
     for run in others:
         try:
-            found[run.label] = changes(run, base).set_index(["benchmark", "metric"])
+            found[run.label] = changes(run, base).set_index(["benchmark", "metric"])[["value", "low", "high"]]
         except ValueError as error:
             blocks.append(f"No differences for {run.label}: {error}.")
     if warned := warning(runs):
@@ -183,7 +183,7 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
 
 def _in_words(change: pd.DataFrame) -> str:
     parts = []
-    for metric, words in {"relative_tokens": "tokens {} %", "accuracy": "accuracy {} points"}.items():
+    for metric, words in {"relative_tokens_change": "tokens {} %", "accuracy_change": "accuracy {} points"}.items():
         number = Estimate(*change.loc[(OVERALL, metric)])
         is_clear = number.low > 0 or number.high < 0
         parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))

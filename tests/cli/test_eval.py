@@ -99,7 +99,6 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
     assert run["sampling"] == {"temperature": 1.0, "top_p": 0.95, "top_k": 0, "max_new_tokens": 200}
     assert run["weights"]
     assert run["step"] is None
-    assert not (folder / "hub_eval_results.yaml").exists()
 
 
 @pytest.mark.parametrize(

@@ -240,10 +240,12 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
         rows = [[said(tokens + i % 3, (i + j) % 4 < right) for j in range(2)] for i in range(40)]
         folders.append(write_evaluation(tmp_path / label, label, {"gym": rows}))
     base, leash = load_evaluated_runs(folders)
-    change = changes(leash, base).set_index(["benchmark", "metric"]).loc["overall"][["value", "low", "high"]]
-    (sentence,) = headline([base, leash], {"leash": changes(leash, base).set_index(["benchmark", "metric"])})
+    change = changes(leash, base).set_index(["benchmark", "metric"])[["value", "low", "high"]]
+    (sentence,) = headline([base, leash], {"leash": change})
     shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
-    assert shown == pytest.approx(100 * change.loc[["relative_tokens", "accuracy"]].to_numpy().ravel(), abs=0.051)
+    assert shown == pytest.approx(
+        100 * change.loc["overall"].loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel(), abs=0.051
+    )
     assert "no clear change" not in sentence
     write_report(folders, tmp_path / "out", "t")
     text = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
@@ -259,7 +261,7 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
     ],
 )
 def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluated, tokens, accuracy, unclear):
-    rows = [("overall", "relative_tokens", *tokens), ("overall", "accuracy", *accuracy)]
+    rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
     change = change.set_index(["benchmark", "metric"])
     (sentence,) = headline(load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)]), {"leash": change})
