@@ -180,13 +180,8 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
             trainer.save_model(folder)
             trainer.create_model_card(dataset_name=script_args.dataset_name)
     if training_args.push_to_hub:
-        try:
+        with user_errors(hub_model_id=trainer.hub_model_id):
             trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
-        except Exception as error:
-            raise UserError(
-                f"training is done and the model is in {folder}, but pushing it failed ({error}); try again with "
-                f"leash push {folder} --repo {trainer.hub_model_id}"
-            ) from error
     return trainer
 
 
@@ -209,7 +204,7 @@ def _warning_line(message, *args, **kwargs) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash train`; a user's mistake is one line, with its traceback at `--log_level debug`."""
+    """Runs `leash train`."""
     # future renames of upstream, and that a rollout function in a recipe is experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
     warnings.formatwarning = _warning_line
@@ -218,12 +213,7 @@ def main(argv: list[str]) -> int:
         recipe = given_fields(argv)
         _check_given(recipe)
         arguments = arguments_of(recipe)
-    try:
-        trainer = run_training(recipe, *arguments)
-    except UserError as error:
-        if arguments[1].log_level == "debug":
-            traceback.print_exception(error.__cause__)
-        raise
+    trainer = run_training(recipe, *arguments)
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
     if arguments[1].push_to_hub:

@@ -138,14 +138,6 @@ def test_on_the_command_line_it_is_the_last_line(command, changes, field, value,
     assert [part for part in named if part not in line] == []
 
 
-def test_debugging_keeps_the_traceback_and_the_line_comes_last(files, capsys, monkeypatch):
-    monkeypatch.chdir(files)
-    assert main([*words("train", {"MODEL": "no_weights"}), "--log_level", "debug"]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" in error
-    assert error.rstrip("\n").split("\n")[-1].startswith("leash train: ")
-
-
 def test_a_reward_that_is_infinite_is_the_last_line_too(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.jsonl").write_text(GOOD)
