@@ -118,10 +118,8 @@ class EvaluatedRun:
     """A run with its metrics.
 
     Args:
-        run (`dict[str, Any]`):
-            The content of the run's `run.json`.
-        samples (`pd.DataFrame`):
-            As [`load_samples`] returns it.
+        run (`dict[str, Any]`), samples (`pd.DataFrame`):
+            As [`read_run`] and [`load_samples`] return them.
         results (`pd.DataFrame`):
             A row per benchmark and metric, the benchmarks in the run's order and `"overall"` last: unweighted means
             over benchmarks, as in the paper's tables, so that 30 problems of AIME weigh as much as 83 of AMC. Columns
@@ -159,12 +157,6 @@ class EvaluatedRun:
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
     """A run's samples and metrics, with 95 % intervals over the problems of each benchmark.
-
-    Args:
-        folder (`str` or `Path`):
-            Folder that `leash eval` or `leash filter` wrote.
-        label (`str`, *optional*, defaults to that of `run.json`):
-            Name of the run in tables.
 
     Raises:
         `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.

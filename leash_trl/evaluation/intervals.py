@@ -21,11 +21,7 @@ PRIOR_SPREAD = 0.05
 class Estimate(NamedTuple):
     """A number and its 95 % interval, in one unit.
 
-    Args:
-        value (`float`):
-            The number itself, not the middle of the interval.
-        low (`float`), high (`float`):
-            Ends of the interval; NaN if there is none, because one problem shows no spread.
+    `value` is the number itself, not the middle of the interval, whose ends are NaN where one problem shows no spread.
     """
 
     value: float
@@ -150,12 +146,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
     It covers the effect of training and sampling on the mean for these problems, and so compares methods that were
     trained with several seeds and evaluated on the same problems. It does not cover other problems, another base model
     or other hyper-parameters.
-
-    Args:
-        values (`Sequence[float]`):
-            One mean over the problems per seed; of one seed alone there is no interval.
-        highest (`float`, *optional*, defaults to infinity):
-            Upper bound of any mean, 1 for shares.
+    Of one seed alone there is no interval. `highest` is the upper bound of any mean, 1 for shares.
 
     Example:
         >>> round(mean_over_seeds([48.0, 52.0]).high, 1)  # 50 + 12.706 * 2
@@ -174,10 +165,6 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     $$ m - \frac{1}{B} \sqrt{\sum_b (m_b - l_b)^2}, \qquad m + \frac{1}{B} \sqrt{\sum_b (h_b - m_b)^2} $$
 
     Source: [Construction of confidence limits about effect measures](https://doi.org/10.1002/sim.3095).
-
-    Args:
-        estimates (`Sequence[Estimate]`):
-            One per benchmark.
 
     Example:
         >>> mean_over_benchmarks([Estimate(0.5, 0.44, 0.56), Estimate(0.7, 0.62, 0.78)])
@@ -200,7 +187,7 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
 
     Args:
         values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
-            One positive value per problem, by benchmark; both of the same problems.
+            One positive value per problem; both of the same problems.
     """
     total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
     ratio, parts = total / base, []
