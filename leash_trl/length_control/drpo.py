@@ -44,7 +44,7 @@ class DRPO(LengthControl):
     paper = Paper(
         "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization",
         "2510.04474",
-        "Gang Li and Yan Chen and Ming Lin and Tianbao Yang",
+        "Gang Li and others",
     )
     needs_group = True
     own_advantages = "group"
