@@ -208,7 +208,9 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         share = self.per_device_train_batch_size * self.steps_per_generation
         if self.uses_dynamic_sampling and share % self.num_generations:
             product = f"per_device_train_batch_size * steps_per_generation is {share}"
-            raise ValueError(f"{product}, but dynamic sampling needs a multiple of num_generations={self.num_generations}")
+            raise ValueError(
+                f"{product}, but dynamic sampling needs a multiple of num_generations={self.num_generations}"
+            )
 
     def _check_advantages(self, method: LengthControl) -> None:
         is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"

@@ -94,3 +94,9 @@ def test_a_state_of_another_column_is_refused():
     saved = Leash(multiplier_per="level").state_dict()
     with pytest.raises(ValueError, match=r"'effort'.*'level'"):
         Leash(multiplier_per="effort").load_state_dict(saved)
+
+
+def test_a_column_with_a_value_for_every_row_gives_a_warning():
+    problem = Leash(multiplier_per="id").check_columns({"id": list(range(100))})
+    assert "100 values in 100 rows" in problem
+    assert Leash(multiplier_per="id").check_columns({"id": [1, 2] * 50}) is None
