@@ -31,8 +31,8 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """Turns what checking and loading raise into `UserError`, one line each; not for what follows the first step.
 
     Args:
-        only_loads (`bool`, *optional*, defaults to `False`):
-            Whether the code inside does nothing but load what `read` names, so that every error is about it.
+        only_loads (`bool`): Whether the code inside does nothing but load what `read` names, so that every error is
+            about it.
         read:
             What the code inside loads, by the option that names it. An error about it that does not name the option
             gets the option and its value in front.

@@ -71,8 +71,8 @@ def mean_share(values: np.ndarray) -> Estimate:
     at 1 if all values are 0 or all are 1, so that the interval then is Wilson's for P completions.
 
     Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One share per problem. Must have one problem at least; with one the interval is [0, 1].
+        values (`np.ndarray` of shape `(P,)`): One share per problem. Must have one problem at least; with one the
+            interval is [0, 1].
 
     Example:
         >>> round(mean_share(np.zeros(30)).high, 3)  # t^2 / (P + t^2)
@@ -97,10 +97,9 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     The term 1 / (4k) prevents that two runs without any observed difference count as equal.
 
     Args:
-        differences (`np.ndarray` of shape `(P,)`):
-            Run minus baseline on the same problems; with one problem the interval is [-1, 1].
-        num_samples (`int`):
-            k, completions per problem.
+        differences (`np.ndarray` of shape `(P,)`): Run minus baseline on the same problems; with one problem the
+            interval is [-1, 1].
+        num_samples (`int`): k, completions per problem.
     """
     size, mean = len(differences), float(differences.mean())
     if size == 1:
@@ -121,10 +120,8 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
 
     Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One value per problem. With one problem there is no interval.
-        lowest (`float`, *optional*, defaults to `0.0`):
-            Lower bound of any mean; minus infinity for differences.
+        values (`np.ndarray` of shape `(P,)`): One value per problem. With one problem there is no interval.
+        lowest (`float`): Lower bound of any mean; minus infinity for differences.
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -186,8 +183,8 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     with the ratio $r_{-i}$ without problem i, the jackknife: the baseline's long problems get their full weight.
 
     Args:
-        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
-            One positive value per problem; both of the same problems.
+        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`): One
+            positive value per problem; both of the same problems.
     """
     total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
     ratio, parts = total / base, []
@@ -211,8 +208,8 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
 
     Args:
-        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`):
-            One value per seed, of two seeds or more.
+        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`): One value per seed, of two
+            seeds or more.
 
     Example:
         >>> difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))  # t = -3 / sqrt(2), nu = 2

@@ -321,12 +321,9 @@ def seed_row(
     """What `seeds.csv` says of one trained model, without the names, the tokens of training and the grid around it.
 
     Args:
-        samples (`pd.DataFrame`):
-            As [`~leash_trl.evaluation.frame.load_samples`] gives it.
-        base (`Mapping[str, Any]`):
-            The base model's `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`.
-        target_length (`float`, *optional*), mean_lengths (`pd.Series`):
-            As for [`settling`].
+        samples (`pd.DataFrame`): As [`~leash_trl.evaluation.frame.load_samples`] gives it.
+        base (`Mapping[str, Any]`): The base model's `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`.
+        target_length (`float`), mean_lengths (`pd.Series`): As for [`settling`].
     """
     lengths, means = samples["num_tokens"], samples.groupby("id", sort=False)[["is_correct", "num_tokens"]].mean()
     accuracy = intervals.mean_share(means["is_correct"].to_numpy())

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from leash_trl.length_control.laser import (
+    LaserD,
     candidate_targets,
     difficulty,
     lengths_by_difficulty,
