@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import check_writable, user_errors
 
 
@@ -26,12 +26,8 @@ class MergeArguments:
 
     run: str = field(metadata={"positional": True, "help": "folder of an adapter: a run or checkpoint with use_peft"})
     output_dir: str = field(metadata={"help": "folder for the merged model, new or empty"})
-    model_name_or_path: str | None = field(
-        default=None, metadata={"help": "folder or Hub id of the base model (default: the one that the adapter names)"}
-    )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = field(
-        default="auto", metadata={"help": "type of the weights; auto is the base model's"}
-    )
+    model_name_or_path: str | None = option("folder or Hub id of the base (default: the one that the adapter names)")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option("of the weights; auto is the base's", "auto")
 
 
 def main(argv: list[str]) -> None:

@@ -12,10 +12,7 @@ class MethodsArguments:
 
     method: str | None = field(
         default=None,
-        metadata={
-            "positional": True,
-            "help": "a name of the table, or the import path of your own method's class",
-        },
+        metadata={"positional": True, "help": "a name of the table, or the import path of your own class"},
     )
 
 

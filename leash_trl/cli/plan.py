@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from leash_trl.cli.arguments import parse_known
+from leash_trl.cli.arguments import option, parse_known
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning.plan import (
     Settings,
@@ -33,13 +33,10 @@ class PlanArguments:
 
     num_gpus: int = field(metadata={"help": "GPUs that train"})
     gpu_memory: float = field(metadata={"help": "memory of one GPU, in GiB"})
-    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = field(
-        default="none", metadata={"help": "how training is distributed; none is DDP"}
-    )
-    model_config: str | None = field(default=None, metadata={"help": "the model's config.json, for want of the Hub"})
-    prompt_length: int | None = field(
-        default=None,
-        metadata={"help": "tokens of the longest prompt (default: what vllm_max_model_length leaves, or 1024)"},
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = option("none is DDP", "none")
+    model_config: str | None = option("the model's config.json, for want of the Hub")
+    prompt_length: int | None = option(
+        "longest prompt in tokens (default: what vllm_max_model_length leaves, or 1024)"
     )
 
 

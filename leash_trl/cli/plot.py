@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
@@ -29,8 +29,8 @@ class PlotArguments:
         }
     )
     figure: str = field(default="dynamics", metadata={"help": "what to draw", "choices": [*FIGURES]})
-    benchmark: str | None = field(default=None, metadata={"help": "for budget and pareto: one, not the mean over all"})
-    output: str | None = field(default=None, metadata={"help": ".png, .svg or .pdf (default: the figure's name.png)"})
+    benchmark: str | None = option("for budget and pareto: one, not the mean over all")
+    output: str | None = option(".png, .svg or .pdf (default: the figure's name.png)")
 
 
 def main(argv: Sequence[str]) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
@@ -24,17 +24,14 @@ class PushArguments:
     run: str = field(
         metadata={"positional": True, "help": "folder of leash train, one of its checkpoints, or of leash merge"}
     )
-    repo: str | None = field(
-        default=None,
-        metadata={"help": "repository, owner/name, made if missing; without it, the card is written and files listed"},
+    repo: str | None = option("repository, owner/name, made if missing; without it, the card is written, files listed")
+    evaluation: str | None = option("folder of leash eval for this model")
+    baseline: str | None = option("that of the model it is compared with")
+    checkpoints: Literal["none", "last", "all"] = option(
+        "with optimizers: the last as last-checkpoint, or all", "none"
     )
-    evaluation: str | None = field(default=None, metadata={"help": "folder of leash eval for this model"})
-    baseline: str | None = field(default=None, metadata={"help": "that of the model it is compared with"})
-    checkpoints: Literal["none", "last", "all"] = field(
-        default="none", metadata={"help": "push checkpoints with optimizers too: the last as last-checkpoint, or all"}
-    )
-    private: bool = field(default=False, metadata={"help": "make a new repository private"})
-    revision: str | None = field(default=None, metadata={"help": "branch, made if missing (default: main)"})
+    private: bool = option("make a new repository private", False)
+    revision: str | None = option("branch, made if missing (default: main)")
 
 
 def main(argv: list[str]) -> None:
@@ -82,16 +79,11 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    table, entries, results = (
-        _evaluation(arguments, arguments.evaluation, folder) if arguments.evaluation else ("", [], {})
-    )
+    named = arguments.evaluation
+    table, entries, results = _evaluation(arguments, named, folder) if named else ("", [], {})
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
-        remedy = f"leash merge {folder} --output_dir DIR makes a complete model"
-        print(
-            f"Others cannot load this adapter: its base is the folder {base} of this machine; {remedy}.",
-            file=sys.stderr,
-        )
+        print(f"Others cannot load this adapter: its base is the folder {base}; leash merge it.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table, entries)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
@@ -19,10 +19,10 @@ class ReportArguments:
             "or CSV files like the LEASH authors' logs",
         }
     )
-    baseline: str | None = field(default=None, metadata={"help": "folder of leash eval to compare with (the first)"})
-    output_dir: str = field(default="report", metadata={"help": "folder to write"})
-    title: str = field(default="LEASH report", metadata={"help": "title of the page"})
-    case_sensitive: bool = field(default=False, metadata={"help": "keywords count only as the paper's table has them"})
+    baseline: str | None = option("folder of leash eval to compare with (the first)")
+    output_dir: str = option("folder to write", "report")
+    title: str = option("title of the page", "LEASH report")
+    case_sensitive: bool = option("keywords count only as the paper's table has them", False)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,9 +33,8 @@ def main(argv: Sequence[str]) -> int:
 
     from leash_trl.figures.report import write_report
 
-    baseline = None if arguments.baseline is None else Path(arguments.baseline)
+    baseline = arguments.baseline and Path(arguments.baseline)
     with user_errors():
-        paths = [Path(path) for path in arguments.paths]
-        write_report(paths, folder, arguments.title, baseline, arguments.case_sensitive)
+        write_report([*map(Path, arguments.paths)], folder, arguments.title, baseline, arguments.case_sensitive)
     print(f"wrote {folder / 'report.html'} and report.md beside it")
     return 0
