@@ -104,8 +104,9 @@ class Toggle(LengthControl):
         if self.method is None and self.method_kwargs:
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
         acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
-        if self.switched.name == "toggle" or acts_early:
-            raise ValueError(f"method is {self.method!r}, which acts before the solve rate is known; choose another")
+        if self.switched.name in ("none", "toggle") or acts_early:
+            reason = "acts before the solve rate is known, or not at all"
+            raise ValueError(f"method is {self.method!r}, which {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
 

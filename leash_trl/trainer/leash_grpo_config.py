@@ -207,8 +207,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend it")
         share = self.per_device_train_batch_size * self.steps_per_generation
         if self.uses_dynamic_sampling and share % self.num_generations:
-            product = f"per_device_train_batch_size * steps_per_generation is {share}"
-            raise ValueError(f"{product}, but dynamic sampling needs a multiple of num_generations={self.num_generations}")
+            product = f"per_device_train_batch_size * steps_per_generation is {share}, no multiple of num_generations"
+            raise ValueError(f"{product}={self.num_generations}, but dynamic sampling replaces whole groups")
 
     def _check_advantages(self, method: LengthControl) -> None:
         is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
