@@ -121,14 +121,9 @@ class Toggle(LengthControl):
     def _is_on(self, batch: int) -> bool:
         return batch // self.period % 2 == 0
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the coming generation batch is in a period with a budget."""
-        return self._is_on(self.batches_done)
-
     def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the budget is on and the prompt is solved often enough."""
-        return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
+        return ~(rollouts.solve_rates < self.accuracy_threshold) & self._is_on(self.batches_done)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
@@ -156,4 +151,4 @@ class Toggle(LengthControl):
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        return {**self.switched.statistics(), "budget_on": float(self.is_on)}
+        return {**self.switched.statistics(), "budget_on": float(self._is_on(self.batches_done))}
