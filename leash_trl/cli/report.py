@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
     from leash_trl.figures.report import write_report
 
-    baseline = arguments.baseline and Path(arguments.baseline)
+    baseline = None if arguments.baseline is None else Path(arguments.baseline)
     with user_errors():
         write_report([*map(Path, arguments.paths)], folder, arguments.title, baseline, arguments.case_sensitive)
     print(f"wrote {folder / 'report.html'} and report.md beside it")

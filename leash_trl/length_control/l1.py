@@ -36,7 +36,6 @@ class L1Exact(LengthControl):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.target_use = "optional" if self.budget_range else "required"
         low, high = self.budget_range or (1, 1)
         if not (isinstance(low, int) and isinstance(high, int) and 1 <= low <= high):
             raise ValueError(f"budget_range is {self.budget_range!r}, but must be whole numbers, 1 <= low <= high")
@@ -44,6 +43,8 @@ class L1Exact(LengthControl):
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        if self.budget_range is None and target_length is None:
+            raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
             raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
 
