@@ -19,7 +19,7 @@ from leash_trl.trainer.checkpoints import only_run_in
 LONGEST_LINE = 600  # characters
 FULL_DISK = os.strerror(errno.ENOSPC)
 LEAST_ROOM = 2**20  # bytes
-LEAST_LIKENESS = 0.7  # of two words, from 0 to 1; see `difflib.get_close_matches`
+LEAST_LIKENESS = 0.75  # of two words, from 0 to 1; see `difflib.get_close_matches`
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
