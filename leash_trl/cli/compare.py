@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from leash_trl.cli import gym_run
-from leash_trl.cli.arguments import parse_known, read_recipe
+from leash_trl.cli.arguments import option, parse_known, read_recipe
 from leash_trl.cli.errors import UserError, going_on, only_command_in, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
@@ -24,9 +24,9 @@ from leash_trl.files import write_whole
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
-    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds) "
-    "and grid (lists of values, for every arm that has no such field or grid of its own; null takes a field out), as "
-    "the package's gym/compare.yaml; or a recipe, then the only arm"
+    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds: "
+    f"{DEFAULT_SEEDS} unless said) and grid (lists of values, for arms without such a field or grid; null takes "
+    "a field out), as the package's gym/compare.yaml; or a recipe, then the only arm"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -37,10 +37,10 @@ class CompareArguments:
     """Options of `leash compare`."""
 
     comparison: str = field(metadata={"aliases": ["--config"], "help": CONFIG_HELP})
-    arms: list[str] | None = field(default=None, metadata={"help": "only these arms, at all points of their grids"})
-    seeds: list[int] | None = field(default=None, metadata={"help": "seeds of every arm, over the arms' own `seeds`"})
-    jobs: int = field(default=2, metadata={"help": "runs at the same time, one core each"})
-    output_dir: str = field(default="runs/compare", metadata={"help": "folder for everything, of one comparison"})
+    arms: list[str] | None = option("only these arms, at all points of their grids")
+    seeds: list[int] | None = option("seeds of every arm, over the arms' own `seeds`")
+    jobs: int = option("runs at the same time, one core each", 2)
+    output_dir: str = option("folder for everything, of one comparison", "runs/compare")
 
 
 @dataclass(eq=False)
@@ -48,12 +48,10 @@ class Run:
     """One seed of one arm at one point of its grid.
 
     Args:
-        arm (`str`), name (`str`):
-            The arm's name and its point, such as `leash-target_length-12`, and the run's folder in that of the output.
-        label (`str`):
-            The arm's name in table and figure, the same at all points.
-        recipe (`dict[str, Any]`), point (`dict[str, Any]`):
-            Fields of its recipe, and those of its grid among them.
+        arm (`str`), name (`str`): The arm's name and its point, such as `leash-target_length-12`, and the run's folder
+            in that of the output.
+        label (`str`): The arm's name in table and figure, the same at all points.
+        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of its recipe, and those of its grid among them.
     """
 
     arm: str
@@ -193,6 +191,11 @@ def _report(command: str, runs: list[Run], output_dir: Path) -> None:
                 cells = {"run": run.name, "effort": effort, "target": tables.tokens(its_target)}
                 for when, (accuracy, length) in {"before": before, "after": means["trained"]}.items():
                     cells |= {f"accuracy {when}": f"{accuracy:.3f}", f"tokens {when}": tables.tokens(length)}
+                if not pd.isna(its_target):
+                    lengths = both.loc[both["model"] == "trained", "num_tokens"]
+                    cells["satisfied"] = f"{(lengths <= its_target).mean():.3f}"
+                if (lam := log.get("leash/lambda")) is not None:
+                    cells["lambda end (peak)"] = f"{lam.iloc[-1]:.3f} ({lam.max():.3f})"
                 changes.append(cells)
         level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
         p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))

@@ -32,7 +32,7 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """Turns what checking and loading raise into `UserError`, one line each; not for what follows the first step.
 
     Args:
-        only_loads: Whether the code inside does nothing but load what `read` names, so that every error is about it.
+        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error is about it.
         read: What the code inside loads, by the option that names it; an error about it names option and value.
     """
     try:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from datasets import Dataset
+from datasets import Dataset, Image
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
@@ -101,6 +101,9 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
         problems = load_problems(
             reference, suffix=arguments.prompt_suffix, limit=arguments.limit, kind=kind, has_chat_template=is_chat
         )
+    for name, feature in problems.features.items():
+        if isinstance(getattr(feature, "feature", feature), Image):
+            raise ValueError(f"{reference} has pictures in column {name!r}, which prompts would not show; drop it")
     if arguments.effort is not None:
         effort = effort_suffix(arguments.effort, arguments.effort_suffix)
         problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], effort)})

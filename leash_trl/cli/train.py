@@ -142,7 +142,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
             _blame_reward(error)
             raise
         if training_args.push_to_hub:
-            with user_errors():
+            with user_errors(hub_model_id=trainer.hub_model_id):
                 trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
         else:
             trainer.save_model(folder)

@@ -41,15 +41,12 @@ def filtered_rows(
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        problems (`Dataset`):
-            Problems, in the order of the samples.
-        samples (`Sequence[dict]`):
-            k graded completions per problem, as [`~leash_trl.evaluation.frame.read_lines`] returns them.
-        min_passes (`int`), max_passes (`int`):
-            Bounds of the number of correct completions, both included; see [`check_bounds`].
-        target_quantile (`float`, *optional*):
-            Adds a column `target_length`: this quantile of the problem's correct lengths, in [0, 1]; between two
-            lengths the longer. 0 is the shortest correct completion, 0.5 the median.
+        problems (`Dataset`), samples (`Sequence[dict]`): In one order; samples as
+            [`~leash_trl.evaluation.frame.read_lines`] returns them.
+        min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both included; see
+            [`check_bounds`].
+        target_quantile (`float`): Adds a column `target_length`: this quantile of the problem's correct lengths, in
+            [0, 1]; between two lengths the longer.
 
     Yields:
         `dict`: The problem's columns, and `pass_rate` in [0, 1] and `num_samples` of graded completions,

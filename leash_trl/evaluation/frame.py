@@ -118,16 +118,13 @@ class EvaluatedRun:
     """A run with its metrics.
 
     Args:
-        run (`dict[str, Any]`):
-            The content of the run's `run.json`.
-        samples (`pd.DataFrame`):
-            As [`load_samples`] returns it.
-        results (`pd.DataFrame`):
-            A row per benchmark and metric, the benchmarks in the run's order and `"overall"` last: unweighted means
-            over benchmarks, as in the paper's tables, so that 30 problems of AIME weigh as much as 83 of AMC. Columns
-            are `benchmark`, `metric`, `at` (k, m or a budget in tokens; NaN for metrics without one), `value`, `low`
-            and `high` (95 % interval over problems; NaN where there is none), `num_problems`, `num_graded` (problems
-            of which a completion could be graded, which the numbers are of) and `num_samples` (k).
+        run (`dict[str, Any]`), samples (`pd.DataFrame`): As [`read_run`] and [`load_samples`] return them.
+        results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
+            last: unweighted means over benchmarks, as in the paper's tables, so that 30 problems of AIME weigh as much
+            as 83 of AMC. Columns are `benchmark`, `metric`, `at` (k, m or a budget in tokens; NaN for metrics without
+            one), `value`, `low` and `high` (95 % interval over problems; NaN where there is none), `num_problems`,
+            `num_graded` (problems of which a completion could be graded, which the numbers are of) and `num_samples`
+            (k).
 
             Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy` (short-m@k),
             `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). In tokens: `tokens` (length),
@@ -159,12 +156,6 @@ class EvaluatedRun:
 
 def load_evaluated_run(folder: str | Path, label: str | None = None) -> EvaluatedRun:
     """A run's samples and metrics, with 95 % intervals over the problems of each benchmark.
-
-    Args:
-        folder (`str` or `Path`):
-            Folder that `leash eval` or `leash filter` wrote.
-        label (`str`, *optional*, defaults to that of `run.json`):
-            Name of the run in tables.
 
     Raises:
         `ValueError`: As [`load_samples`], and if nothing of a benchmark could be graded.
@@ -227,8 +218,8 @@ def pass_at_k(is_correct: np.ndarray, k: int) -> np.ndarray:
     Source: Eq. (1) of [Evaluating large language models trained on code](https://huggingface.co/papers/2107.03374).
 
     Args:
-        is_correct (`np.ndarray` of shape `(P, n)`), k (`int`):
-            Whether each completion is correct, and how many are drawn: from 1 (avg@n) to n.
+        is_correct (`np.ndarray` of shape `(P, n)`), k (`int`): Whether each completion is correct, and how many are
+            drawn: from 1 (avg@n) to n.
 
     Example:
         >>> pass_at_k(np.array([[1, 0, 0, 0]]), k=2).tolist()  # 1 - 3/6
@@ -294,8 +285,8 @@ def shortest_m_at_k(ballots: np.ndarray, lengths: np.ndarray, m: int) -> tuple[n
     Source: [Don't overthink it](https://huggingface.co/papers/2505.17813), from completions that ran to their end.
 
     Args:
-        ballots (`np.ndarray` of shape `(P, k)`), lengths (`np.ndarray` of shape `(P, k)`), m (`int`):
-            The [`votes`], lengths in tokens, and completions waited for, 1 to k.
+        ballots (`np.ndarray` of shape `(P, k)`), lengths (`np.ndarray` of shape `(P, k)`), m (`int`): The [`votes`],
+            lengths in tokens, and completions waited for, 1 to k.
 
     Returns:
         Three `np.ndarray` of shape `(P,)`: whether the vote is correct, 0 or 1; how long one waits, and what all k

@@ -21,11 +21,7 @@ PRIOR_SPREAD = 0.05
 class Estimate(NamedTuple):
     """A number and its 95 % interval, in one unit.
 
-    Args:
-        value (`float`):
-            The number itself, not the middle of the interval.
-        low (`float`), high (`float`):
-            Ends of the interval; NaN if there is none, because one problem shows no spread.
+    `value` is the number itself, not the middle of the interval, whose ends are NaN where one problem shows no spread.
     """
 
     value: float
@@ -75,8 +71,8 @@ def mean_share(values: np.ndarray) -> Estimate:
     at 1 if all values are 0 or all are 1, so that the interval then is Wilson's for P completions.
 
     Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One share per problem. Must have one problem at least; with one the interval is [0, 1].
+        values (`np.ndarray` of shape `(P,)`): One share per problem. Must have one problem at least; with one the
+            interval is [0, 1].
 
     Example:
         >>> round(mean_share(np.zeros(30)).high, 3)  # t^2 / (P + t^2)
@@ -101,10 +97,9 @@ def mean_share_difference(differences: np.ndarray, num_samples: int) -> Estimate
     The term 1 / (4k) prevents that two runs without any observed difference count as equal.
 
     Args:
-        differences (`np.ndarray` of shape `(P,)`):
-            Run minus baseline on the same problems; with one problem the interval is [-1, 1].
-        num_samples (`int`):
-            k, completions per problem.
+        differences (`np.ndarray` of shape `(P,)`): Run minus baseline on the same problems; with one problem the
+            interval is [-1, 1].
+        num_samples (`int`): k, completions per problem.
     """
     size, mean = len(differences), float(differences.mean())
     if size == 1:
@@ -125,10 +120,8 @@ def mean_amount(values: np.ndarray, lowest: float = 0.0) -> Estimate:
     Source: [On the removal of skewness by transformation](https://doi.org/10.1111/j.2517-6161.1992.tb01876.x).
 
     Args:
-        values (`np.ndarray` of shape `(P,)`):
-            One value per problem. With one problem there is no interval.
-        lowest (`float`, *optional*, defaults to `0.0`):
-            Lower bound of any mean; minus infinity for differences.
+        values (`np.ndarray` of shape `(P,)`): One value per problem. With one problem there is no interval.
+        lowest (`float`): Lower bound of any mean; minus infinity for differences.
     """
     size, mean = len(values), float(values.mean())
     if size == 1:
@@ -150,12 +143,7 @@ def mean_over_seeds(values: Sequence[float] | np.ndarray, highest: float = math.
     It covers the effect of training and sampling on the mean for these problems, and so compares methods that were
     trained with several seeds and evaluated on the same problems. It does not cover other problems, another base model
     or other hyper-parameters.
-
-    Args:
-        values (`Sequence[float]`):
-            One mean over the problems per seed; of one seed alone there is no interval.
-        highest (`float`, *optional*, defaults to infinity):
-            Upper bound of any mean, 1 for shares.
+    Of one seed alone there is no interval. `highest` is the upper bound of any mean, 1 for shares.
 
     Example:
         >>> round(mean_over_seeds([48.0, 52.0]).high, 1)  # 50 + 12.706 * 2
@@ -174,10 +162,6 @@ def mean_over_benchmarks(estimates: Sequence[Estimate]) -> Estimate:
     $$ m - \frac{1}{B} \sqrt{\sum_b (m_b - l_b)^2}, \qquad m + \frac{1}{B} \sqrt{\sum_b (h_b - m_b)^2} $$
 
     Source: [Construction of confidence limits about effect measures](https://doi.org/10.1002/sim.3095).
-
-    Args:
-        estimates (`Sequence[Estimate]`):
-            One per benchmark.
 
     Example:
         >>> mean_over_benchmarks([Estimate(0.5, 0.44, 0.56), Estimate(0.7, 0.62, 0.78)])
@@ -199,8 +183,8 @@ def ratio_minus_one(values: Sequence[np.ndarray], baseline: Sequence[np.ndarray]
     with the ratio $r_{-i}$ without problem i, the jackknife: the baseline's long problems get their full weight.
 
     Args:
-        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`):
-            One positive value per problem, by benchmark; both of the same problems.
+        values (`Sequence` of B arrays of shape `(P_b,)`), baseline (`Sequence` of B arrays of shape `(P_b,)`): One
+            positive value per problem; both of the same problems.
     """
     total, base = sum(float(column.mean()) for column in values), sum(float(column.mean()) for column in baseline)
     ratio, parts = total / base, []
@@ -224,8 +208,8 @@ def welch(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     Source: [The generalization of Student's problem](https://doi.org/10.1093/biomet/34.1-2.28).
 
     Args:
-        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`):
-            One value per seed, of two seeds or more.
+        first (`np.ndarray` of shape `(S_1,)`), second (`np.ndarray` of shape `(S_2,)`): One value per seed, of two
+            seeds or more.
 
     Example:
         >>> difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))  # t = -3 / sqrt(2), nu = 2

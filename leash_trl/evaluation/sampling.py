@@ -5,9 +5,8 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -44,19 +43,11 @@ class SamplingPlan:
     """The settings of a sampling run: all that makes two runs on the same problems differ.
 
     Args:
-        decoding ([`~leash_trl.evaluation.decoding.DecodingStrategy`], *optional*):
-            How a completion is generated; defaults to plain sampling.
-        num_samples (`int`, *optional*, defaults to `32`):
-            k, completions per problem.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of the run. The seed of each completion follows from it, the names of data set and problem, and the
-            completion's number.
-        batch_size (`int`, *optional*, defaults to `64`):
-            Completions to request at once: one unit of work. A killed run loses at most one.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether a completion without box and answer line may be correct.
-        chat_template_kwargs (`dict[str, Any]`, *optional*):
-            Further values for the chat template, such as `enable_thinking`.
+        num_samples (`int`): k, completions per problem.
+        seed (`int`): With the names of data set and problem, and a completion's number, it makes the completion's
+            seed.
+        batch_size (`int`): Completions to request at once: one unit of work. A killed run loses at most one.
+        lenient (`bool`): Whether a completion without box and answer line may be correct.
     """
 
     decoding: DecodingStrategy = field(default_factory=Plain)
@@ -89,15 +80,12 @@ def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Data
 def describe_run(
     model: str, revision: str | None, plan: SamplingPlan, problems: dict[str, Dataset], references: dict[str, str]
 ) -> dict[str, Any]:
-    """What `run.json` says of a run, all that decides its samples; [`prepare_folder`] takes it.
+    """What `run.json` says of a run, all that decides its samples.
 
-    Problems, and what the user called them, go by the short names of the data sets.
+    `problems`, and the `references` that the user gave, go by the short names of the data sets.
     """
     path = checkpoint_path(model)
-    versions = {}
-    for package in VERSIONED_PACKAGES:
-        with suppress(PackageNotFoundError):
-            versions[package] = version(package)
+    installed = {each.name: each.version for each in distributions() if each.name in VERSIONED_PACKAGES}
     return {
         "label": Path(model.rstrip("/")).name,
         "model": model,
@@ -109,7 +97,7 @@ def describe_run(
             name: {"num_problems": len(rows), "fingerprint": fingerprint(rows), "reference": references[name]}
             for name, rows in problems.items()
         },
-        "versions": versions,
+        "versions": {package: installed[package] for package in VERSIONED_PACKAGES if package in installed},
     }
 
 
@@ -117,8 +105,7 @@ def weights_fingerprint(name: str, revision: str | None = None) -> str | None:
     """What changes with a model's weights: the commit on the Hub, as a branch may move; of a folder the start of a
     SHA-256 over names, sizes and contents of its files.
 
-    Of a long file it reads `PIECES` pieces at even distances, both ends among them: 8 MiB, however many GB it has.
-    Two ends alone would not do: where only some layers were trained, both may be as before.
+    Of a long file it reads 8 MiB in pieces at even distances: where some layers were trained, both ends may be old.
     """
     if not Path(name).is_dir():
         options = {"revision": revision, "_raise_exceptions_for_missing_entries": False}
@@ -203,8 +190,7 @@ def sample_problems(
     An incomplete unit is sampled again completely, so that its completions equal those of an uninterrupted run; only
     missing lines are written. The folder is as [`prepare_folder`] left it.
 
-    Yields:
-        `list[dict]`: The problems added to the file, as [`~leash_trl.evaluation.frame.read_lines`] reads them.
+    It yields the problems added to the file, as [`~leash_trl.evaluation.frame.read_lines`] reads them.
     """
     path, k = samples_path(folder, name), plan.num_samples
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -284,23 +270,14 @@ def evaluate(
     """Graded completions of a model in memory, sampled at temperature 1 as in training.
 
     Args:
-        model (`PreTrainedModel`), tokenizer (`PreTrainedTokenizerBase`):
-            The model to evaluate.
-        problems (`Dataset`):
-            Columns `prompt` and `solution`.
-        num_samples (`int`):
-            k, completions per problem.
-        max_new_tokens (`int`):
-            Generation limit in tokens.
-        seed (`int`, *optional*, defaults to `0`):
-            Seed of the sampling, one for all completions.
-        batch_size (`int`, *optional*, defaults to `128`):
-            Completions sampled at once.
-        description (`str`, *optional*):
-            Label of the progress bar, and name of the benchmark.
+        problems (`Dataset`): Columns `prompt` and `solution`; a problem's id is its index.
+        num_samples (`int`): k, completions per problem.
+        seed (`int`): One for all completions.
+        batch_size (`int`): Completions sampled at once.
+        description (`str`): Label of the progress bar, and name of the benchmark.
 
     Returns:
-        `pd.DataFrame`: As [`~leash_trl.evaluation.frame.load_samples`] gives it; a problem's id is its index.
+        `pd.DataFrame`: As [`~leash_trl.evaluation.frame.load_samples`] gives it.
     """
     torch.manual_seed(seed)
     model.eval()

@@ -60,96 +60,49 @@ LEVEL_LEGEND = (
 
 
 def percent(share: float | None) -> str:
-    """A share in percent.
-
-    Example:
-        >>> percent(0.1234), percent(None)
-        ('12.3', '')
-    """
+    """A share in percent: `12.3`."""
     return "" if share is None or pd.isna(share) else f"{100 * share:.1f}"
 
 
 def tokens(count: float | None) -> str:
-    """A number of tokens: without decimals from 1,000 on.
-
-    Example:
-        >>> tokens(16912.4), tokens(46.04)
-        ('16,912', '46.0')
-    """
+    """A number of tokens: `46.0`, and from 1,000 on `16,912`."""
     return "" if count is None or pd.isna(count) else f"{count:,.0f}" if abs(count) >= 1000 else f"{count:.1f}"
 
 
 def plain(number: float | None) -> str:
-    """A number without a unit, with three digits.
-
-    Example:
-        >>> plain(0.58061), plain(63.5), plain(0.0)
-        ('0.581', '63.5', '0')
-    """
+    """A number without a unit, with three digits: `0.581`, `63.5`, `0`."""
     return "" if pd.isna(number) else f"{number:.3g}"
 
 
 def points(share: float) -> str:
-    """A difference of shares in points, or a relative one in percent, with its sign.
-
-    Example:
-        >>> points(-0.5), points(-0.0001)
-        ('-50.0', '+0.0')
-    """
+    """A difference of shares in points, or a relative one in percent: `-50.0`, `+0.0`."""
     return f"{100 * share:+z.1f}"
 
 
 def signed_tokens(count: float) -> str:
-    """A difference of numbers of tokens.
-
-    Example:
-        >>> signed_tokens(-9854.2), signed_tokens(-0.01)
-        ('-9,854', '+0.0')
-    """
+    """A difference of numbers of tokens: `-9,854`, `+0.0`."""
     return f"{count:+,.0f}" if abs(count) >= 1000 else f"{count:+z.1f}"
 
 
 def with_interval(number: Estimate, shown: Callable[[float], str]) -> str:
-    """A number and its interval, if it has one.
-
-    Example:
-        >>> with_interval(Estimate(0.5, 0.4, 0.625), percent)
-        '50.0 [40.0, 62.5]'
-    """
+    """A number and its interval, if it has one: `50.0 [40.0, 62.5]`."""
     return shown(number.value) + ("" if math.isnan(number.low) else f" [{shown(number.low)}, {shown(number.high)}]")
 
 
 def markdown(frame: pd.DataFrame) -> str:
-    """A Markdown table of a frame of text, whose first column is words and whose others are numbers.
-
-    Example:
-        >>> print(markdown(pd.DataFrame({"run": ["base"], "tokens": ["7"]})))
-        | run | tokens |
-        | --- | ---: |
-        | base | 7 |
-    """
+    """A Markdown table of a frame of text, whose first column is words and whose others are numbers."""
     alignment = ["---", *["---:"] * (len(frame.columns) - 1)]
     rows = ([*frame.columns], alignment, *frame.itertuples(index=False, name=None))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def csv(frame: pd.DataFrame) -> str:
-    """A frame as CSV in full precision, empty for `None` and NaN.
-
-    Example:
-        >>> csv(pd.DataFrame([{"run": "base"}, {"run": "leash", "tokens": 7.0}])).splitlines()
-        ['run,tokens', 'base,', 'leash,7.0']
-    """
+    """A frame as CSV in full precision, empty for `None` and NaN."""
     return frame.to_csv(index=False, lineterminator="\n")
 
 
 def escaped(name: str) -> str:
-    """A name that neither breaks a table nor turns into a tag.
-
-    Example:
-        >>> escaped("a <b>")
-        'a &lt;b>'
-    """
+    """A name that neither breaks a table nor turns into a tag."""
     return " ".join(name.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
 
 
@@ -177,11 +130,7 @@ METRICS = {
 
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
-    """The paper's table, one line per run; below it every metric of the run with its interval, and the differences.
-
-    Raises:
-        `ValueError`: If run and baseline have different benchmarks or problems.
-    """
+    """The paper's table, one line per run; below it every metric of the run with its interval, and the differences."""
     cells = _cells(run, run.results)
     sizes = run.results.groupby("benchmark")["num_problems"].first().astype(str).rename(index=escaped)
     cells = pd.concat([sizes[[*cells]].to_frame("problems").T, cells])
@@ -191,11 +140,7 @@ def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
 
 
 def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
-    """The part of [`results_markdown`] for a terminal and the model card: the paper's table and the differences.
-
-    Raises:
-        `ValueError`: If run and baseline have different benchmarks or problems.
-    """
+    """The part of [`results_markdown`] for a terminal and the model card: the paper's table and the differences."""
     return "\n\n".join([_main_table(run, baseline), *_change_table(run, baseline), _legend(run, baseline)]) + "\n"
 
 
@@ -280,8 +225,7 @@ def _hub_benchmarks(run: EvaluatedRun) -> dict[str, tuple[str, str]]:
 def hub_eval_results(run: EvaluatedRun) -> str:
     """Content of one file of a model repository's `.eval_results/` folder: avg@k in percent, one entry per benchmark.
 
-    The notes of each entry say how it was sampled, its interval, its number of problems and of graded ones, its mean
-    length, and whether the problems came from a local copy. Empty without a whole benchmark of the Hub.
+    Empty without a whole benchmark of the Hub.
     """
     entries = [
         EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=_percent(run, name), notes=_notes(run, name, hub_id))
@@ -344,17 +288,10 @@ def accuracy_efficiency_score(accuracy: Any, tokens: Any, base_accuracy: float, 
 def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:
     """How the training batches came to the target and stayed there; NaN for what cannot be said.
 
-    Args:
-        mean_lengths (`pd.Series`):
-            Mean length of each batch in tokens, by the optimizer steps since the target last changed.
-        target_length (`float`, *optional*):
-            Target in tokens.
-
-    Returns:
-        `dict`: `settling_error`, the distance of the mean length of the last quarter of the batches from the target,
-        as a share of it; from the first batch at or under the target on, `near_target_share`, the share of running
-        means over ten batches within 10 % of it; `overshoot`, how far below it any running mean went, as a share of
-        it; and `steps_to_target`.
+    `mean_lengths` in tokens go by the optimizer steps since the target last changed. `settling_error` is the distance
+    of the mean length of the last quarter of the batches from the target, as a share of it. From the first batch at or
+    under the target on, `near_target_share` is the share of running means over ten batches within 10 % of it, and
+    `overshoot` how far below it any of them went, as a share of it.
 
     Example:
         >>> settling(pd.Series([128.0] * 6 + [48.0] * 10, range(1, 17)), 64)
@@ -384,12 +321,9 @@ def seed_row(
     """What `seeds.csv` says of one trained model, without the names, the tokens of training and the grid around it.
 
     Args:
-        samples (`pd.DataFrame`):
-            Graded completions, in the columns of [`~leash_trl.evaluation.frame.load_samples`].
-        base (`Mapping[str, Any]`):
-            The base model's `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`.
-        target_length (`float`, *optional*), mean_lengths (`pd.Series`):
-            As for [`settling`].
+        samples (`pd.DataFrame`): As [`~leash_trl.evaluation.frame.load_samples`] gives it.
+        base (`Mapping[str, Any]`): The base model's `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`.
+        target_length (`float`), mean_lengths (`pd.Series`): As for [`settling`].
     """
     lengths, means = samples["num_tokens"], samples.groupby("id", sort=False)[["is_correct", "num_tokens"]].mean()
     accuracy = intervals.mean_share(means["is_correct"].to_numpy())
@@ -470,14 +404,8 @@ def comparison_rows(
 ) -> pd.DataFrame:
     """The base and each point of a comparison with means over its seeds, in the columns of `table.csv`.
 
-    Args:
-        seeds (`pd.DataFrame`):
-            As [`read_comparison`] reads it.
-        base (`Mapping[str, Any]`):
-            As for [`seed_row`].
-        p95_tokens (`Sequence[float]`, *optional*):
-            95th percentile of the lengths of all seeds together, for each point in order. It does not follow from
-            those of the seeds, so without it only points with one seed have one.
+    `p95_tokens` is the 95th percentile of the lengths of all seeds together, for each point in order. It does not
+    follow from those of the seeds, so without it only points with one seed have one. `base` is as for [`seed_row`].
     """
     groups = seeds.groupby(_by_point(seeds), dropna=False, sort=False)
     kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
@@ -500,11 +428,7 @@ def comparison_markdown(
 ) -> str:
     """The result of a comparison: its methods, which of them are told apart, their front, and each level of problems.
 
-    Args:
-        seeds (`pd.DataFrame`), base (`Mapping[str, Any]`), p95_tokens (`Sequence[float]`, *optional*):
-            As for [`comparison_rows`].
-        levels (`pd.DataFrame`, *optional*):
-            All [`level_rows`].
+    `levels` are all [`level_rows`]; the rest is as for [`comparison_rows`].
     """
     points = _points(seeds)
     known = {name: own for name, own in points.items() if len(own) > 1}
@@ -588,13 +512,8 @@ def front(points: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     another beats is off the front. On the front is a point if each other one has a lower accuracy or more tokens. Both
     must be shown; of the rest it cannot be told.
 
-    Args:
-        points (`Mapping[str, pd.DataFrame]`):
-            Two seeds or more of each point, with columns `accuracy` and `mean_tokens`.
-
-    Returns:
-        `pd.DataFrame`: Columns `point`, `front` ("on it", "off it" or "cannot be told"), `beaten by` and `after Holm`,
-        the front with Holm's procedure over all differences of all points.
+    `points` hold two seeds or more of each, with columns `accuracy` and `mean_tokens`. `after Holm` is the front with
+    Holm's procedure over all differences of all points.
     """
     accuracies, lengths = ([own[name].to_numpy() for own in points.values()] for name in ("accuracy", "mean_tokens"))
     longer, numbers = [(1 + MARGIN) * values for values in lengths], range(len(points))
@@ -641,12 +560,7 @@ def accuracy_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple
     $A_s$ and $B_s$ are lines through the points of seed s, accuracy over the logarithm of mean tokens T, and [a, b] is
     the range that the curves of both methods cover with every seed. The integral of such lines is exact.
 
-    Args:
-        first (`pd.DataFrame`), second (`pd.DataFrame`):
-            The seeds of two methods' points, with their columns `point`, `seeds`, `accuracy` and `mean_tokens`.
-
-    Returns:
-        `tuple`: NaN if the seeds are not the same at all points, or there is no range that all cover.
+    All are NaN if the seeds are not the same at all points, or there is no range that all cover.
     """
     curves = [_curves(first), _curves(second)]
     low = max(lengths[0] for own in curves for lengths, _ in own.values())
@@ -673,16 +587,8 @@ def _curves(rows: pd.DataFrame) -> dict[str, np.ndarray]:
 def level_rows(
     name: str, target_length: float | None, runs: Sequence[pd.DataFrame], levels: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """One point's rows of `levels.csv`, a row per level of the problems.
-
-    Args:
-        name (`str`), target_length (`float`, *optional*):
-            Name of the method with its settings ([`in_words`]), and its target in tokens.
-        runs (`Sequence[pd.DataFrame]`):
-            The samples of its seeds.
-        levels (`Sequence[int]`):
-            Level of each problem, by the samples' `index`.
-    """
+    """One point's rows of `levels.csv`, from its `name` [`in_words`], the samples of its seeds, and the level of each
+    problem by the samples' `index`."""
     parts = [run.groupby(np.asarray(levels)[run["index"]])[["is_correct", "num_tokens"]].mean() for run in runs]
     means = pd.concat(parts).set_axis(["accuracy", "mean_tokens"], axis=1).rename_axis("level").reset_index()
     by_point = means.assign(name=name, target_length=target_length)

@@ -20,12 +20,8 @@ def cannot_act(
 ) -> str | None:
     """Why a method changes nothing in a run, in one line; `None` if it acts.
 
-    A copy of the method scores groups of correct answers, and of correct and wrong ones, whose lengths go from 1 token
-    to the limit, and the same groups with their lengths the other way round; none is truncated. The copy
-    observes these batches, and is asked again until something depends on length or `MOST_UPDATES` are done.
-
-    Args:
-        method ([`~leash_trl.LengthControl`]): The method; its state stays.
+    A copy of the method scores groups whose lengths go from 1 token to the limit, and the same groups with their
+    lengths the other way round; it observes them until something depends on length or `MOST_UPDATES` are done.
 
     Raises:
         `ValueError`: If a checkpoint would not give the method's state back as it was.

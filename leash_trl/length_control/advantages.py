@@ -11,8 +11,7 @@ from leash_trl.length_control.rollouts import Rollouts, Score
 
 Scaling = Literal["group", "batch", "none"]  # what advantages are divided by, as TRL's `scale_rewards`
 NEGLIGIBLE = 1e-6  # of advantages: rounding errors divided by a tiny deviation
-# Makes the MAD of normal values their standard deviation: 1 / 0.6745, the upper quartile of the standard normal.
-NORMAL_FACTOR = 1.4826
+NORMAL_FACTOR = 1.4826  # makes the MAD of normal values their standard deviation: 1 / its upper quartile
 MIN_RELATIVE_MAD = 0.015  # least MAD (median absolute deviation) that means anything, as a share of the median
 
 
@@ -26,13 +25,11 @@ def mean_and_std(
 
     Args:
         values (`torch.Tensor` of shape `(..., G)`): Values of groups; NaN does not count.
-        weights (`torch.Tensor` of the same shape, *optional*): $w$, such as lengths; by default 1 each. Values of
-            weight 0 do not count.
+        weights (`torch.Tensor` of the same shape): $w$, such as lengths; by default 1 each.
         correction (`int`): $c$: 0 for the population, 1 for a sample.
 
     Returns:
-        `torch.Tensor` and `torch.Tensor` of shape `(..., 1)`: Means and standard deviations in float64, 0 and 0 for a
-        group without values; a single value has standard deviation 0.
+        Two `torch.Tensor` of shape `(..., 1)`, float64; both 0 for a group without values.
 
     Example:
         >>> means, stds = mean_and_std(torch.tensor([[1.0, 3.0, 5.0, float("nan")]]))
@@ -55,12 +52,8 @@ def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.
     Source: the modified z-score of Iglewicz and Hoaglin, as in NeMo-RL's `length_penalty.py` (pull request 3852).
     There a group has no outliers if its MAD is 0 or below 1.5 % of its median; so here its spread is infinite.
 
-    Args:
-        values (`torch.Tensor` of shape `(P, G)`): Values of P groups; NaN does not count.
-
     Returns:
-        `torch.Tensor` and `torch.Tensor` of shape `(P, 1)`: Medians and spreads in float64, NaN for a group without
-        values. The median of an even number of values is the mean of the two in the middle.
+        Two `torch.Tensor` of shape `(P, 1)`, float64, for values of shape `(P, G)`; NaN values do not count.
 
     Example:
         >>> centres, spreads = robust_centre_and_spread(torch.tensor([[100.0, 110.0, 120.0, 400.0, float("nan")]]))
@@ -75,17 +68,7 @@ def robust_centre_and_spread(values: torch.Tensor) -> tuple[torch.Tensor, torch.
 
 
 def robust_scores(values: torch.Tensor) -> torch.Tensor:
-    r"""Robust z-scores, dimensionless; positive above the median.
-
-    $$ z_i = \frac{v_i - m}{s} $$
-
-    Args:
-        values (`torch.Tensor` of shape `(P, G)`): Values of P groups, such as lengths in tokens; NaN for those that do
-            not count, such as unscorable ones.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Scores in float64; NaN where the value is NaN, and 0 in a group whose MAD is
-        0 or below 1.5 % of its median, see [`robust_centre_and_spread`].
+    """`torch.Tensor` of shape `(P, G)`: Robust z-scores, $(v_i - m) / s$ of [`robust_centre_and_spread`].
 
     Example:
         >>> robust_scores(torch.tensor([[100.0, 110.0, 120.0, 400.0], [50.0, 50.0, 50.0, 90.0]])).round(decimals=2)
@@ -97,16 +80,11 @@ def robust_scores(values: torch.Tensor) -> torch.Tensor:
 
 
 def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
-    r"""Place of each completion between the shortest and the longest of its group, dimensionless, in [0, 1].
+    r"""`torch.Tensor` of shape `(P, G)`: Place of each completion between its group's shortest and longest, in [0, 1].
 
     $$ \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    Args:
-        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens; NaN for a completion that does not count in its
-            group.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Places in float64; 0 in a group of equal lengths.
+    0 in a group of equal lengths. A length of NaN does not count in its group.
     """
     lengths_PG = lengths.double()
     shortest_P1 = lengths_PG.nan_to_num(torch.inf).amin(dim=1, keepdim=True)
@@ -115,17 +93,7 @@ def places_in_range(lengths: torch.Tensor) -> torch.Tensor:
 
 
 def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, epsilon: float) -> torch.Tensor:
-    r"""Values minus their weighted mean, over their weighted standard deviation plus `epsilon`, dimensionless.
-
-    $$ \frac{v_i - \bar v}{\sigma + \epsilon} $$
-
-    $\bar v$ and $\sigma$ are those of [`mean_and_std`].
-
-    Args:
-        values (`torch.Tensor`), weights (`torch.Tensor` of the same shape): Values and their weights, compared along
-            the last axis; values of weight 0, and NaN, do not count.
-        correction (`int`): 0 for the population, 1 for a sample.
-        epsilon (`float`): Added to the standard deviation.
+    r"""$(v_i - \bar v) / (\sigma + \epsilon)$ along the last axis, for arguments as of [`mean_and_std`].
 
     Example:
         >>> standardised(torch.tensor([3.0, -3.0, float("nan")]), torch.ones(3), 0, 0.0).tolist()
@@ -138,14 +106,8 @@ def standardised(values: torch.Tensor, weights: torch.Tensor, correction: int, e
 def has_signal(shaped_rewards: torch.Tensor, advantages: torch.Tensor, num_generations: int) -> torch.Tensor:
     """Whether each prompt moves the policy: its completions differ in reward, and at least one has an advantage.
 
-    Args:
-        shaped_rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards, the completions of a prompt side by side; NaN
-            where a completion could not be scored.
-        advantages (`torch.Tensor` of shape `(N,)`): Their advantages.
-
     Returns:
-        `torch.Tensor` of shape `(P,)`: False if all scorable rewards are equal, fewer than two are scorable, or the
-        method gives all of them advantage 0.
+        `torch.Tensor` of shape `(P,)`, for values of shape `(N,)`; a reward of NaN does not count.
 
     Example:
         >>> rewards = torch.tensor([1.0, 1.0, 1.0, -1.0, 1.0, -1.0])
@@ -177,18 +139,14 @@ def group_advantages(
     advantages sum to zero over tokens instead of completions.
 
     Args:
-        rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards, the completions of a prompt side by side; NaN where a
-            completion could not be scored.
-        scale_rewards (`str`): `"group"` divides by the group's standard deviation, `"batch"` by that of all rewards,
-            `"none"` not at all.
+        rewards (`torch.Tensor` of shape `(N,)`): Shaped rewards; NaN where unscorable.
+        scale_rewards (`str`): Which deviation to divide by: `"group"`, `"batch"` or `"none"`.
         epsilon (`float`): Added to the standard deviation, in reward units.
         correction (`int`): 1 for the sample standard deviation, 0 for that of the population.
-        weights (`torch.Tensor` of shape `(N,)`): Weights $w$ of the baseline, such as lengths; by default all equal.
-            The standard deviation has none.
+        weights (`torch.Tensor` of shape `(N,)`): $w$ of the baseline; by default 1 each. The deviation has none.
 
     Returns:
-        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions and in groups of equal
-        rewards.
+        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 where unscorable.
 
     Example:
         >>> group_advantages(torch.tensor([1.0, 1.0, -1.0, -1.0]), 4, "none", 1e-8).tolist()
@@ -212,25 +170,23 @@ def decoupled_advantages(
        \hat A_i = \frac{A_i}{\sigma_A + \epsilon} $$
 
     $\mu_{k,b}$ and $\sigma_{k,b}$ are those of objective $k$ in the group, $\sigma_A$ is over all completions of the
-    batch; both deviations are the sample ones (n - 1). An objective that is equal within a group adds 0 there.
+    batch; both deviations are the sample ones (n - 1).
 
     Source: [GDPO](https://huggingface.co/papers/2601.05242), as TRL's `multi_objective_aggregation:
     normalize_then_sum` and `trl-GDPO` of the [release](https://github.com/NVlabs/GDPO) compute it.
 
-    Differs: they also subtract the mean of all $A_i$, which is 0 up to rounding. `verl-GDPO` of the release whitens
-    over tokens instead, so that its mean is not 0 and a group of equal rewards has an advantage too. Epsilon is 1e-4
-    in TRL and `trl-GDPO`; here it is the caller's. TRL counts a missing reward as its group's mean and `trl-GDPO` as
-    0; here a completion that one objective cannot score has no advantage. Groups in which the objectives cancel out
-    have exactly 0, or dividing by the batch's deviation would turn rounding errors into advantages.
+    Differs: they also subtract the mean of all $A_i$, which is 0 up to rounding; `verl-GDPO` of the release whitens
+    over tokens. Epsilon is 1e-4 in TRL and `trl-GDPO`; here it is the caller's. TRL counts a missing reward as its
+    group's mean and `trl-GDPO` as 0; here a completion that one objective cannot score has no advantage. Groups in
+    which the objectives cancel out have exactly 0, or dividing would turn rounding errors into advantages.
 
     Args:
-        objectives (`Sequence[torch.Tensor]` of shape `(N,)`): Rewards, the completions of a prompt side by side; NaN
-            where a completion could not be scored.
-        weights (`Sequence[float]`): $w_k$, dimensionless, one for each objective.
+        objectives (`Sequence[torch.Tensor]` of shape `(N,)`): Rewards of each objective; NaN where unscorable.
+        weights (`Sequence[float]`): $w_k$, dimensionless.
         epsilon (`float`): Added to the standard deviations.
 
     Returns:
-        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 for unscorable completions.
+        `torch.Tensor` of shape `(N,)`: Advantages in float64; 0 where unscorable.
 
     Example:
         >>> task, length = torch.tensor([1.0, 1.0, 0.0, 0.0]), torch.tensor([0.0, -0.1, 0.0, 0.0])
@@ -253,14 +209,11 @@ class AdvantageRule:
     """The run's rule that turns shaped rewards into advantages, in float64.
 
     Args:
-        scale_rewards (`str`): What advantages are divided by, as [`group_advantages`] takes it.
-        epsilon (`float`): Added to standard deviations, in reward units.
-        reward_baseline (`str`): `"mean"`, or `"length_weighted"` for OPO's baseline, weighted by the tokens that are
-            trained on.
+        scale_rewards (`str`), epsilon (`float`): As for [`group_advantages`].
+        reward_baseline (`str`): `"mean"`, or `"length_weighted"`: OPO's, weighted by the tokens that are trained on.
         multi_objective_aggregation (`str`): Or `"normalize_then_sum"`: the reward before length and what length added
-            to it are normalised apart (GDPO), see [`decoupled_advantages`].
-        length_objective_weight (`float`): GDPO's weight of the length objective, dimensionless; the task objective has
-            1.
+            to it are normalised apart, see [`decoupled_advantages`].
+        length_objective_weight (`float`): GDPO's weight of the length objective; the task objective has 1.
         mask_truncated (`bool`): Whether the trainer leaves truncated completions out of the loss.
     """
 

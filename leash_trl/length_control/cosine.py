@@ -57,5 +57,4 @@ class Cosine(LengthControl):
         return rewards.masked_fill(is_exceeding, self.exceeded)
 
     def _by_correctness(self, rollouts: Rollouts, correct: float, wrong: float) -> torch.Tensor:
-        """One value for correct answers, another for wrong ones, NaN for unscorable ones."""
         return wrong + (correct - wrong) * rollouts.correctness

@@ -37,11 +37,9 @@ class DapoOverlong(LengthControl):
 
     @property
     def leaves_out(self) -> bool:  # type: ignore[override]
-        """Whether the configuration asks for it."""
         return self.mask_truncated
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if `cache_length` is not below the maximum."""
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
             raise ValueError(
                 f"cache_length is {self.cache_length}, but must be below {max_length} tokens; None is a fifth of them"
@@ -57,7 +55,6 @@ class DapoOverlong(LengthControl):
         return self.base_rewards(rollouts) + punishment.clamp(-1.0, 0.0)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Leaves out truncated completions, with `mask_truncated`."""
         if not self.mask_truncated:
             return super().score(rollouts, rule)
         score = super().score(rollouts, replace(rule, mask_truncated=True))

@@ -11,13 +11,7 @@ from leash_trl.length_control.method import LengthControl
 
 
 def traits(method: type[LengthControl]) -> list[str]:
-    """What a method, with its defaults, needs and may do, in a few words each.
-
-    Example:
-        >>> from leash_trl.length_control.methods import METHODS
-        >>> traits(METHODS["leash"]), traits(METHODS["none"])
-        (['target', 'state'], [])
-    """
+    """What a method, with its defaults, needs and may do, in a few words each."""
     made = method()
     said = {
         "target": made.target_use == "required",
@@ -54,10 +48,7 @@ def recipe_lines(method: type[LengthControl]) -> str:
 
 
 def description(method: type[LengthControl]) -> str:
-    """A page about a method: what it does, formula, when to use it, source, differences, traits and defaults.
-
-    Hyper-parameters that its docstring leaves to those of the methods from which it is made are explained by these.
-    """
+    """A page about a method: its docstring, traits and defaults, and the arguments of the methods it is made from."""
     parts = [
         f"{method.name}\n{'=' * len(method.name)}",
         inspect.getdoc(method) or "",

@@ -60,7 +60,6 @@ class DLER(LengthControl):
         return rollouts.correctness.where(is_finished, unfinished * rollouts.correctness)
 
     def _is_finished(self, rollouts: Rollouts, limits: torch.Tensor) -> torch.Tensor:
-        """Whether each completion ended by itself and within its limit."""
         return ~rollouts.is_truncated & (rollouts.lengths <= limits)
 
     def limits(self, rollouts: Rollouts) -> torch.Tensor:
@@ -74,7 +73,6 @@ class DLER(LengthControl):
         return limits_PG.clamp(max=self.easy_limit).where(solve_rates_P1 > self.easy_threshold, limits_PG).flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are standardised over the batch; 0 where unscorable."""
         score = super().score(rollouts, rule)
         centred = group_advantages(score.shaped, rollouts.num_generations, "none", rule.epsilon)
         centred = centred.masked_fill(torch.isnan(score.shaped), torch.nan)
@@ -86,5 +84,4 @@ class DLER(LengthControl):
         return replace(score, advantages=advantages.nan_to_num(nan=0.0))
 
     def generation_cap(self, target_length: float | None) -> int | None:
-        """The target, if it cuts generation."""
         return int(target_length) if self.cut_generation and target_length is not None else None

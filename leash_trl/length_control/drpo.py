@@ -44,7 +44,7 @@ class DRPO(LengthControl):
     paper = Paper(
         "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization",
         "2510.04474",
-        "Gang Li and Yan Chen and Ming Lin and Tianbao Yang",
+        "Gang Li and others",
     )
     needs_group = True
     own_advantages = "group"
@@ -60,7 +60,6 @@ class DRPO(LengthControl):
         return self.base_rewards(rollouts) * weights_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are at least 0 where correct, at most 0 where wrong, 0 where unscorable."""
         score = super().score(rollouts, rule)
         is_right_PG = rollouts.by_group(rollouts.is_correct)
         is_wrong_PG = rollouts.by_group(rollouts.is_scorable & ~rollouts.is_correct)

@@ -13,13 +13,7 @@ def violation(lengths: Sequence[float], target_lengths: Sequence[float]) -> floa
 
     Differs: the paper has one target for all prompts; here each completion has the target of its prompt.
 
-    Args:
-        target_lengths (`Sequence[float]`): Target `L_t` of each in tokens; a completion whose target is NaN does not
-            count.
-
-    Returns:
-        `float`: At least -1; `0.0` if every length equals its target, NaN if none has a target. The order of the
-        completions does not change a single bit of it.
+    A completion whose target is NaN does not count; NaN if none has a target. The order changes no bit of it.
 
     Example:
         >>> violation([4096, 12288], [4096, 4096])
@@ -36,15 +30,6 @@ def projected_ascent(lam: float, violation: float, lr: float, minimum: float, ma
     $$ \lambda \leftarrow \mathrm{clip}(\lambda + \alpha_\lambda \hat J_P, \lambda_{\min}, \lambda_{\max}) $$
 
     Source: Algorithm 1, line 15, of [LEASH](https://huggingface.co/papers/2512.21540). `lr = 0` is LEASH-C.
-
-    Args:
-        lam (`float`): Multiplier before the step.
-        violation (`float`): `J_P` of the batch, dimensionless.
-        lr (`float`): Step size `alpha_lambda`.
-        minimum (`float`), maximum (`float`): Bounds of the multiplier.
-
-    Returns:
-        `float`: The new multiplier, within `[minimum, maximum]`.
 
     Example:
         >>> projected_ascent(0.25, violation=1.0, lr=0.125, minimum=0.0, maximum=1.0)

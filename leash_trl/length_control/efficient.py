@@ -6,34 +6,17 @@ from leash_trl.length_control.advantages import standardised
 from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
-def relative_lengths(is_correct: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    r"""Place of every completion among the correct answers of its prompt, dimensionless, in (0, 1); 0.5 at their mean.
-
-    $$ \sigma(z_i), \qquad z_i = \frac{L_i - \text{mean}}{\text{std} + 10^{-7}} $$
-
-    Mean and population standard deviation are over the correct answers only. 0.5 if there is just one.
-
-    Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
-    [Arora and Zanette](https://huggingface.co/papers/2502.04463).
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Places in float64; without meaning for wrong answers.
-
-    Example:
-        >>> relative_lengths(torch.tensor([[True, True, True]]), torch.tensor([[70, 70, 70]])).tolist()
-        [[0.5, 0.5, 0.5]]
-    """
-    return standardised(lengths, is_correct, correction=0, epsilon=1e-7).sigmoid()
-
-
 class Efficient(LengthControl):
     r"""Arora and Zanette: a correct answer earns 1 less a price for its place among the correct ones, a wrong one 0.
 
-    $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)) $$
+    $$ r_i = c_i \cdot (1 - \alpha \sigma(z_i)), \qquad z_i = \frac{L_i - \text{mean}}{\text{std} + 10^{-7}} $$
+
+    $\sigma$ is the sigmoid. Mean and population standard deviation are over the prompt's correct answers only.
 
     Use: without a target, to trade accuracy for tokens by one number.
 
-    Source: [Arora and Zanette](https://huggingface.co/papers/2502.04463), see [`relative_lengths`].
+    Source: `reward_server/math_server.py` of the [release](https://github.com/Zanette-Labs/efficient-reasoning) of
+    [Arora and Zanette](https://huggingface.co/papers/2502.04463).
 
     Differs: the release measures answers re-tokenised without special tokens; here lengths are the generated tokens.
 
@@ -57,5 +40,5 @@ class Efficient(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         rewards, by_group = self.base_rewards(rollouts), rollouts.by_group
-        places_PG = relative_lengths(by_group(rewards > 0), by_group(rollouts.lengths))
-        return rewards * (1.0 - self.alpha * places_PG.flatten())
+        scores_PG = standardised(by_group(rollouts.lengths), by_group(rewards > 0), correction=0, epsilon=1e-7)
+        return rewards * (1.0 - self.alpha * scores_PG.sigmoid().flatten())

@@ -11,22 +11,19 @@ from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, held, knob
 
 
-# More than the paper's complete run of 100 steps with 64 prompts each.
-MAX_GROUPS = 8192
-# One batch of the paper: quartiles of fewer mean nothing.
-WARMUP_GROUPS = 64
+MAX_GROUPS = 8192  # more than the paper's complete run of 100 steps with 64 prompts each
+WARMUP_GROUPS = 64  # one batch of the paper: quartiles of fewer mean nothing
 
 
 def num_kept_by_difficulty(mean_reward: float, quartiles: Sequence[float] | None, num_kept: int) -> int:
-    """Number of completions of a prompt to keep: `num_kept` for the harder half of prompts, then 3/4 and 1/2 of that.
+    """Completions of a prompt to keep: `num_kept` for the harder half of prompts, then 3/4 and 1/2 of that.
 
     Source: adaptive difficulty in [GFPO](https://huggingface.co/papers/2508.09726), which keeps 8, 8, 6 and 4.
 
     Args:
         mean_reward (`float`): Mean reward of the prompt's completions in reward units.
-        quartiles (`Sequence[float]`): The three quartiles of such means so far; a mean on a quartile belongs to the
-            easier side. Without them every prompt is hard.
-        num_kept (`int`): Completions of a hard prompt to keep.
+        quartiles (`Sequence[float]`): Those of such means so far; a mean on one belongs to the easier side. Without
+            them every prompt is hard.
 
     Example:
         >>> [num_kept_by_difficulty(mean, (0.25, 0.5, 0.75), 8) for mean in (0.1, 0.3, 0.6, 0.9)]
@@ -76,7 +73,6 @@ class GFPO(LengthControl):
 
     @property
     def leaves_out(self) -> bool:  # type: ignore[override]
-        """Whether the configuration asks for it."""
         return self.drop_unkept
 
     def kept(self, rollouts: Rollouts) -> torch.Tensor:
@@ -100,7 +96,7 @@ class GFPO(LengthControl):
         return means.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are those over the kept completions; the others have 0 and, with `drop_unkept`, are left out."""
+        """Advantages over the kept completions; the others have 0 and, with `drop_unkept`, are left out."""
         score, kept = super().score(rollouts, rule), self.kept(rollouts)
         rewards, correction = score.shaped.masked_fill(~kept, torch.nan), int(self.drop_unkept)
         advantages = group_advantages(rewards, rollouts.num_generations, rule.scale_rewards, rule.epsilon, correction)

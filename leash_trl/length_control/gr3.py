@@ -36,5 +36,4 @@ class GR3(LengthControl):
         return self.base_rewards(rollouts) / (1.0 + self.alpha * shares_PG.flatten())
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are shaped rewards minus their group's mean; 0 where unscorable."""
         return super().score(rollouts, replace(rule, scale_rewards="none"))

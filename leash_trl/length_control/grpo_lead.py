@@ -8,59 +8,20 @@ from leash_trl.length_control.advantages import standardised
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Paper, Rollouts, Score, knob
 
 
-def length_factors(is_correct: torch.Tensor, lengths: torch.Tensor, alpha: float) -> torch.Tensor:
-    r"""Reward of each completion if it is correct, in reward units, positive; 1 at the mean correct length.
-
-    $$ \exp(-\alpha z_i), \qquad z_i = \frac{L_i - \mu}{\sigma + 10^{-6}} $$
-
-    Mean and sample standard deviation (n - 1) are those of the prompt's correct answers. 1 if only one is correct.
-
-    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the length-regularised reward.
-
-    Args:
-        alpha (`float`): Strength, dimensionless.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Factors in float64; 1 where the completion is not correct.
-
-    Example:
-        >>> length_factors(torch.tensor([[True, False]]), torch.tensor([[100, 300]]), 0.05).tolist()
-        [[1.0, 1.0]]
-    """
-    scores_PG = standardised(lengths, is_correct, correction=1, epsilon=1e-6)
-    return torch.exp(-alpha * scores_PG.where(is_correct, 0.0))
-
-
-def difficulty_weights(
-    solve_rates: torch.Tensor, minimum: float, maximum: float, midpoint: float, steepness: float
-) -> torch.Tensor:
-    r"""Weights that fall with the solve rate, dimensionless, between `minimum` and `maximum`.
-
-    $$ w(\rho) = A + \frac{B - A}{1 + \exp(k (\rho - \rho_0))} $$
-
-    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), the difficulty-aware advantage.
-
-    Example:
-        >>> difficulty_weights(torch.tensor([0.75]), 0.5, 1.5, 0.75, 10.0).tolist()
-        [1.0]
-    """
-    return minimum + (maximum - minimum) / (1.0 + torch.exp(steepness * (solve_rates - midpoint)))
-
-
 class GRPOLead(LengthControl):
     r"""GRPO-LEAD: correct answers earn `exp(-alpha z)`, wrong ones -1; hard prompts pull harder.
 
-    $$ A'_i = \begin{cases} A_i \, w(\rho) & A_i > 0 \\ A_i \, w(1 - \rho) & A_i \le 0 \end{cases} $$
+    $$ r_i = c_i \exp(-\alpha z_i) - (1 - c_i), \qquad z_i = \frac{L_i - \mu}{\sigma + 10^{-6}}, \qquad
+       A'_i = \begin{cases} A_i \, w(\rho) & A_i > 0 \\ A_i \, w(1 - \rho) & A_i \le 0 \end{cases}, \qquad
+       w(\rho) = A + \frac{B - A}{1 + \exp(k (\rho - \rho_0))} $$
 
-    A correct answer to a hard prompt weighs more, and so does a wrong answer to an easy prompt. The advantage $A_i$ is
-    always divided by the group's standard deviation; `scale_rewards` has no effect.
+    $\mu$ and the sample standard deviation $\sigma$ are those of the prompt's correct answers, $\rho$ is its solve
+    rate. The advantage $A_i$ is always divided by the group's standard deviation; `scale_rewards` has no effect.
 
     Use: without a target, if hard prompts should count more and correct answers should be a little shorter.
 
-    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696), see [`length_factors`] and [`difficulty_weights`].
-
-    Differs: the authors' release gives 0 to answers without a final answer and -2 to repetitive ones; here both are
-    wrong, -1, as in the paper.
+    Source: [GRPO-LEAD](https://huggingface.co/papers/2504.09696). The authors' release gives 0 to answers without a
+    final answer and -2 to repetitive ones; here both are wrong, -1, as in the paper.
 
     Args:
         alpha (`float`): Strength of the length reward, dimensionless.
@@ -88,18 +49,21 @@ class GRPOLead(LengthControl):
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         lengths_PG = rollouts.by_group(rollouts.lengths)
-        factors_PG = length_factors(rollouts.by_group(rollouts.is_correct), lengths_PG, self.alpha)
+        is_correct_PG = rollouts.by_group(rollouts.is_correct)
+        scores_PG = standardised(lengths_PG, is_correct_PG, correction=1, epsilon=1e-6)
+        factors_PG = torch.exp(-self.alpha * scores_PG.where(is_correct_PG, 0.0))
         if self.gate is not None:
-            scorable_PG = lengths_PG.double().where(rollouts.by_group(rollouts.is_scorable), torch.nan)
+            scorable_PG = rollouts.by_group(rollouts.scorable_lengths)
             shortest_P1 = scorable_PG.sort(dim=1).values[:, :3].nanmean(dim=1, keepdim=True)
             factors_PG = factors_PG.where(shortest_P1 > self.gate, 1.0)
         return self.base_rewards(rollouts) * factors_PG.flatten()
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are standardised and weighted by difficulty; 0 where unscorable."""
         score = super().score(rollouts, replace(rule, scale_rewards="group"))
         rates = torch.where(score.advantages > 0, rollouts.solve_rates, 1.0 - rollouts.solve_rates)
-        weights = difficulty_weights(
-            rates, self.weight_min, self.weight_max, self.weight_midpoint, self.weight_steepness
-        )
-        return replace(score, advantages=(score.advantages * weights).nan_to_num(nan=0.0))
+        return replace(score, advantages=(score.advantages * self.weights(rates)).nan_to_num(nan=0.0))
+
+    def weights(self, rates: torch.Tensor) -> torch.Tensor:
+        """Weights $w$ by solve rate, dimensionless."""
+        falls = 1.0 + torch.exp(self.weight_steepness * (rates - self.weight_midpoint))
+        return self.weight_min + (self.weight_max - self.weight_min) / falls

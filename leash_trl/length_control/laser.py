@@ -54,12 +54,7 @@ class Laser(LengthControl):
 def difficulty(solve_rates: torch.Tensor, when: Literal["shaping", "monitoring"]) -> torch.Tensor:
     """Difficulty of each prompt as an index into `DIFFICULTIES`; a rate on a border is easier when shaping.
 
-    Source: the [release](https://github.com/hkust-nlp/Laser); its reward and its monitor treat the borders like this.
-
-    Example:
-        >>> borders = torch.tensor([1 / 3, 2 / 3], dtype=torch.float64)
-        >>> difficulty(borders, "shaping").tolist(), difficulty(borders, "monitoring").tolist()
-        ([1, 2], [0, 1])
+    Source: reward and monitor of the [release](https://github.com/hkust-nlp/Laser).
     """
     rates = solve_rates.double()
     passes = torch.ge if when == "shaping" else torch.gt
@@ -73,33 +68,24 @@ def lengths_by_difficulty(rollouts: Rollouts) -> list[list[int]]:
 
 
 def candidate_targets(lower_bound: int, upper_bound: int, interval: int) -> list[int]:
-    """Targets to choose from, in tokens: a grid from the lower bound on. Source: the release.
-
-    Example:
-        >>> candidate_targets(2048, 5120, 1024), candidate_targets(500, 3000, 1024)
-        ([2048, 3072, 4096, 5120], [500, 1024, 2048])
-    """
+    """Targets to choose from, in tokens: a grid from the lower bound on. Source: the release."""
     first = interval if lower_bound < interval else lower_bound + interval
     return [lower_bound, *range(first, upper_bound + 1, interval)]
 
 
 def smallest_target(lengths: Sequence[int], candidates: Iterable[int], num_right: int, expected: int) -> int | None:
-    r"""Smallest target under which enough correct answers are expected, in tokens.
+    r"""Smallest target in tokens under which enough correct answers are expected; `None` if no candidate is enough.
 
     $$ \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
 
-    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612). The release rounds the product
-    down; `expected` is a whole number, so this changes nothing.
+    Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612).
 
     Args:
-        lengths (`Sequence[int]`): Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share of
-            them up to $l$.
+        lengths (`Sequence[int]`): Lengths of all responses of this difficulty in tokens; $P_{l,d}$ is the share up to
+            $l$.
         candidates (`Iterable[int]`): Targets to choose from in tokens, ascending.
         num_right (`int`): $|C_d|$, correct answers among K of a prompt of this difficulty.
         expected (`int`): Correct answers that must be expected under the target.
-
-    Returns:
-        `int`, *optional*: `None` if no candidate is enough or there are no lengths.
 
     Example:
         >>> smallest_target([100, 200, 300, 400], [128, 256, 512], num_right=2, expected=1)
@@ -114,32 +100,27 @@ def right_answers(num_generations: int, rounding: Literal["paper", "release"]) -
     """$|C_d|$ for each of `DIFFICULTIES`: the solve rate of its lower border times K, rounded, and at least 1.
 
     Source: the paper's 6, 3 and 1 for K = 8 (rounded up); 5, 2 and 1 in the release (rounded down).
-
-    Example:
-        >>> right_answers(8, "paper"), right_answers(8, "release")
-        ([1, 3, 6], [1, 2, 5])
     """
     up = 2 if rounding == "paper" else 0
     return [max(1, (thirds * num_generations + up) // 3) for thirds in range(len(DIFFICULTIES))]
 
 
 class LaserD(Laser):
-    """LASER-D: LASER whose target depends on how often the prompt is solved.
+    r"""LASER-D: LASER whose target depends on how often the prompt is solved.
 
-    If no candidate serves, as is usual for hard prompts, the target is the longest response of the batch.
+    $$ L_d = \min \{ l : P_{l,d} \cdot |C_d| \ge \text{expected} \} $$
+
+    If no candidate $l$ serves, as is usual for hard prompts, the target is the longest response of the batch.
 
     Use: if easy and hard prompts are mixed, and one target would be wrong for both.
 
     Source: sections 2 to 4 of [LASER](https://huggingface.co/papers/2505.15612), see [`smallest_target`].
 
     Differs: the paper samples 500 training prompts, 8 times each, before training and every 20 steps, only to choose
-    targets. This version chooses them from the training batches since the last choice, at no cost: with 128 prompts a
-    batch these are 2560 prompts, sampled by the policies of the last 20 steps instead of the newest one. Before the
-    first choice each batch gives its own targets. The lower bound of the candidates is the smallest target among the
-    prompts. The length of an unscorable response counts if another response to its prompt was scored.
+    targets. This version chooses them from the training batches since the last choice; before the first choice each
+    batch gives its own. The lower bound of the candidates is the smallest target among the prompts.
 
     Args:
-        alpha (`float`): The bonus in reward units.
         refresh_steps (`int`): Policy updates between two choices.
         interval (`int`), upper_bound (`int`): Distance and maximum of the candidate targets in tokens.
         expected_correct (`int`): Correct answers that must be expected under a target.
@@ -210,8 +191,6 @@ class LaserDE(LaserD):
 
     Source: LASER-DE in [LASER](https://huggingface.co/papers/2505.15612). The guard against repetitive text in the
     release never fires and is left out.
-
-    Differs: as [`LaserD`]; it has the same parameters.
     """
 
     name = "laser_de"

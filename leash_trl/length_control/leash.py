@@ -27,17 +27,11 @@ def budget_name(value: Any) -> str:
 
 
 def relative_overshoot(lengths: torch.Tensor, target_lengths: torch.Tensor | float) -> torch.Tensor:
-    r"""How far each completion is over the target, dimensionless.
+    r"""How far each completion is over the target in tokens, dimensionless, in float64.
 
     $$ \Delta_i = \max\left(0, \frac{L(y_i)}{L_t} - 1\right) $$
 
     Source: Algorithm 1, line 9. One-sided: a completion at or under the target has 0 and earns no bonus.
-
-    Args:
-        target_lengths (`torch.Tensor` of shape `(N,)` or `float`): Target `L_t` in tokens.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Overshoot in float64, non-negative.
 
     Example:
         >>> relative_overshoot(torch.tensor([100, 200, 300]), 200).tolist()
@@ -54,29 +48,21 @@ class Leash(LengthControl):
 
     On the paper's scale of rewards, -1 and +1, a wrong answer sits on the lower clip and never feels its length.
 
-    `multiplier_per` is ours: one constraint for each value $k$ of a column, all in one Lagrangian,
-
-    $$ \max_\theta \min_{\lambda \ge 0}\; \mathbb{E}[r] - \sum_k p_k \lambda_k J_k, \qquad
-       J_k = \mathbb{E}\left[\frac{L}{L_t} - 1 \,\middle|\, k\right], \quad p_k = P(k) $$
-
-    A completion of value $k$ pays $\lambda_k (L / L_t - 1)$, of which LEASH keeps the positive part. The gradient in
-    $\lambda_k$ is $-p_k J_k$: each multiplier climbs on the violation of its own prompts alone; the step size takes in
-    $p_k$. With one value, this is LEASH.
-
     Use: to hold the mean length at a budget whose price is not known in advance; task rewards are -1 and +1.
 
-    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
+    Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
+    for each value of a column, whose multiplier climbs on the violation of its own prompts alone.
 
     Differs: the paper has one generation batch per policy update. Several batches in one update make one dual step on
     their pooled mean, and so do a batch whose update mixed precision skipped and the next batch.
 
     Args:
         lambda_init (`float`): Multiplier before the first dual step.
-        lambda_lr (`float`): Step size of the dual step; 0 freezes the multiplier (LEASH-C).
+        lambda_lr (`float`): Step size of the dual step.
         lambda_min (`float`), lambda_max (`float`): Bounds of the multiplier.
         multiplier_per (`str`): Column of the data set. Prompts with the same value in it share a multiplier, which
-            only their violation moves and which starts at `lambda_init` when the value is first seen. `target_length`
-            gives each distinct target its own. By default there is one multiplier for all prompts.
+            starts at `lambda_init` when the value is first seen; `target_length` gives each distinct target its own.
+            By default there is one multiplier for all prompts.
     """
 
     name = "leash"
@@ -126,7 +112,6 @@ class Leash(LengthControl):
         return None
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
-        """Name of each completion's multiplier, which is its value in the column as text."""
         if not self.multiplier_per:
             return None
         return [budget_name(value) for value in rollouts.columns[self.multiplier_per]]
@@ -139,7 +124,6 @@ class Leash(LengthControl):
         return rollouts.task_rewards.clamp(-1.0, 1.0)
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: The price of each completion's overshoot before the clip, non-negative."""
         return self._lambdas(rollouts) * relative_overshoot(rollouts.lengths, rollouts.target_lengths)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
@@ -149,15 +133,10 @@ class Leash(LengthControl):
         """A warning if the scale of the task rewards is not the paper's -1 to +1; `None` if nothing shows it."""
         scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
         if (scores.abs() > 1 + 1e-6).any():  # rewards and weights come in float32
-            return (
-                f"the weighted sum of the task rewards reaches {scores.abs().max().item():.3g}, but shaped rewards "
-                "are clipped to [-1, 1]: scale the rewards down, with reward_weights or a LengthControlledReward's"
-            )
+            most = scores.abs().max().item()
+            return f"task rewards reach {most:.3g}, but are clipped to [-1, 1]: lower them, or reward_weights"
         if (scores == 0).any() and (scores >= 0).all():
-            return (
-                "wrong answers have task reward 0, so they pay for their length too and learn to fail fast; LEASH is "
-                "meant for -1 and +1, such as 2 * reward - 1, or leash_trl.rewards.math_reward"
-            )
+            return "wrong answers have task reward 0, so they learn to fail fast; LEASH is meant for -1 and +1"
         return None
 
     def observe(self, rollouts: Rollouts) -> None:
@@ -175,11 +154,9 @@ class Leash(LengthControl):
         """One multiplier after a policy update.
 
         Args:
-            name (`str`): Name of the multiplier.
             observed (`Sequence[Sequence[float]]`): Target and length in tokens of its completions since the last
                 update; without any it stays.
-            is_sampled (`bool`): If there are none: whether the update was on its last completions once more, or on
-                those of others.
+            is_sampled (`bool`): Without any: whether the update was on its last completions, or on those of others.
         """
         if not observed:
             return self.lambdas[name]
@@ -195,14 +172,13 @@ class Leash(LengthControl):
 
 
 class LeashC(Leash):
-    r"""LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
+    """LEASH-C: LEASH with the multiplier frozen at `lambda_init`.
 
     Use: if a price is known to work, and as the control that shows what adapting it gains.
 
     Source: section 4 of [LEASH](https://huggingface.co/papers/2512.21540); 0.1 for the 1.5B, 0.2 for the 4B model.
 
     Args:
-        lambda_init (`float`): The multiplier.
         lambda_lr (`float`): Must be 0.
     """
 

@@ -32,18 +32,12 @@ class Paper(NamedTuple):
 
 
 def knob(default: Any, **bounds: float) -> Any:
-    """A field of a method that is a number within a range; without one, its annotation alone says what it may be.
-
-    Args:
-        default (`Any`): The paper's value.
-        bounds (`float`): Some of `least` and `most`, which are allowed values themselves, `above` and `below`, which
-            are not.
-    """
+    """A field of a method with a range for its numbers: `least` and `most` are within it, `above` and `below` not."""
     return field(default=default, metadata=bounds)
 
 
 def held(make: Callable[[], Any]) -> Any:
-    """A field of a method that is no hyper-parameter but state, as `make` makes it; a checkpoint holds it."""
+    """A field of a method that is state, as `make` makes it; a checkpoint holds it."""
     return field(init=False, compare=False, default_factory=make)
 
 
@@ -53,12 +47,7 @@ def is_number(value: Any) -> bool:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value is of an annotated kind; what a table or a list holds is the method's to check.
-
-    Example:
-        >>> _fits(1, float), _fits(True, float), _fits(0.5, int | None), _fits("a", Literal["a", "b"])
-        (True, False, False, True)
-    """
+    """Whether a value is of an annotated kind; what a table or a list holds is the method's to check."""
     plain = get_origin(kind) or kind
     if plain in (Union, UnionType):
         return any(_fits(value, each) for each in get_args(kind))
@@ -74,18 +63,15 @@ def _fits(value: Any, kind: Any) -> bool:
 class LengthControl:
     """A method. Only `name` is required; all else, `shape` too, has a default that leaves plain GRPO as it is.
 
-    Every subclass is made a dataclass. Its fields are the method's hyper-parameters, which `length_control_kwargs`
-    sets; their defaults are the paper's values. A value that does not fit its field's annotation, or the range of its
-    [`knob`], is a `ValueError`. State that changes during training is made by [`held`], or in
+    Every subclass is made a dataclass, whose fields are the method's hyper-parameters. A value that does not fit its
+    field's annotation, or the range of its [`knob`], is a `ValueError`. State is made by [`held`], or in
     `__post_init__` and named in `state`.
 
     For every training batch the trainer calls `score` and `observe`, in this order, and `step` after the policy
     update. If mixed precision skips the update, the observed batch waits for the next one, and a checkpoint must hold
-    it. With dynamic sampling, the trainer calls `score` for each round, and once more for the batch that remains;
-    `observe` gets all generated completions, replaced groups included. Evaluation and the log also call `score`,
-    `violation` and `statistics`.
-    Only `observe`, `step` and `load_state_dict` may change anything. Every process sees the same rollouts, those of
-    all processes, as float64 on the CPU. `README.md` beside this file has an example.
+    it. With dynamic sampling, `score` comes for each round and for the batch that remains; `observe` gets all
+    generated completions, replaced groups included. Only `observe`, `step` and `load_state_dict` may change anything.
+    Every process sees the same rollouts, those of all processes, as float64 on the CPU. `README.md` has an example.
     """
 
     name: ClassVar[str]
@@ -129,11 +115,7 @@ class LengthControl:
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         """Raises `ValueError` if the method does not work with the rest of the configuration.
 
-        Args:
-            target_length (`int`): A target in tokens. Each is checked: the configured one, every prompt's own, and
-                those of a schedule's milestones.
-            max_completion_length (`float`): Generation limit in tokens; infinite for no limit.
-            num_generations (`int`): Completions per prompt.
+        Lengths are in tokens. Each target is checked: the configured one, prompts' own, and those of milestones.
         """
 
     def columns_read(self) -> tuple[str, ...]:
@@ -141,13 +123,7 @@ class LengthControl:
         return ()
 
     def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
-        """Checks the columns of [`columns_read`] in a training data set, before training.
-
-        Args:
-            columns (`Mapping[str, Sequence]`): Values of all rows; `None` where a row has none.
-
-        Returns:
-            `str`, *optional*: A warning.
+        """A warning about the columns of [`columns_read`], given before training with the values of all rows.
 
         Raises:
             `ValueError`: If the method cannot use a value; the message names row, column and remedy.
@@ -176,12 +152,7 @@ class LengthControl:
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
         """Everything that the method says of some completions, by its present state.
 
-        A method with advantages of its own, or one that leaves completions out or cuts them, replaces these parts of
-        what this function returns.
-
-        Args:
-            rollouts (`Rollouts`): Completions of all processes, or one group of a process.
-            rule ([`~leash_trl.length_control.advantages.AdvantageRule`]): The run's rule for advantages.
+        A method with advantages of its own, or one that leaves completions out or cuts them, replaces these parts.
         """
         base, shaped = self.base_rewards(rollouts), self.shape(rollouts)
         score = Score(base, self.penalty(rollouts), shaped, shaped)
@@ -194,12 +165,7 @@ class LengthControl:
         """Moves the state, once per policy update, by the batches observed since the last step."""
 
     def violation(self, lengths: Sequence[float], target_lengths: Sequence[float]) -> float:
-        """How far completions are over their targets, dimensionless, for the log and the dual step.
-
-        Args:
-            lengths (`Sequence[float]`), target_lengths (`Sequence[float]`): Length and target of each completion in
-                tokens; a target may be NaN.
-        """
+        """How far lengths are over targets, in tokens: dimensionless, for the log and the dual step."""
         return dual.violation(lengths, target_lengths)
 
     def budget_statistics(self, name: str) -> dict[str, float]:
@@ -221,11 +187,7 @@ class LengthControl:
         return copied
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restores a saved state.
-
-        Raises:
-            `ValueError`: If a hyper-parameter in it is another one's.
-        """
+        """Restores a saved state; `ValueError` if a hyper-parameter in it is another one's."""
         for name in self.state:
             value, saved = getattr(self, name), copy.deepcopy(state[name])
             if isinstance(value, LengthControl):
@@ -242,12 +204,7 @@ class LengthControl:
         return target_length
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        """Text to append to a prompt, which states its target.
-
-        Args:
-            target_length (`float`): Target of the prompt in tokens.
-            generation_limit (`float`): The run's generation limit in tokens; infinite for none.
-        """
+        """Text to append to a prompt, which states its target; both lengths are in tokens."""
         return ""
 
     def generation_cap(self, target_length: float | None) -> int | None:

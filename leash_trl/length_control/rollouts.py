@@ -9,27 +9,20 @@ import torch
 
 @dataclass(frozen=True)
 class Rollouts:
-    """N = P·G completions of one generation batch, the G completions of a prompt side by side.
+    """N = P·G completions of one generation batch, the G completions of a prompt side by side; tensors are `(N,)`.
 
     Args:
-        task_rewards (`torch.Tensor` of shape `(N,)`): Weighted sum of the task rewards in reward units, float64; NaN
-            where no function returned a reward.
-        lengths (`torch.Tensor` of shape `(N,)`): Tokens the model generated, EOS included, padding and tool output
-            excluded.
-        target_lengths (`torch.Tensor` of shape `(N,)`): Target of each completion's prompt in tokens, float64; NaN for
-            no target.
-        is_truncated (`torch.Tensor` of shape `(N,)`): True where the completion ended without EOS.
-        questions (`torch.Tensor` of shape `(N,)`): A number that identifies the prompt and its images, int64, the same
-            in every run.
-        num_generations (`int`): G, the number of completions per prompt.
-        max_completion_length (`float`): Generation limit of this batch in tokens; infinite for no limit.
-        correctness_rewards (`torch.Tensor` of shape `(N,)`): The reward that decides what is correct; by default the
-            task reward. Where it is NaN, correctness is not known, whatever the other rewards say.
-        columns (`Mapping[str, Sequence]`): Values, one per completion, of the data set columns that the method reads;
-            `None` where a row has none.
-
-    Raises:
-        `ValueError`: If tensors differ in shape.
+        task_rewards: Weighted sum of the task rewards in reward units, float64; NaN where no function gave a reward.
+        lengths: Tokens the model generated, EOS included, padding and tool output excluded.
+        target_lengths: Target of each completion's prompt in tokens, float64; NaN for no target.
+        is_truncated: True where the completion ended without EOS.
+        questions: A number that identifies the prompt and its images, int64, the same in every run.
+        num_generations: G, the number of completions per prompt.
+        max_completion_length: Generation limit of this batch in tokens; infinite for no limit.
+        correctness_rewards: The reward that decides what is correct; by default the task reward. Where it is NaN,
+            correctness is not known, whatever the other rewards say.
+        columns: Values, one per completion, of the data set columns that the method reads; `None` where a row has
+            none.
     """
 
     task_rewards: torch.Tensor
@@ -92,15 +85,13 @@ class Score:
     """What a method makes of N completions, all `torch.Tensor` of shape `(N,)`.
 
     Args:
-        base (`torch.Tensor` of shape `(N,)`): Rewards before length, on the method's own scale; NaN where unscorable.
-        penalty (`torch.Tensor` of shape `(N,)`): Price of the length in reward units, before any clip; a bonus is
-            negative.
-        shaped (`torch.Tensor` of shape `(N,)`): Shaped rewards in float64; NaN where unscorable.
-        advantages (`torch.Tensor` of shape `(N,)`): Advantages in float64; 0 where unscorable.
-        keep (`torch.Tensor` of shape `(N,)`): False for completions to leave out of the loss; `None` if the method
-            never leaves one out.
-        cut (`torch.Tensor` of shape `(N,)`): Tokens to keep of each completion, its length to keep all. A completion
-            that is cut is graded again, and its tail leaves the loss. `None` if the method never cuts.
+        base: Rewards before length, on the method's own scale; NaN where unscorable.
+        penalty: Price of the length in reward units, before any clip; a bonus is negative.
+        shaped: Shaped rewards in float64; NaN where unscorable.
+        advantages: Advantages in float64; 0 where unscorable.
+        keep: False for completions to leave out of the loss; `None` if the method never leaves one out.
+        cut: Tokens to keep of each completion, its length to keep all; `None` if the method never cuts. A completion
+            that is cut is graded again, and its tail leaves the loss.
     """
 
     base: torch.Tensor
@@ -137,15 +128,8 @@ def joined(parts: Sequence[Any], rows: torch.Tensor | None = None) -> Any:
 
 
 def weighted_task_rewards(rewards_per_func: torch.Tensor, reward_weights: torch.Tensor) -> torch.Tensor:
-    """Weighted sum of the task rewards of every completion, in reward units.
-
-    Args:
-        rewards_per_func (`torch.Tensor` of shape `(N, K)`): Rewards of K functions; NaN where a function returned
-            None.
-        reward_weights (`torch.Tensor` of shape `(K,)`): Weights, dimensionless.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Sums in float64 over the functions that returned a reward; NaN if none did.
+    """Weighted sum of shape `(N,)`, in reward units, of task rewards of shape `(N, K)` that are not NaN; NaN if all
+    are.
 
     Example:
         >>> rewards = torch.tensor([[1.0, 0.5], [-1.0, float("nan")], [float("nan"), float("nan")]])

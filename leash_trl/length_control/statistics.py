@@ -13,20 +13,11 @@ def _mean(values: torch.Tensor) -> float:
 
 
 def length_statistics(method: LengthControl, rollouts: Rollouts, score: Score) -> dict[str, float]:
-    """Statistics of the completions generated for one policy batch, by log key without the `leash/` prefix.
+    """Statistics of the completions that a method in its present state scored, by log key without `leash/`.
 
-    Args:
-        method ([`~leash_trl.LengthControl`]): The method, in the state in which it scored them.
-        score (`Score`): What the method made of them; `cut` is what was kept of each.
-
-    Returns:
-        `dict[str, float]`: The method's own statistics, and others whose keys do not depend on the batch.
-        `mean_penalty` is the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left.
-        Means leave out unknown values, such as the correctness of an unscorable completion. A mean over no
-        completions (none correct, say) is NaN, and so is `violation` without a target. `target_length` and
-        `satisfaction_rate` are there only if the method aims at targets. If it has several budgets, each in the batch
-        has some of these again, by keys such as `mean_length/low`, and its state, such as `lambda/low`; `lambda` is
-        then the mean over completions.
+    `mean_penalty` is the curve of the paper's figure; `mean_effective_penalty` is the part that the clip left. Means
+    leave out unknown values and are NaN where nothing is left. If the method has several budgets, each has keys of its
+    own, such as `mean_length/low` and `lambda/low`; `lambda` is then the mean over completions.
     """
     lengths, shaped = rollouts.lengths.double(), score.shaped
     correct, wrong = rollouts.is_correct, rollouts.is_scorable & ~rollouts.is_correct

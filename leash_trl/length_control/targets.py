@@ -23,10 +23,7 @@ def scheduled_target(schedule: str, milestones: Mapping[int, float], target_leng
     Args:
         schedule (`str`): `"constant"` is `target_length` throughout. `"staged"` is the value of the last milestone
             reached, `"linear"` the straight line between milestones.
-        milestones (`Mapping[int, float]`): Target in tokens by number of policy updates done. The first value holds
-            before the first milestone, the last from the last one on.
-        target_length (`float`): Target of the constant schedule.
-        step (`int`): Policy updates done.
+        milestones (`Mapping[int, float]`): Target in tokens by number of policy updates done.
 
     Example:
         >>> [scheduled_target("linear", {0: 100, 10: 50}, 50, step) for step in (0, 5, 10, 20)]
@@ -79,12 +76,7 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
 
 
 def question_number(prompt: Any, images: Any = None) -> int:
-    """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run.
-
-    Args:
-        prompt (`str` or `list[dict]`): Prompt as the data set has it.
-        images: Its image or images in the data set: decoded, encoded or by path.
-    """
+    """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run."""
     pictures = images if isinstance(images, list) or images is None else [images]
     text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
@@ -128,20 +120,15 @@ def rows_with_targets(
     target_length: float | None,
     generation_limit: float,
 ) -> tuple[list[dict[str, Any]], list[int], list[float]]:
-    """Data set rows as the model will see them, their question numbers, and their targets in tokens.
+    """Data set rows as the model will see them, their question numbers, and their targets in tokens, NaN for none.
 
     A row's own target wins over the method's `target_for`; both move with the schedule in proportion, but not beyond
     the generation limit.
 
     Args:
-        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged, and TRL writes into a new dictionary for
-            each.
-        method (`LengthControl`): Gives targets to rows that have none, and the suffix for the prompt.
+        rows (`Sequence[dict]`): Rows of the data set; they stay unchanged.
         current_target (`float`): The schedule's present value of `target_length`.
         target_length (`float`): The configured target.
-
-    Returns:
-        `tuple[list[dict], list[int], list[float]]`: Rows, question numbers and targets, NaN for none.
     """
     seen, questions, targets = [], [], []
     for row in rows:
@@ -170,10 +157,7 @@ def column_values(
 ) -> dict[str, list[Any]]:
     """Values of the columns that a method reads, one per row; `None` where a row has none.
 
-    Args:
-        rows (`Sequence[Mapping]`): Rows of the data set.
-        names (`Sequence[str]`): Columns, as the method's `columns_read` gives them.
-        target_length (`float`): The configured target, for rows without a target of their own.
+    In the column of targets, `target_length` stands for rows without one of their own.
     """
     columns = {name: [_plain(row.get(name)) for row in rows] for name in names}
     targets = {TARGET_COLUMN: [own_target(row) or target_length for row in rows]} if TARGET_COLUMN in names else {}

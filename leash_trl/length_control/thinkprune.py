@@ -46,11 +46,9 @@ class ThinkPrune(LengthControl):
         self.steps_done += 1
 
     def generation_cap(self, target_length: float | None) -> int:
-        """Generation limit of the current stage in tokens; the target has no effect."""
         return self.stages[max(start for start in self.stages if start <= self.steps_done)]
 
     def prompt_suffix(self, target_length: float | None, generation_limit: float) -> str:
-        """The limit of the current stage in words, or the run's own where it is lower; the target has no effect."""
         return self.suffix.replace("{limit}", str(int(min(self.generation_cap(None), generation_limit))))
 
     def statistics(self) -> dict[str, float]:

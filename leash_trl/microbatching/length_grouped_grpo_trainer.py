@@ -40,8 +40,7 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
     Args:
         args ([`~trl.GRPOConfig`], *optional*): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch
             either part off.
-        kwargs:
-            All other arguments of [`~trl.GRPOTrainer`].
+        kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Example:
         ```python

@@ -30,9 +30,9 @@ ANGLE = re.compile(r"(\d+|\([^()]*\))\^\\circ")
 ORDER = re.compile(r"\s*([<>≤≥≠])\s*")
 MEMBER = re.compile(r"[A-Za-z]\s*\\in\s*(.*)|«\s*[A-Za-z](?:\s*\\in\s*\\mathbb\{R\})?\s*[|:]([^«»]*)»", re.DOTALL)
 SET_OPERATIONS = {
-    re.compile(rf"\s*,?\s*(?<![A-Za-z\\]){mark}(?![A-Za-z])\s*"): combine
-    for mark, combine in {"or": sympy.Union, "and": sympy.Intersection, r"\\cup": sympy.Union}.items()
-    | {r"\\cap": sympy.Intersection, r"\\(?:setminus|backslash)": sympy.Complement}.items()
+    r"or|\\cup": sympy.Union,
+    r"and|\\cap": sympy.Intersection,
+    r"\\(?:setminus|backslash)": sympy.Complement,
 }
 SETS = {r"\mathbb{R}": sympy.S.Reals, r"\emptyset": sympy.S.EmptySet, "«»": sympy.S.EmptySet}
 RELATIONS = {"≤": "<=", "≥": ">=", "≠": "!="}
@@ -44,8 +44,8 @@ def _values(expression: str) -> tuple[object, ...]:
     return tuple(parse(expression, parsing_timeout=None))
 
 
-def _gold_values(expression: str) -> tuple[object, ...]:
-    """In a box where nothing else is found: math-verify then takes words, such as "no solution", for an expression."""
+def gold_values(expression: str) -> tuple[object, ...]:
+    """What math-verify finds in a gold answer; it reads words, such as "no solution", only in a box."""
     return _values(expression) or _values(f"\\boxed{{{expression}}}")
 
 
@@ -117,7 +117,7 @@ def _real_set(text: str) -> sympy.Set:
     if match := MEMBER.fullmatch(text):
         return _real_set(match[1] or match[2])
     for mark, combine in SET_OPERATIONS.items():
-        parts = split(text, mark)
+        parts = split(text, re.compile(rf"\s*,?\s*(?<![A-Za-z\\])(?:{mark})(?![A-Za-z])\s*"))
         if len(parts) > 1:
             return combine(*map(_real_set, parts))
     if text in SETS:
@@ -146,39 +146,21 @@ def _same_reals(one: str, other: str) -> bool:
     return a == b or bool(a.symmetric_difference(b).is_empty)
 
 
-def is_readable(expression: str) -> bool:
-    """Whether math-verify finds anything in a gold answer."""
-    return bool(_gold_values(expression))
-
-
-def _is_undefined(values: tuple[object, ...]) -> bool:
-    """Whether a value divides by zero: math-verify takes 12:00 for such a value, equal to 3:00."""
-    return any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in values)
-
-
 def are_equivalent(answer: str, gold: str) -> bool | None:
     r"""Whether an answer equals a gold: by [`~leash_trl.rewards.comparison`] with [`same`], else by math-verify.
 
-    Args:
-        answer (`str`), gold (`str`):
-            Expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`.
-
-    Returns:
-        `bool` or `None`: `None` if math-verify finds nothing in the gold. Undefined values, such as `\frac{1}{0}`,
-        equal nothing.
+    Both are expressions of [`~leash_trl.rewards.answer.Answer`], such as `\boxed{34}`. `None` if math-verify finds
+    nothing in the gold. Undefined values, such as `\frac{1}{0}`, equal nothing.
     """
     one, other = boxed_answer(answer), boxed_answer(gold)
     for compare in (functools.partial(comparison, same=same), _same_reals):
-        if one is None or other is None:
-            break
         with contextlib.suppress(ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-            if (verdict := compare(one.text, other.text)) is not None:
+            if one and other and (verdict := compare(one.text, other.text)) is not None:
                 return verdict
-    gold_values, answer_values = (
-        find(text.replace('"', " ")) for find, text in ((_gold_values, gold), (_values, answer))
-    )
-    if not gold_values:
+    expected, found = gold_values(gold.replace('"', " ")), _values(answer.replace('"', " "))
+    if not expected:
         return None
-    if _is_undefined(gold_values) or _is_undefined(answer_values):
+    # math-verify takes 12:00 for a division by zero, equal to 3:00
+    if any(isinstance(value, sympy.Basic) and value.has(sympy.zoo, sympy.nan) for value in (*expected, *found)):
         return False
-    return bool(verify(list(gold_values), list(answer_values), timeout_seconds=None))
+    return bool(verify([*expected], [*found], timeout_seconds=None))

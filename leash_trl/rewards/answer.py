@@ -18,7 +18,7 @@ from leash_trl.rewards.typography import latex
 THINK_START, THINK_END = "<think>", "</think>"
 ANSWER_MARK = re.compile(r"\banswer[ \t*]*[:：]", re.IGNORECASE)
 ANSWER_LINE = re.compile(rf"{ANSWER_MARK.pattern}[\s*]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
-TAG_START, TAG_END = "<answer>", "</answer>"
+TAG = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.DOTALL)
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BARE_BOX = re.compile(r"\\(?:boxed|fbox)\s*(-?\d+(?:\.\d+)?|[A-J](?![A-Za-z]))")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is a printed one, as in \{1, 2\}
@@ -31,29 +31,17 @@ DELIMITER = re.compile(r"(?<!\\)\$|\\[(\[]")
 
 @dataclass(frozen=True)
 class Answer:
-    """The text of an answer without box and dollar signs.
-
-    Args:
-        text (`str`):
-            The answer.
-        is_found (`bool`, *optional*, defaults to `True`):
-            Whether the answer has a known place; else math-verify looks for one in the source.
-        source (`str`, *optional*):
-            The text as it was written, where the answer has no known place.
-    """
+    """The text of an answer without box and dollar signs."""
 
     text: str
-    is_found: bool = True
-    source: str = ""
+    is_found: bool = True  # it has a known place; else math-verify looks for one in the source
+    source: str = ""  # the text as it was written, where the answer has no known place
 
     @property
     def expression(self) -> str:
         r"""The input for math-verify, such as `\boxed{34}`: it reads a bare `2\sqrt{3}` as 2."""
-        return (
-            f"\\boxed{{{self.text}}}"
-            if self.is_found and not DELIMITER.search(self.text)
-            else self.source or self.text
-        )
+        is_formula = self.is_found and not DELIMITER.search(self.text)
+        return f"\\boxed{{{self.text}}}" if is_formula else self.source or self.text
 
 
 def opens_thinking(prompt: str) -> bool:
@@ -67,11 +55,7 @@ def opens_thinking(prompt: str) -> bool:
 
 
 def visible_text(completion: str) -> str:
-    """The part of a completion that may hold its answer.
-
-    Returns:
-        `str`: The text after the last `</think>`; empty if thinking was opened and never closed; else the complete
-        text. If the prompt opened the thinking (see [`opens_thinking`]), put `<think>` before the completion.
+    """The text after the last `</think>`, if there is one; empty if thinking was opened and never closed.
 
     Example:
         >>> visible_text("It is 3, wait.</think>The answer is 4.")
@@ -79,10 +63,8 @@ def visible_text(completion: str) -> str:
         >>> visible_text("<think>It is 3, wait")
         ''
     """
-    before, _, after = completion.rpartition(THINK_END)
-    if THINK_START in after:
-        return ""
-    return after if before or THINK_END in completion else completion
+    after = completion.rpartition(THINK_END)[2]
+    return "" if THINK_START in after else after
 
 
 def _boxes(text: str) -> list[tuple[int, int, int]]:
@@ -137,21 +119,8 @@ def stated_answer(text: str) -> Answer | None:
     return Answer(bare) if (bare := _bare(text)) else None
 
 
-def _tagged(text: str) -> str | None:
-    """Content of the last complete `<answer>` tag, found from the end, in linear time."""
-    before, end, _ = text.rpartition(TAG_END)
-    _, start, content = before.rpartition(TAG_START)
-    return content if start and end else None
-
-
 def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     r"""The answer that a completion commits to, by the rule at the head of this file; `None` if it gives none.
-
-    Args:
-        completion (`str`):
-            The model's text.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether a completion without box and answer line may give its answer in an `<answer>` tag or anywhere else.
 
     Example:
         >>> find_answer("<think>hm</think>So it is\nAnswer: $34$").text
@@ -161,21 +130,14 @@ def find_answer(completion: str, lenient: bool = False) -> Answer | None:
     if (answer := boxed_answer(text)) is not None:
         return answer
     if lines := ANSWER_LINE.findall(text):
-        last = ANSWER_MARK.split(lines[-1])[-1].replace(TAG_START, "").replace(TAG_END, "")
-        return stated_answer(last.strip("* \t\r"))
+        return stated_answer(re.sub("</?answer>", "", ANSWER_MARK.split(lines[-1])[-1]).strip("* \t\r"))
     if not lenient:
         return None
-    tagged = _tagged(text)
-    if tagged is not None:
-        return stated_answer(tagged)
+    if tagged := TAG.findall(text):
+        return stated_answer(tagged[-1])
     return Answer(_bare(text), is_found=False, source=text) if _bare(text) else None
 
 
 def gold_answer(solution: str) -> Answer | None:
-    r"""A data set's gold answer: its last box, else the complete text; `None` if it is empty.
-
-    Example:
-        >>> gold_answer(r"2\sqrt{3}").expression
-        '\\boxed{2\\sqrt{3}}'
-    """
+    """A data set's gold answer: its last box, else the complete text; `None` if it is empty."""
     return boxed_answer(solution) or stated_answer(solution)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from leash_trl.rewards.rational import rational, rationals_equal
-from leash_trl.rewards.reading import NOTHING, SIMPLE_NAME, Reading, read
+from leash_trl.rewards.reading import SIMPLE_NAME, Reading, read
 from leash_trl.rewards.units import Same, quantities_equal
 
 
@@ -26,11 +26,7 @@ DECIMAL_COMMA = re.compile(r"[^,]*\d,\d[^,]*")
 def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | None:
     r"""Whether an answer equals a gold, by the rule at the head of this file; `None` if that is open.
 
-    Args:
-        answer (`str`), gold (`str`):
-            Results of [`~leash_trl.rewards.wording.commitment`].
-        same (`callable`, *optional*):
-            Whether two formulas, or two equations, are equal; `None` if it cannot tell.
+    `same` tells whether two formulas, or two equations, are equal; `None` if it cannot.
 
     Example:
         >>> comparison("1 234", "1{,}234"), comparison("2+3=12", "12"), comparison(r"\sqrt{12}", r"2\sqrt{3}")
@@ -45,7 +41,7 @@ def comparison(answer: str, gold: str, same: Same = rationals_equal) -> bool | N
 def _comparison(answer: str, gold: str, same: Same) -> bool | None:
     one, other = read(answer), read(gold)
     if one is None or other is None:
-        return False if one is NOTHING and other is not None else None
+        return None
     verdict = _equal(one, other, same)
     if verdict is True:
         return True

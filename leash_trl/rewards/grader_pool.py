@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 Case = tuple[str | None, str]
 
 TURNS = (0.05, 1.0)  # shares of a case's limit; nearly every comparison that ends needs only the first
+MAX_WAIT = 120.0  # seconds for a start and an answer; then the turn is given up, as other ranks wait ten minutes
 LOST_LIMITS = 2  # limits of a case that each worker may lose to hanging cases in each turn
 MAX_KNOWN = 65_536  # verdicts
 
@@ -99,20 +100,12 @@ class GraderPool:
     verdict. The pool remembers each pair, also one that exceeded its limits. Any thread may call.
 
     Args:
-        size (`int`, *optional*):
-            Number of worker processes, started when first needed; defaults to [`default_size`].
-        seconds_per_case (`float`, *optional*, defaults to `10.0`):
-            Limit of processor time for one comparison: math-verify's own limit for reading and comparing together.
-        max_wait_seconds (`float`, *optional*, defaults to `120.0`):
-            Wall time, a worker's start included, after which a comparison, and the rest of its turn, counts as
-            starved. Other ranks wait ten minutes for this one before they end the run.
+        size (`int`, *optional*): Number of worker processes, started when first needed; else [`default_size`].
+        seconds_per_case (`float`, *optional*, defaults to `10.0`): As much as math-verify's own limits together.
     """
 
-    def __init__(
-        self, size: int | None = None, seconds_per_case: float = 10.0, max_wait_seconds: float = 120.0
-    ) -> None:
+    def __init__(self, size: int | None = None, seconds_per_case: float = 10.0) -> None:
         self._seconds = seconds_per_case
-        self._max_wait = max_wait_seconds
         self._size = size or default_size()
         self._free: LifoQueue[_Worker | None] = LifoQueue()  # None stands for a worker that is not running
         for _ in range(self._size):
@@ -122,19 +115,10 @@ class GraderPool:
         self._said: set[str] = set()
 
     def verdicts(self, cases: Sequence[Case]) -> list[Verdict]:
-        """Whether each answer equals its gold.
+        """Whether each answer equals its gold, both expressions of [`~leash_trl.rewards.answer.Answer`].
 
-        Args:
-            cases (`Sequence[tuple[str | None, str]]`):
-                Pairs of answer and gold, each an expression of [`~leash_trl.rewards.answer.Answer`]. Without an
-                answer, the verdict tells whether the gold can be read.
-
-        Returns:
-            `list[Verdict]`: `is_equal` is `None` where a comparison did not end, or the gold cannot be read. Each kind
-            of failure is a warning the first time.
-
-        Raises:
-            `RuntimeError`: If no worker ever answered and one gave up by itself, as without math-verify.
+        Without an answer, the verdict tells whether the gold can be read. Each kind of failure is a warning the first
+        time. Raises `RuntimeError` if no worker ever answered and one gave up by itself, as without math-verify.
         """
         known = {case: self._known.get(hash(case)) for case in cases}
         left = [case for case, verdict in known.items() if verdict is None]
@@ -160,13 +144,10 @@ class GraderPool:
             return Verdict(None, turn.given_up)
         worker: _Worker | None = self._free.get()
         line: str | None = ""
-        try:
+        with contextlib.suppress(OSError):  # a broken pipe, or the system starts no process now
             worker = worker or _Worker()
-            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", self._max_wait)
-        except OSError:  # a broken pipe, or the system starts no process now
-            pass
-        finally:
-            self._free.put(worker if line else None)
+            line = worker.ask(json.dumps([*case, turn.seconds]) + "\n", MAX_WAIT)
+        self._free.put(worker if line else None)
         if worker and not line and worker.end() == BROKEN and not self._has_answered:
             raise RuntimeError("the grader's worker process did not start, so no answer can be graded; see above")
         if line is None:

@@ -24,21 +24,12 @@ from leash_trl.rewards.reading import read
 from leash_trl.rewards.wording import commitment, words_verdict
 
 
-MAX_LENGTH = 5_000  # characters; longer ones are left to the workers and their clock
+MAX_LENGTH = 5_000  # characters; longer texts are left to the workers and their clock
 
 
 @dataclass(frozen=True)
 class Grade:
-    """Verdict on one completion.
-
-    Args:
-        answer (`str`, *optional*):
-            The answer it commits to; `None` if it gives none.
-        is_correct (`bool`, *optional*):
-            Whether the answer is equivalent to the gold; `None` if that is not known.
-        failure (`str`, *optional*):
-            Why the comparison did not end, if it did not. Without one, `None` means that the gold cannot be read.
-    """
+    """Verdict on one completion; without a failure, an `is_correct` of `None` means that the gold cannot be read."""
 
     answer: str | None
     is_correct: bool | None
@@ -58,11 +49,8 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
     """The verdict of steps 1 to 4 of the rule at the head of this file; `None` if math-verify must decide.
 
     Example:
-        >>> from leash_trl.rewards.answer import stated_answer
-        >>> quick_verdict(stated_answer("073"), stated_answer("73"))
-        True
-        >>> quick_verdict(stated_answer(r"\\ln x^2"), stated_answer(r"2\\ln x")) is None
-        True
+        >>> quick_verdict(gold_answer("073"), gold_answer("73")), quick_verdict(gold_answer("2x"), gold_answer("x+x"))
+        (True, None)
     """
     if answer.text == gold.text:
         return True
@@ -83,23 +71,10 @@ def quick_verdict(answer: Answer, gold: Answer) -> bool | None:
 def grade(
     completions: Sequence[str], solutions: Sequence[str], lenient: bool = False, opens_thinking: bool = False
 ) -> list[Grade]:
-    """Grades of N completions.
+    """Grades of completions against their gold answers, with the settings of [`~leash_trl.rewards.math_reward`].
 
-    Args:
-        completions (`Sequence[str]` of length N):
-            The model's texts; [`~leash_trl.rewards.answer`] says where their answers must be.
-        solutions (`Sequence[str]` of length N):
-            Gold answers, with or without dollar signs or a box.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether an answer without box and answer line counts.
-        opens_thinking (`bool`, *optional*, defaults to `False`):
-            Whether the prompts end with `<think>`, so that a completion without `</think>` is all thinking.
-
-    Returns:
-        `list[Grade]`: A completion without an answer is wrong, even if its gold cannot be read.
-
-    Raises:
-        `RuntimeError`: If no worker process of the grader starts, as when math-verify is not installed.
+    A completion without an answer is wrong, even if its gold cannot be read. Raises `RuntimeError` if no worker
+    process of the grader starts, as without math-verify.
     """
     opening = THINK_START if opens_thinking else ""
     answers = [find_answer(opening + completion, lenient) for completion in completions]
@@ -121,15 +96,7 @@ def _expression(answer: Answer) -> str:
 
 
 def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
-    """Gold answers that the grader cannot compare with any answer; call it when you load a data set.
-
-    Args:
-        solutions (`Sequence[str]`):
-            Gold answers, one a row.
-
-    Returns:
-        `dict[int, str]`: The fault, by row number, counted from 0.
-    """
+    """The faults of gold answers that the grader cannot compare with any answer, by row number, counted from 0."""
     golds = dict(enumerate(map(gold_answer, solutions)))
     faults = {row: "is empty" for row, gold in golds.items() if gold is None}
     hard = {

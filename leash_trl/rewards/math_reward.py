@@ -42,42 +42,28 @@ def math_reward(
     opens_thinking: bool = False,
     **kwargs: object,
 ) -> list[float | None]:
-    r"""The paper's task reward: +1 if the final answer is equivalent to the solution, else -1.
-
-    $$ r(x, y) = +1 \text{ if is\_equivalent}(y, y^*) \text{ else } -1 $$
+    r"""The paper's task reward: +1 if the final answer is equivalent to the solution, -1 if not, `None` if unscorable.
 
     Source: Eq. (2) of [LEASH](https://huggingface.co/papers/2512.21540). [`~leash_trl.rewards.grading`] decides
-    equivalence: by value if both answers can be read, else by math-verify. math-verify runs in worker processes with a
-    hard limit of processor time and memory, so it cannot hang and works in any thread;
-    [`~leash_trl.rewards.grader_pool.GraderPool`] states the limits of one comparison and one batch.
+    equivalence: by value if both answers can be read, else by math-verify, whose limits
+    [`~leash_trl.rewards.grader_pool.GraderPool`] states, so that it cannot hang and works in any thread. TRL leaves a
+    sample without a reward out.
 
     Args:
-        completions (`list[str]` or `list[list[dict[str, str]]]`):
-            Completions, as text or as messages. The answer is the last `\boxed{}` after `</think>`, else the last
-            `Answer: ...`; see [`~leash_trl.rewards.answer`].
-        solution (`list[str | float | None]`):
-            Gold answers, as text with or without dollar signs or a box, or as numbers; `None` and NaN are golds that
-            cannot be read.
-        log_metric (`callable`, *optional*):
-            The trainer's function; logs `grader/unscorable_share`, the share of completions left out with the reward
-            `None`, because the gold cannot be read or the comparison did not end; a warning says why.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too, as in
-            [`lenient_math_reward`].
-        opens_thinking (`bool`, *optional*, defaults to `False`):
-            Whether the chat template opens `<think>` in the prompt, as those of R1-Distill and Qwen3-Thinking do: then
-            a completion without `</think>` is unfinished thinking, and a box in it no answer.
-            [`heeding_opened_thinking`] looks at the template for a trainer, as `leash train` does.
-        **kwargs:
-            Other dataset columns; unused.
-
-    Returns:
-        `list[float | None]`: Rewards; `None` for an answer that cannot be scored, so that TRL leaves the sample out.
+        completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages. The answer is the last `\boxed{}`
+            after `</think>`, else the last `Answer: ...`.
+        solution (`list[str | float | None]`): Gold answers, with or without dollar signs or a box; `None` and NaN are
+            golds that cannot be read.
+        log_metric (`callable`): The trainer's function; logs `grader/unscorable_share`, the share of completions
+            without a reward.
+        lenient (`bool`): Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
+        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does:
+            then a completion without `</think>` has no answer. [`heeding_opened_thinking`] looks at the template for a
+            trainer.
 
     Raises:
         `ValueError`: If a gold is of another type, such as a list.
-        `RuntimeError`: If no worker process of the grader ever started and each attempt gave up by itself, as when
-            math-verify is not installed. Later failures leave samples out.
+        `RuntimeError`: If no worker of the grader ever started, as without math-verify.
 
     Example:
         >>> math_reward(["<think>...</think>It is \\boxed{07}.", "It is 7."], solution=["7", "7"])
@@ -91,42 +77,21 @@ def math_reward(
 
 
 def lenient_math_reward(completions: list, solution: list[str | float | None], **kwargs: object) -> list[float | None]:
-    """[`math_reward`] that also accepts answers in an `<answer>` tag and bare ones.
-
-    Example:
-        >>> lenient_math_reward(["So there are 12 of them."], solution=["12"])
-        [1.0]
-    """
+    """[`math_reward`] that also accepts answers in an `<answer>` tag and bare ones, as in "So it is 12."."""
     return math_reward(completions, solution, **{**kwargs, "lenient": True})  # type: ignore[arg-type]
 
 
 def get_math_reward(lenient: bool = False, opens_thinking: bool = False) -> Callable[..., list[float | None]]:
-    """[`math_reward`] with other settings, as a reward function of the same name.
-
-    Example:
-        >>> reward = get_math_reward(opens_thinking=True)
-        >>> reward(["Maybe \\\\boxed{7}? Wait", "Yes.</think>\\\\boxed{7}"], solution=["7", "7"])
-        [-1.0, 1.0]
-    """
-
+    """[`math_reward`] with other settings, as a reward function of the same name that can be pickled."""
     reward = functools.partial(math_reward, lenient=lenient, opens_thinking=opens_thinking)
-    return functools.update_wrapper(reward, math_reward)  # unlike a function in here, it can be pickled
+    return functools.update_wrapper(reward, math_reward)
 
 
 def heeding_opened_thinking(reward_funcs: Sequence[Any], tokenizer: Any, **chat_template_kwargs: Any) -> list[Any]:
-    """The reward functions for a tokenizer: where its chat template opens `<think>` in the prompt, [`math_reward`] and
-    [`lenient_math_reward`] become those for which a completion without `</think>` has no answer.
+    """A trainer's reward functions, where [`math_reward`] and [`lenient_math_reward`] heed what the template opens.
 
-    Args:
-        reward_funcs (`Sequence`):
-            What a trainer takes; all but the two stay as they are.
-        tokenizer (`PreTrainedTokenizerBase` or `ProcessorMixin`):
-            The model's. Without a chat template, or with one that refuses a lone question, nothing changes.
-        chat_template_kwargs:
-            Further values for the template, as for the trainer.
-
-    Returns:
-        `list`: Functions to give to the trainer: `reward_funcs=heeding_opened_thinking([math_reward], tokenizer)`.
+    If the chat template of the tokenizer, a processor too, opens `<think>` in the prompt, a completion without
+    `</think>` has no answer. Without a template, or with one that refuses a lone question, nothing changes.
     """
     question = [{"role": "user", "content": "?"}]
     try:

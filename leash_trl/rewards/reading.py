@@ -26,7 +26,7 @@ GROUPED = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 
 OPEN, CLOSE = "([{«", ")]}»"
 LIST_MARK = re.compile(
-    r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou)(?![A-Za-z])|[和或])\s*"
+    r"\s*(?:[,;]\s*(?:(?:and|or)\b)?|(?<![A-Za-z\\])(?:and|or|und|oder|et|ou|или)(?![A-Za-z])|[和或])\s*"
 )
 EQUALS, COMMA, RATIO = re.compile(r"\s*[=≈]\s*"), re.compile("[,;]"), re.compile(":")
 REALS = re.compile(r"[<>≤≥≠]|\\(?:cup|cap|setminus|backslash|infty|mathbb)|«[^«»]*[|:]")
@@ -41,31 +41,19 @@ LETTER = re.compile(rf"(?<![\\A-Za-z])(?![ei](?![A-Za-z]))[A-Za-z]|{GREEK}")
 class Reading:
     """A parsed answer.
 
-    Args:
-        kind (`str`):
-            `value`, `list`, `set`, `tuple`, `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed further),
-            or `nothing`, which equals nothing.
-        items (`tuple[Reading, ...]`):
-            The members of a list, set, tuple or ratio.
-        formula (`str`):
-            Of a value, with plain numbers; empty for an equation that states no value.
-        unit (`Unit`, *optional*):
-            Of a value, as [`~leash_trl.rewards.units.read_unit`] returns it.
-        name (`str`):
-            Of a value: its name, as in "x = 5". Of a tuple or set: its brackets.
-        equation (`str`):
-            Where a value was stated as an equation: both sides, as formulas.
-        key (`tuple`):
-            Of a numeral: its value. Of a time: its minute, and whether the half of the day is clear.
+    Its kind is `value`, `list`, `set`, `tuple`, `ratio`, `time`, `numeral`, `reals` (a set of them, not parsed
+    further), or `nothing`, which equals nothing.
     """
 
     kind: str
-    items: tuple["Reading", ...] = ()
-    formula: str = ""
-    unit: Unit | None = None
-    name: str = ""
-    equation: str = ""
-    key: tuple[int, ...] = ()
+    items: tuple["Reading", ...] = ()  # members of a list, set, tuple or ratio
+    formula: str = ""  # of a value, with plain numbers; empty for an equation that states no value
+    unit: Unit | None = None  # of a value
+    name: str = ""  # of a value, as in "x = 5"; of a tuple or set, its first bracket
+    equation: str = ""  # both sides, as formulas, where a value was stated as an equation
+    key: tuple[
+        int, ...
+    ] = ()  # of a numeral, its value; of a time, its minute and whether its half of the day is clear
 
     @property
     def is_closed(self) -> bool:

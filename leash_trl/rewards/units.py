@@ -47,8 +47,7 @@ def read_unit(text: str) -> Unit | None:
     """
     if not text.strip():
         return None
-    text = text.replace("per cent", "percent").replace(".", " ")
-    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower())
+    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|°", " degree ", text.lower().replace(".", " "))
     power = next((match[1] for match in re.finditer(r"\^\s*\{?\s*([23])", text)), "1")
     power = "2" if re.search(r"\bsq(uare)?\b", text) else "3" if "cubic" in text else power
     name = unit_of(re.sub(r"\^\s*\{?\s*\d\s*\}?|\b(?:square|sq|cubic)\b", " ", text).strip())

@@ -37,7 +37,6 @@ WORD = re.compile(
 )
 NUMBER = re.compile(r"\d|\\(?:pi|sqrt|infty)(?![A-Za-z])")
 JOINERS = frozenset(["and", "or", "und", "oder", "et", "ou", "y", "o", "e", "и", "или", "和", "或", "和", "及", "与"])
-ALTERNATIVES = ("oder", "ou", "или", "或")
 BOUNDED = "between from least most more less fewer over under than up maybe or to zwischen entre между tra"
 BOUNDS = frozenset(re.findall(r"\w+", BOUNDED))
 GOES_ON = re.compile(r"[,;\d]\s*(?:\.\.|…|\\[lc]?dots)")
@@ -104,9 +103,7 @@ def commitment(text: str) -> str | None:
     sentences = [part for part in SENTENCE.split(said) if NUMBER.search(part)] or [said]
     said = ". ".join([part for part in sentences if ANSWER_IS.match(part)][-1:] or sentences)
     said = ALTERNATIVE_REMARK.sub(r" \1 ", said)
-    said = REMARK.sub(
-        lambda remark: "" if NUMBER.search(remark[0]) or not JUDGED.search(remark[0]) else remark[0], said
-    )
+    said = REMARK.sub(lambda it: it[0] if JUDGED.search(it[0]) and not NUMBER.search(it[0]) else "", said)
     said = REASON.split(said, maxsplit=1)[0] or said
     if JUDGED.search(said) and NUMBER.search(said):
         return None
@@ -128,17 +125,16 @@ def _stated(said: str, is_rest: bool = False) -> str | None:
         return PRONOUNS.sub("", said)
     if len(numbered) > 1:
         if set(spoken[numbered[0] : numbered[-1]]) <= JOINERS and not (BOUNDS - {"or"}) & set(spoken):
-            return re.sub(rf"(?<![^\W\d_])(?:{'|'.join(ALTERNATIVES)})(?![^\W\d_])", "or", said[ends[numbered[0]] :])
+            return said[ends[numbered[0]] :]
         start = ANSWER_IS.match(said) or VERB.search(said)
         if start is None or is_rest or not NUMBER.search(said, start.end()):
             return None
         return _stated(said[start.end() :], is_rest=True)
-    if BOUNDS & set(spoken) or CHANGED.search(
-        VERB.split(said[: starts[numbered[0]]])[-1] + said[starts[numbered[0]] :]
-    ):
+    place = numbered[0]
+    if BOUNDS & set(spoken) or CHANGED.search(VERB.split(said[: starts[place]])[-1] + said[starts[place] :]):
         return None
-    formula = segments[numbered[0]].rstrip(" ,;:=.").lstrip(" ,;:=")
-    unit = said[ends[numbered[0] + 1] - len(words[numbered[0]][0]) :] if numbered[0] < len(words) else ""
+    formula = segments[place].rstrip(" ,;:=.").lstrip(" ,;:=")
+    unit = said[starts[place] :]
     return f'{formula} "{unit.strip(" .")}"' if unit and not VERB.match(unit) else formula
 
 

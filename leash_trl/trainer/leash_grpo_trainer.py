@@ -62,8 +62,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         reward_funcs (`RewardFunc | list[RewardFunc]`): Task rewards, as for [`~trl.GRPOTrainer`]; functions, async
             functions and reward models, with `reward_weights`. Do not add a length reward of your own.
         args ([`LeashGRPOConfig`]): Configuration. It has no default, since LEASH's `target_length` has none.
-        kwargs:
-            All other arguments of [`~trl.GRPOTrainer`].
+        kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Raises:
         `TypeError`: If `args` is not a [`LeashGRPOConfig`].
@@ -344,8 +343,7 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
             resume_from_checkpoint (`str`, `os.PathLike` or `bool`): `True` for the last whole checkpoint in
                 `output_dir`; a checkpoint or a model folder with its `trainer_state.json`; or a place on the Hub,
                 `"hf://owner/name/last-checkpoint"`.
-            args, kwargs:
-                As for [`~transformers.Trainer.train`].
+            args, kwargs: As for [`~transformers.Trainer.train`].
 
         Raises:
             `ValueError`: If there is nothing to resume from, the checkpoint has no state of this method, or another

@@ -169,7 +169,8 @@ with open(folder.parent.parent / "started.txt", "a") as file:
     file.write(f"{folder.parent.name}/{folder.name}\\n")
 if fails:
     raise ValueError("no luck today")
-log = [{"step": step, "leash/mean_length": 90.0 / step, "leash/generated_tokens": 500 * step} for step in (1, 2)]
+log = [{"step": 1, "leash/mean_length": 90.0, "leash/generated_tokens": 500, "leash/lambda": 0.5}]
+log.append({"step": 2, "leash/mean_length": 45.0, "leash/generated_tokens": 1000, "leash/lambda": 0.25})
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
 rows = [f"{i},{i},{k},{40 + 10 * k},{float(i + k < 2)},,46,trained" for i in range(2) for k in range(2)]
 (folder / "samples.csv").write_text("\\n".join(["id,index,sample,num_tokens,is_correct,effort,target,model", *rows]))
@@ -224,6 +225,15 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp
     assert "Missing: leash/seed-0." in said.out
     assert comparison() == 0
     assert "Missing" not in capsys.readouterr().out
+
+
+def test_one_arm_is_shown_before_and_after_training(comparison, tmp_path):
+    assert comparison("--arms", "frozen") == 0
+    *_, row = (tmp_path / "out" / "table.md").read_text().strip().splitlines()
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    # run, target; accuracy and tokens of the base and after training; satisfied; lambda at the end and at its peak
+    assert cells == ["frozen/seed-0", "46.0", "0.748", "70.3", "0.750", "45.0", "0.500", "0.250 (0.500)"]
+    assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
 
 
 def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):

@@ -11,9 +11,11 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from datasets import Dataset
 from filelock import FileLock
 from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
+from PIL import Image
 
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import SamplingArguments, load_checked
@@ -160,6 +162,15 @@ def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_p
     assert "row 3" in caplog.text
     kept = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
     assert [row["made"] for row in kept] == ["2024-01-02 03:04:05"] * 3  # which datasets reads as times
+
+
+@pytest.mark.parametrize("name", ["image", "images"])
+def test_problems_with_pictures_are_refused_since_prompts_would_lack_them(name, tmp_path, capsys):
+    picture = Image.new("RGB", (1, 1))
+    row = {"prompt": "1 + 1 = ?", "solution": "2", name: picture if name == "image" else [picture]}
+    Dataset.from_list([row]).save_to_disk(tmp_path / "data")
+    assert main(["filter", "--dataset", str(tmp_path / "data"), *SMALL, "--output_dir", str(tmp_path / "run")]) == 2
+    assert f"'{name}'" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):

@@ -164,8 +164,6 @@ def test_it_answers_for_the_method_inside():
             assert getattr(method, name) == getattr(switched, name)
         assert method.uses_correctness  # the threshold asks what is correct
         assert method.needs_group
-    with pytest.raises(ValueError, match="upper_bound"):
-        Toggle("laser_d", {"upper_bound": 20}).check(21, 100, 4)
     assert Toggle("l1_exact", {"suffix": "", "budget_range": [5, 5]}).target_for(0, None) == 5
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.rewards.algebra import are_equivalent, is_readable, same
+from leash_trl.rewards.algebra import are_equivalent, gold_values, same
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_verdicts(answer, gold, expected):
 
 
 def test_an_unreadable_gold_is_known():
-    assert is_readable(r"\boxed{1}")
-    assert not is_readable(r"\boxed{\text{}}")
+    assert gold_values(r"\boxed{1}")
+    assert not gold_values(r"\boxed{\text{}}")

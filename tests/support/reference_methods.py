@@ -17,9 +17,9 @@ from leash_trl.length_control.efficient import Efficient
 from leash_trl.length_control.gfpo import GFPO
 from leash_trl.length_control.gr3 import GR3
 from leash_trl.length_control.grlc import centred_weights
-from leash_trl.length_control.grpo_lead import GRPOLead, difficulty_weights
+from leash_trl.length_control.grpo_lead import GRPOLead
 from leash_trl.length_control.hapo import HAPO
-from leash_trl.length_control.kimi import length_reward
+from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.laser import DIFFICULTIES, Laser, right_answers, smallest_target
 from leash_trl.length_control.leash import Leash, LeashC
@@ -154,13 +154,13 @@ def laser_targets(rounding):
 
 
 def kimi(p, i):
-    return length_reward(torch.tensor([i["correct"]]).bool(), torch.tensor([i["length"]])).flatten().tolist()
+    return (-Kimi(1.0).penalty(toy_rollouts(i["correct"], i["length"]))).tolist()
 
 
 def kimi_of_laser(p, i):
     # its last answer is badly formatted, which lengths do not show
-    rewards = length_reward(torch.tensor([[s == 1 for s in i["score"][:-1]]]), torch.tensor([i["length"][:-1]]))
-    return [*(torch.tensor(i["score"][:-1]) + p["coef"] * rewards.flatten()).tolist(), -1.0]
+    penalties = Kimi(p["coef"]).penalty(toy_rollouts(i["score"][:-1], i["length"][:-1]))
+    return [*(torch.tensor(i["score"][:-1]) - penalties).tolist(), -1.0]
 
 
 def punishments(longest, cache):
@@ -247,9 +247,9 @@ def cosine(limit="max_len", **kwargs):
 
 
 def grpo_lead_weights(p, i):
-    assert GRPOLead() == GRPOLead(0.05, None, p["A"], p["B"], p["x0"], p["k"])
-    rates = torch.tensor(i["rho"], dtype=torch.float64)
-    return difficulty_weights(rates, p["A"], p["B"], p["x0"], p["k"]).tolist()
+    method = GRPOLead(0.05, None, p["A"], p["B"], p["x0"], p["k"])
+    assert method == GRPOLead()
+    return method.weights(torch.tensor(i["rho"], dtype=torch.float64)).tolist()
 
 
 def prime_june(p, i):
