@@ -18,14 +18,13 @@ from leash_trl.cli.errors import SET_UP_ERRORS, UserError, did_you_mean, said, u
 
 T = TypeVar("T")
 
+# on the command line and in recipes, where a command has no option of that name
 SHORT_NAMES = {
     "--model_name_or_path": "--model",
     "--dataset_name": "--dataset",
     "--benchmarks": "--dataset",
     "--output_dir": "--output",
 }
-"""Short names of options, on the command line and in recipes, where a command has no option of that name."""
-
 PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
@@ -50,12 +49,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_recipe(name: str) -> dict[str, Any]:
-    """The mapping of the user's own YAML file or, where there is none, of the package's recipe of that name.
-
-    Raises:
-        `FileNotFoundError`: If there is no such file.
-        `ValueError`: If it is not YAML, no mapping, or a key stands twice.
-    """
+    """The mapping of the user's own YAML file or, where there is none, of the package's recipe of that name."""
     recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
     path = Path(name) if Path(name).is_file() else recipes.get(name.removeprefix("recipes/"))
     if path is None:
@@ -102,11 +96,7 @@ class CommandParser(TrlParser):
         return did_you_mean(name, self._option_string_actions, f"see {self.prog} --help")
 
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
-        """A recipe's values by field, read as on the command line; what mappings and lists of them hold, as it is.
-
-        Raises:
-            `UserError`: If a key is no option, two keys name one, or a value cannot be read.
-        """
+        """A recipe's values by field, read as on the command line; what mappings and lists of them hold, as it is."""
         values: dict[str, Any] = {}
         for key, value in recipe.items():
             action = self._option_string_actions.get(f"--{key}")
@@ -126,11 +116,7 @@ class CommandParser(TrlParser):
         return values
 
     def given(self, argv: Sequence[str]) -> dict[str, Any]:
-        """What recipe and command line say, by field; `env` goes into the environment.
-
-        Raises:
-            `UserError`: If there is a word that no option reads, or a mistake in the recipe.
-        """
+        """What recipe and command line say, by field; `env` goes into the environment."""
         values, rest = self.known(argv)
         if rest:
             word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
@@ -152,11 +138,7 @@ class CommandParser(TrlParser):
 
 
 def make(kind: type[T], values: dict[str, Any]) -> T:
-    """The dataclass with those of the values that are its fields'.
-
-    Raises:
-        `UserError`: If a required field is missing, a value is null where one must be, or the dataclass refuses one.
-    """
+    """The dataclass with those of the values that are its fields'; `UserError` if one is missing or wrong."""
     parameters = inspect.signature(kind).parameters
     own = {name: values[name] for name in parameters if name in values}
     for name, parameter in parameters.items():
@@ -176,10 +158,7 @@ def parse(kind: type[T], argv: Sequence[str], takes_recipe: bool = False, **text
     """A command's dataclass with the values of its command line and, where it `takes_recipe`, of `--config`.
 
     Fields are options; one without a default is required, and `positional=True` makes one the words without a name.
-    A `dict` is read as JSON or YAML, a `list` takes several words. `texts` are argparse's.
-
-    Raises:
-        `UserError`: If command line or recipe have a mistake.
+    A `dict` is read as JSON or YAML, a `list` takes several words. `texts` are argparse's. A mistake is a `UserError`.
     """
     return make(kind, CommandParser([kind], takes_recipe, **texts).given(argv))
 

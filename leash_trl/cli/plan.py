@@ -58,8 +58,8 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         config = plan.load_model_config(model, arguments.model_config)
     rope_type = (config.rope_parameters or {}).get("rope_type")
     # none of the models that are planned has a router
-    is_whole = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
-    is_whole = is_whole or rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
+    reasons = loss_weights.reasons_against_regrouping(training_args, has_router_loss=False)
+    is_tied = bool(reasons) or rope_type in batch_fields.LENGTH_DEPENDENT_ROPE
     given = vars(model_args) | vars(training_args) | vars(arguments)
     same = {name: given[name] for name in given.keys() & {field.name for field in fields(plan.Settings)}}
     is_half = model_args.dtype in ("bfloat16", "float16")
@@ -68,7 +68,7 @@ def make_settings(arguments: PlanArguments, training_args: Any, model_args: Any)
         "weight_bytes": 2 if is_half else 4,
         "compute_bytes": 2 if training_args.bf16 or is_half else 4,
         "attn_implementation": model_args.attn_implementation or "sdpa",
-        "groups_lengths": training_args.length_grouped_microbatches and not is_whole,
+        "groups_lengths": training_args.length_grouped_microbatches and not is_tied,
         "max_length": prompt + longest,
         "max_completion_length": longest,
         "vllm_mode": training_args.vllm_mode if training_args.use_vllm else None,

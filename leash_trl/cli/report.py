@@ -26,7 +26,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs `leash report`."""
     description = "Write report.html, one file that needs nothing else, and report.md with its figures beside it."
     arguments = parse(ReportArguments, argv, prog="leash report", description=description)
-    folder, baseline = Path(arguments.output_dir), arguments.baseline and Path(arguments.baseline)
+    folder, baseline = Path(arguments.output_dir), Path(arguments.baseline) if arguments.baseline else None
     from leash_trl.figures.report import write_report
 
     with user_errors():

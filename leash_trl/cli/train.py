@@ -118,10 +118,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
 
 
 def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains with these arguments, saves model, state and card, and pushes to the Hub on request.
-
-    `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
-    """
+    """Trains, saves model, state, card and, beside every checkpoint, the recipe, and pushes to the Hub on request."""
     folder, model = training_args.output_dir, model_args.model_name_or_path
     with user_errors(model_name_or_path=model, reward_model_name_or_path=script_args.reward_model_name_or_path):
         check_writable(recipe.get("output_dir", folder))

@@ -34,12 +34,12 @@ class LeashScriptArguments(ScriptArguments):
     rollout_func: str | None = option("Import path of a function that generates in TRL's place.")
 
 
+# what `leash train` makes of fields of TRL
 COMMON = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
     "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym or gym_stories, the embedded task.",
     "resume_from_checkpoint": "true for the last complete checkpoint in output_dir, or a folder, or hf://owner/name.",
 }
-"""What `leash train` makes of fields of TRL, which the short help shows beside ours, and those of `SHOWN`."""
 SHOWN = {"help", "help_all", "config", "output_dir", "max_steps", "learning_rate", "num_generations", "use_peft"}
 SHOWN |= {*COMMON, *LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
 
