@@ -14,16 +14,9 @@ FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv
 class Source:
     """A published data set by a short name.
 
-    Args:
-        name (`str`): Name on command lines and in reports.
-        kind (`"train"` or `"benchmark"`): Repeated and contradictory rows of training data are left out; a benchmark
-            keeps every row.
-        hub_id (`str`): Id on the Hub; `None` for embedded data.
-        config (`str`): Configuration on the Hub.
-        embedded (`str`): Name of the embedded data whose split it is.
-        split (`str`): Split to evaluate on or to filter, unless another one is named.
-        num_rows (`int`): Known number of rows of the split.
-        task_id (`str`): Task that the Hub's evaluation results of the data set name.
+    Repeated and contradictory rows of training data are left out; a benchmark keeps every row. `embedded` names data
+    of the package instead of the Hub's; `split` is that to evaluate on or to filter, `num_rows` its known number of
+    rows, and `task_id` what the Hub's evaluation results call the task.
     """
 
     name: str
@@ -66,14 +59,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path.
-
-    Args:
-        name (`str`): Short name, for files and tables.
-        source (`Source`): The named source.
-        path (`Path`): File or folder to read the rows from.
-        hub_id (`str`), config (`str`): Data set on the Hub.
-    """
+    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path."""
 
     name: str
     source: Source | None = None

@@ -75,8 +75,7 @@ def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     counted_PG = rewards_PG[~torch.isnan(rewards_PG).all(dim=1)]
     means_P1 = counted_PG.nanmean(dim=1, keepdim=True)
     variances_P1 = ((counted_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
-    pairs: list[list[float]] = torch.cat([means_P1, variances_P1], dim=1).tolist()
-    return pairs
+    return torch.cat([means_P1, variances_P1], dim=1).tolist()
 
 
 class LEAD(LengthControl):
@@ -130,9 +129,7 @@ class LEAD(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
-            raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or max_completion_length, {most}"
-            )
+            raise ValueError(f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {most}")
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self._weighed(rollouts.correctness, self._efficiency(rollouts))

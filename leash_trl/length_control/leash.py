@@ -90,7 +90,7 @@ class Leash(LengthControl):
         super().__post_init__()
         if not self.lambda_min <= self.lambda_init <= self.lambda_max:
             bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
-            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}; change those too")
+            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
 
     @property

@@ -104,8 +104,9 @@ class Toggle(LengthControl):
         if self.method is None and self.method_kwargs:
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
         acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
-        if self.switched.name == "toggle" or acts_early:
-            raise ValueError(f"method is {self.method!r}, which acts before the solve rate is known; choose another")
+        if self.switched.name in ("none", "toggle") or acts_early:
+            reason = "acts before the solve rate is known, or not at all"
+            raise ValueError(f"method is {self.method!r}, which {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
 
@@ -120,14 +121,9 @@ class Toggle(LengthControl):
     def _is_on(self, batch: int) -> bool:
         return batch // self.period % 2 == 0
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the coming generation batch is in a period with a budget."""
-        return self._is_on(self.batches_done)
-
     def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the budget is on and the prompt is solved often enough."""
-        return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
+        return ~(rollouts.solve_rates < self.accuracy_threshold) & self._is_on(self.batches_done)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
@@ -155,4 +151,4 @@ class Toggle(LengthControl):
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        return {**self.switched.statistics(), "budget_on": float(self.is_on)}
+        return {**self.switched.statistics(), "budget_on": float(self._is_on(self.batches_done))}

@@ -86,7 +86,7 @@ SENSELESS = [
     ("lead", "beta", (1.5,)),
     ("drpo", "temperature", (0, -0.1, NAN, None)),
     ("hapo", "correct_minimum", (0.5,)),
-    ("toggle", "method", ("thinkprune", "dler", "l1_max", "toggle", 5, ["leash"])),
+    ("toggle", "method", ("thinkprune", "dler", "l1_max", "toggle", "none", 5, ["leash"])),
     ("toggle", "method_kwargs", ({"weight": 0.5},)),
     ("toggle", "period", (0, 1.5)),
     ("toggle", "accuracy_threshold", (-0.1, 1.5)),
