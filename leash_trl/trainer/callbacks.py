@@ -179,7 +179,9 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
         limit = (args.generation_kwargs or {}).get("max_tokens" if args.use_vllm else "max_new_tokens", limit)
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if rows % size and (method.needs_group or method.own_advantages):
-            product = f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations={size}"
+            product = (
+                f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations={size}"
+            )
             raise ValueError(f"{method.name} needs whole groups, but {product}; or train with LeashGRPOTrainer")
     match args:
         case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
