@@ -68,7 +68,8 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     cuts_there = type(method).generation_cap is not LengthControl.generation_cap
     most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
     if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
-        bound = f"{'at most' if cuts_there else 'below'} the limit of {generation_limit} tokens"
+        limit = f"the {generation_limit} tokens of max_completion_length or generation_kwargs"
+        bound = f"{'at most' if cuts_there else 'below'} {limit}"
         raise ValueError(f"target_length is {target:g}, but must be above 0 and {bound}")
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 

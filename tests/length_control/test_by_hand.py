@@ -233,7 +233,8 @@ def test_budgets_of_l1_are_uniform_over_the_range_and_the_same_every_time():
 
 
 def test_l1_needs_a_target_or_a_range_within_the_limit():
-    assert L1Max(budget_range=None).target_use == "required"
+    with pytest.raises(ValueError, match="budget_range"):
+        L1Max(budget_range=None).check(None, 4000, 8)
     with pytest.raises(ValueError, match="budget_range"):
         L1Max(budget_range=(1, 4001)).check(None, 4000, 8)
     L1Max(budget_range=(1, 4000)).check(None, 4000, 8)
