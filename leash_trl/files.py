@@ -10,10 +10,8 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     A link stays, and the file that it names is written. What is no regular file, such as a pipe, is written into.
 
     Args:
-        path (`str` or `Path`):
-            The file.
-        content (`str` or `bytes`):
-            Its content; text is written as UTF-8.
+        path (`str` or `Path`): The file.
+        content (`str` or `bytes`): Its content; text is written as UTF-8.
     """
     path = Path(path)
     data = content if isinstance(content, bytes) else content.encode("utf-8")

@@ -48,12 +48,10 @@ class Run:
     """One seed of one arm at one point of its grid.
 
     Args:
-        arm (`str`), name (`str`):
-            The arm's name and its point, such as `leash-target_length-12`, and the run's folder in that of the output.
-        label (`str`):
-            The arm's name in table and figure, the same at all points.
-        recipe (`dict[str, Any]`), point (`dict[str, Any]`):
-            Fields of its recipe, and those of its grid among them.
+        arm (`str`), name (`str`): The arm's name and its point, such as `leash-target_length-12`, and the run's folder
+            in that of the output.
+        label (`str`): The arm's name in table and figure, the same at all points.
+        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of its recipe, and those of its grid among them.
     """
 
     arm: str

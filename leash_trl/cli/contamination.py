@@ -1,18 +1,12 @@
 """`leash contamination`: finds training problems that are also in a benchmark, and writes the data without them."""
 
 import io
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
-
-
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from pandas import DataFrame
 
 
 REFERENCE = "a named source, NAME=PATH, a file, a folder or a Hub id"
@@ -26,12 +20,12 @@ class ContaminationArguments:
 
     dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
     benchmarks: list[str] = field(metadata={"help": f"benchmarks, each {REFERENCE}"})
-    dataset_split: str | None = field(default=None, metadata={"help": "split of the training problems"})
-    ngram: int = field(default=10, metadata={"help": "words and operators in a run that is compared"})
-    threshold: float = field(
-        default=0.6, metadata={"help": "share of a benchmark problem's runs above which a training problem is near it"}
+    dataset_split: str | None = option("split of the training problems")
+    ngram: int = option("words and operators in a run that is compared", 10)
+    threshold: float = option(
+        "a training problem is near with more than this share of a benchmark problem's runs", 0.6
     )
-    output: str | None = field(default=None, metadata={"help": ".jsonl file for training problems without overlap"})
+    output: str | None = option("new .jsonl file for training problems without overlap")
 
 
 def main(argv: list[str]) -> None:
@@ -44,9 +38,10 @@ def main(argv: list[str]) -> None:
     from leash_trl.data.sources import parse_reference
     from leash_trl.files import write_whole
 
+    output = arguments.output
     with user_errors():
-        if arguments.output is not None:
-            _check_output(arguments.output, [arguments.dataset_name, *arguments.benchmarks])
+        if output and (not output.endswith(".jsonl") or Path(output).exists()):  # it may be one of those that are read
+            raise ValueError(f"output is {output!r}, but must be a new file that ends in .jsonl")
         training = load_problems(arguments.dataset_name, split=arguments.dataset_split)
         benchmarks = {parse_reference(text).name: load_problems(text) for text in arguments.benchmarks}
         if len(benchmarks) < len(arguments.benchmarks):
@@ -54,39 +49,22 @@ def main(argv: list[str]) -> None:
         overlaps = find_overlaps(training, benchmarks, ngram=arguments.ngram, threshold=arguments.threshold)
     print(f"{arguments.dataset_name}: {len(training):,} problems; near: more than {arguments.threshold:.0%} shared")
     print(count_overlaps(overlaps, benchmarks).to_string(index_names=False))
-    print(_examples(overlaps, training, benchmarks))
-    if arguments.output:
-        clean = training.select(sorted({*range(len(training))} - {*overlaps["train_index"]}))
+    _print_examples(overlaps, training, benchmarks)
+    if output:
         content = io.BytesIO()
+        clean = training.select(sorted({*range(len(training))} - {*overlaps["train_index"]}))
         clean.to_json(content, force_ascii=False)
-        write_whole(arguments.output, content.getvalue())
-        print(f"wrote {arguments.output}: {len(clean)} of {len(training)} problems")
+        write_whole(output, content.getvalue())
+        print(f"wrote {output}: {len(clean)} of {len(training)} problems")
 
 
-def _check_output(output: str, references: Iterable[str]) -> None:
-    """Checks, before the work, that the output can be written and is none of the input files."""
-    from leash_trl.data.sources import parse_reference
-
-    path = Path(output).resolve()
-    if path.suffix != ".jsonl" or path.is_dir():
-        raise ValueError(f"output is {output!r}, but must be a file that ends in .jsonl")
-    read = [place.resolve() for text in references if (place := parse_reference(text).path) is not None]
-    for place in (path, *path.parents):
-        if place in read:
-            raise ValueError(f"output is {output!r}, which would overwrite or join {place}; name another file")
-        if place != path and place.is_file():
-            raise ValueError(f"output is {output!r}, in {place}, which is no folder; name another file")
-
-
-def _examples(overlaps: "DataFrame", training: "Dataset", benchmarks: Mapping[str, "Dataset"]) -> str:
-    """The largest overlaps that are not verbatim; verbatim ones need no reading."""
+def _print_examples(overlaps: Any, training: Any, benchmarks: Any) -> None:
+    """Prints the largest overlaps that are not verbatim; verbatim ones need no reading."""
     from leash_trl.data.prompts import bare_question
 
-    lines = []
     worst = overlaps[~overlaps["is_exact"]].sort_values("share", ascending=False, kind="stable")[:NUM_EXAMPLES]
     for overlap in worst.itertuples():
-        place = benchmarks[overlap.benchmark]["id"][:].index(overlap.benchmark_id)
-        pair = benchmarks[overlap.benchmark][place], training[overlap.train_index]
-        lines.append(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
-        lines += ["  " + " ".join(bare_question(row["prompt"][-1]["content"]).split())[:EXAMPLE_WIDTH] for row in pair]
-    return "\n".join(lines)
+        benchmark = benchmarks[overlap.benchmark]
+        print(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
+        for row in benchmark[benchmark["id"][:].index(overlap.benchmark_id)], training[overlap.train_index]:
+            print("  " + " ".join(bare_question(row["prompt"][-1]["content"]).split())[:EXAMPLE_WIDTH])

@@ -16,9 +16,10 @@ from safetensors import SafetensorError
 from leash_trl.trainer.checkpoints import only_run_in
 
 
-LONGEST_LINE = 600  # characters of an error that had several lines
+LONGEST_LINE = 600  # characters
 FULL_DISK = os.strerror(errno.ENOSPC)
 LEAST_ROOM = 2**20  # bytes
+LEAST_LIKENESS = 0.75  # of two words, from 0 to 1; see `difflib.get_close_matches`
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
@@ -31,22 +32,16 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
     """Turns what checking and loading raise into `UserError`, one line each; not for what follows the first step.
 
     Args:
-        only_loads (`bool`, *optional*, defaults to `False`):
-            Whether the code inside does nothing but load what `read` names, so that every error is about it.
-        read:
-            What the code inside loads, by the option that names it. An error about it that does not name the option
-            gets the option and its value in front.
+        only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error is about it.
+        read: What the code inside loads, by the option that names it; an error about it names option and value.
     """
     try:
         yield
     except SET_UP_ERRORS as error:
         text, given = said(error), {name: str(value) for name, value in read.items() if value is not None}
-        is_about_files = given and not isinstance(error, ValueError | ImportError)
         blamed = [name for name, value in given.items() if value in text]
-        if is_about_files or only_loads:
+        if only_loads or not isinstance(error, ValueError | ImportError):  # all others are about files
             blamed = blamed or list(given)
-        if is_about_files:
-            text = f"{text.rstrip('.')}; see that it is there, complete and readable"
         if unsaid := [f"{name} is {given[name]!r}" for name in blamed if name not in text]:
             text = f"{' and '.join(unsaid)}: {text}"
         raise UserError(text) from error
@@ -54,23 +49,15 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
 
 def said(error: BaseException) -> str:
     """An error's message in one line: the first line for errors about files, else as much as fits."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if isinstance(error, OSError):
-        return lines[0]
-    text = f"KeyError: {lines[0]}" if isinstance(error, KeyError) else " ".join(lines)
-    return text if len(lines) == 1 else textwrap.shorten(text, LONGEST_LINE, placeholder=" ...")
+    text = str(error).strip()
+    if not text or isinstance(error, KeyError):
+        text = f"{type(error).__name__} {text}"
+    return textwrap.shorten(text.splitlines()[0] if isinstance(error, OSError) else text, LONGEST_LINE)
 
 
 @contextmanager
 def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
-    """Says in one line how to go on, as `remedy` has it, after Ctrl-C or when the disk of a folder is full.
-
-    Raises:
-        `KeyboardInterrupt`: With that line as its message.
-        `UserError`: If there is no room for what the work writes.
-    """
+    """Says in one line how to go on, as `remedy` has it, after Ctrl-C or when the disk of a folder is full."""
     try:
         yield
     except KeyboardInterrupt:
@@ -82,25 +69,16 @@ def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
         raise UserError(f"the disk of {folder} is full ({said(error)}); free some of it, then {remedy}") from error
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str = "", prefix: str = "", likeness: float = 0.6) -> str:
-    """The end of a message on a word that is not known: the known one that is most like it, or what else to say.
-
-    `prefix` stands before the word, and in the message before the known one, and makes no two words alike. `likeness`,
-    from 0 to 1, is the least that counts; see `difflib.get_close_matches`.
-    """
-    similar = difflib.get_close_matches(word.removeprefix(prefix), list(known), n=1, cutoff=likeness)
-    text = f"did you mean {prefix}{similar[0]}?" if similar else otherwise
-    return f", {text}" if text else ""
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """The end of a message on a word that is not known: the known one that is most like it, or what else to say."""
+    similar = difflib.get_close_matches(word, list(known), n=1, cutoff=LEAST_LIKENESS)
+    return f", did you mean {similar[0]}?" if similar else f", {otherwise}"
 
 
-def check_writable(folder: str | Path) -> None:
-    """Sees to it that a command can write into its folder, which need not be there yet.
-
-    Raises:
-        `ValueError`: If it cannot.
-    """
-    if not str(folder):
-        raise ValueError("output_dir is '', but must name a folder")
+def check_writable(folder: str | Path | None) -> None:
+    """Raises `ValueError` if a command cannot write into its folder, which need not be there yet."""
+    if not folder:
+        raise ValueError(f"output_dir is {folder!r}, but must name a folder")
     path = Path(folder).absolute()
     there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
     try:
@@ -112,11 +90,7 @@ def check_writable(folder: str | Path) -> None:
 
 @contextmanager
 def only_command_in(folder: str | Path) -> Iterator[None]:
-    """Keeps other commands, and runs of `leash train`, out of a folder until it is left.
-
-    Raises:
-        `UserError`: If one is in it.
-    """
+    """Keeps other commands, and runs of `leash train`, out of a folder until it is left; `UserError` if one is in."""
     with ExitStack() as stack:
         with user_errors():
             stack.enter_context(only_run_in(folder))

@@ -67,12 +67,9 @@ def measure(path: str = "gym", seed: int = 0, prompt_suffix: str = "", num_sampl
     """Graded completions of a gym model for the gym's held-out problems, sampled at temperature 1.
 
     Args:
-        path (`str`, *optional*, defaults to `"gym"`):
-            Checkpoint folder, or `gym` for the base.
-        seed (`int`, *optional*, defaults to `0`), num_samples (`int`, *optional*, defaults to `4`):
-            Seed of the sampling, and completions of each problem.
-        prompt_suffix (`str`, *optional*):
-            Appended to every problem, for methods that tell the model its target.
+        path (`str`): Checkpoint folder, or `gym` for the base.
+        seed (`int`), num_samples (`int`): Seed of the sampling, and completions of each problem.
+        prompt_suffix (`str`): Appended to every problem, for methods that tell the model its target.
     """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -5,7 +5,7 @@ import importlib
 import sys
 
 from leash_trl import __version__
-from leash_trl.cli.errors import UserError, did_you_mean
+from leash_trl.cli.errors import UserError
 
 
 COMMANDS = {
@@ -24,12 +24,11 @@ COMMANDS = {
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Parser of the command's name; all later words belong to the command."""
+    """The parser of the command's name; all later words belong to the command."""
     parser = argparse.ArgumentParser(
         prog="leash",
         description="Teach reasoning models to think shorter.",
-        epilog="leash COMMAND --help explains a command. Options have TRL's names; --model, --dataset and --output "
-        "stand for --model_name_or_path, --dataset_name and --output_dir where a command has them, in recipes too.",
+        epilog="leash COMMAND --help explains a command and its options, which have TRL's names.",
     )
     parser.add_argument("--version", action="version", version=f"leash-trl {__version__}")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -39,16 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one command and returns its exit code; a user's mistake prints one line, other errors a traceback.
-
-    A command that returns nothing has succeeded.
-    """
-    command_line = sys.argv[1:] if argv is None else argv
-    if command_line and not command_line[0].startswith("-") and command_line[0] not in COMMANDS:
-        hint = did_you_mean(command_line[0], COMMANDS, "leash --help lists them")
-        print(f"leash: no command {command_line[0]!r}{hint}", file=sys.stderr)
-        return 2
-    arguments, rest = build_parser().parse_known_args(command_line)
+    """Runs one command and returns its exit code; a user's mistake prints one line, other errors a traceback."""
+    arguments, rest = build_parser().parse_known_args(argv)
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:
         return command.main(rest) or 0

@@ -1,8 +1,8 @@
 """`leash methods`: the table of length-control methods, and a page about each."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
@@ -10,13 +10,7 @@ from leash_trl.cli.errors import user_errors
 class MethodsArguments:
     """Options of `leash methods`."""
 
-    method: str | None = field(
-        default=None,
-        metadata={
-            "positional": True,
-            "help": "a name of the table, or the import path of your own method's class",
-        },
-    )
+    method: str | None = option("a name, or the import path of your own method's class", positional=True, nargs="?")
 
 
 def main(argv: list[str]) -> None:
@@ -27,11 +21,8 @@ def main(argv: list[str]) -> None:
     from leash_trl.length_control.description import description
     from leash_trl.length_control.methods import find_method
 
-    if arguments.method is None:
-        print(table())
-        return
     with user_errors():
-        print(description(find_method(arguments.method)))
+        print(description(find_method(arguments.method)) if arguments.method else table())
 
 
 def table() -> str:

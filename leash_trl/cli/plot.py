@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
@@ -15,25 +15,23 @@ FIGURES = {
     "budget": "accuracy within token budgets of evaluated runs",
     "pareto": "accuracy over mean tokens of evaluated runs, of which the first is the baseline, or of leash compare",
 }
+RUNS_HELP = (
+    "for dynamics and training: folders of runs, TensorBoard event files, or CSV files like the LEASH authors' logs; "
+    "for the others: folders that leash eval wrote; or folders that hold some of these"
+)
 
 
 @dataclass
 class PlotArguments:
     """Options of `leash plot`."""
 
-    runs: list[str] = field(
-        metadata={
-            "positional": True,
-            "help": "for dynamics and training: folders of runs, TensorBoard event files, or CSV files like the LEASH "
-            "authors' logs; for the others: folders that leash eval wrote; or folders that hold some of these",
-        }
-    )
-    figure: str = field(default="dynamics", metadata={"help": "what to draw", "choices": [*FIGURES]})
-    benchmark: str | None = field(default=None, metadata={"help": "for budget and pareto: one, not the mean over all"})
-    output: str | None = field(default=None, metadata={"help": ".png, .svg or .pdf (default: the figure's name.png)"})
+    runs: list[str] = field(metadata={"positional": True, "help": RUNS_HELP})
+    figure: str = option("what to draw", "dynamics", choices=[*FIGURES])
+    benchmark: str | None = option("for budget and pareto: one, not the mean over all")
+    output: str | None = option(".png, .svg or .pdf (default: the figure's name.png)")
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> None:
     """Runs `leash plot`."""
     description = "Draw a figure of one or several runs."
     epilog = "Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + "."
@@ -45,7 +43,5 @@ def main(argv: Sequence[str]) -> int:
 
     with user_errors():
         check_format(output)
-        figure = draw(arguments.figure, [Path(run) for run in arguments.runs], arguments.benchmark)
-    write_figure(figure, output)
+        write_figure(draw(arguments.figure, [*map(Path, arguments.runs)], arguments.benchmark), output)
     print(f"wrote {output}")
-    return 0

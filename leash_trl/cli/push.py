@@ -6,35 +6,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from leash_trl.cli.arguments import parse
+from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
-DESCRIPTION = (
-    "Put a run on the Hugging Face Hub in one commit: the model with the state of length control, its recipe, and a "
-    "model card with method, target, training curves and, with --evaluation, accuracy and tokens. After a failure, "
-    "give the same command again. Log in with `hf auth login` or set HF_TOKEN."
-)
+DESCRIPTION = "Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card."
+RUN_HELP = "folder of leash train, one of its checkpoints, or of leash merge"
 
 
 @dataclass
 class PushArguments:
     """Options of `leash push`."""
 
-    run: str = field(
-        metadata={"positional": True, "help": "folder of leash train, one of its checkpoints, or of leash merge"}
-    )
-    repo: str | None = field(
-        default=None,
-        metadata={"help": "repository, owner/name, made if missing; without it, the card is written and files listed"},
-    )
-    evaluation: str | None = field(default=None, metadata={"help": "folder of leash eval for this model"})
-    baseline: str | None = field(default=None, metadata={"help": "that of the model it is compared with"})
-    checkpoints: Literal["none", "last", "all"] = field(
-        default="none", metadata={"help": "push checkpoints with optimizers too: the last as last-checkpoint, or all"}
-    )
-    private: bool = field(default=False, metadata={"help": "make a new repository private"})
-    revision: str | None = field(default=None, metadata={"help": "branch, made if missing (default: main)"})
+    run: str = field(metadata={"positional": True, "help": RUN_HELP})
+    repo: str | None = option("owner/name, made if missing; without it, the card is written and files are listed")
+    evaluation: str | None = option("folder of leash eval for this model")
+    baseline: str | None = option("that of the model it is compared with")
+    checkpoints: Literal["none", "last", "all"] = option("complete ones to push, last as last-checkpoint", "none")
+    private: bool = option("make a new repository private", False)
+    revision: str | None = option("branch, made if missing (default: main)")
 
 
 def main(argv: list[str]) -> None:
@@ -45,10 +35,8 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.run)
     with user_errors(repo=arguments.repo):
         files = _written_files(arguments, folder)
-        num_bytes = sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in files.values())
-        print(f"{len(files)} files, {num_bytes / 1e6:,.1f} MB")
         if arguments.repo is None:
-            print(*(f"  {name}" for name in sorted(files)), sep="\n")
+            print(*sorted(files), sep="\n")
             print(f"Nothing was pushed: give --repo owner/name. The model card is {folder / 'README.md'}.")
             return
         repository = HubRepository(arguments.repo, revision=arguments.revision)
@@ -57,21 +45,12 @@ def main(argv: list[str]) -> None:
 
 
 def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | bytes]:
-    """What to push by its name there, after curves and card are written.
-
-    Raises:
-        `ValueError`: If the folder holds no run, or not the checkpoints or the evaluation that are asked for.
-    """
-    from huggingface_hub import HfUri
-
+    """What to push by its name there, after curves and card are written."""
     from leash_trl.engines import checkpoint_path as saved
     from leash_trl.figures.training import write_curves
     from leash_trl.hub import repository
     from leash_trl.hub.card import write_model_card
 
-    if arguments.repo is not None:
-        HfUri("model", arguments.repo)
-    saved.checkpoint_path(str(folder))
     trainer_state = saved.read_trainer_state(folder)
     if trainer_state is None or saved.length_control_state(folder) is None:
         raise ValueError(f"{folder} holds no model of leash train: its trainer_state.json has no LengthControl")
@@ -82,16 +61,10 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    table, entries, results = (
-        _evaluation(arguments, arguments.evaluation, folder) if arguments.evaluation else ("", [], {})
-    )
+    table, entries, results = _evaluation(arguments, folder)
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
-        remedy = f"leash merge {folder} --output_dir DIR makes a complete model"
-        print(
-            f"Others cannot load this adapter: its base is the folder {base} of this machine; {remedy}.",
-            file=sys.stderr,
-        )
+        print(f"Others cannot load an adapter of the folder {base}; leash merge completes it.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table, entries)
@@ -101,16 +74,17 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     return files
 
 
-def _evaluation(arguments: PushArguments, evaluation: str, folder: Path) -> tuple[str, list[Any], dict[str, bytes]]:
+def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any], dict[str, bytes]]:
     """The card's table and, where a benchmark is the Hub's, the card's metadata and the Hub's results file."""
     from leash_trl.evaluation.frame import load_evaluated_run
     from leash_trl.evaluation.tables import hub_eval_results, model_card_results, summary_markdown
     from leash_trl.hub.repository import EVAL_RESULTS_FILE
 
-    results = load_evaluated_run(evaluation)
-    model = results.run["model"]
-    evaluated, pushed = Path(model), folder.resolve()
-    is_same = evaluated.resolve() == pushed if evaluated.exists() else evaluated.name == pushed.name
+    if arguments.evaluation is None:
+        return "", [], {}
+    results = load_evaluated_run(arguments.evaluation)
+    model, pushed = results.run["model"], folder.resolve()
+    is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
     if model != arguments.repo and not is_same:  # its numbers would stand on this model's card
         raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
     table = summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)

@@ -27,10 +27,9 @@ def run_all(jobs: Mapping[Path, Commands], at_once: int) -> Iterator[tuple[Path,
     """Log file, exit code and seconds of each job, as they end. A failed one does not stop the others.
 
     Args:
-        jobs (`Mapping[Path, Commands]`):
-            By the file for its output, what gives a job's commands when it starts, each a module and its arguments.
-        at_once (`int`):
-            How many run at the same time.
+        jobs (`Mapping[Path, Commands]`): By the file for its output, what gives a job's commands when it starts, each
+            a module and its arguments.
+        at_once (`int`): How many run at the same time.
     """
     lifeline, ours = os.pipe()
     pool = ThreadPoolExecutor(at_once)

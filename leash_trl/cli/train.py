@@ -1,8 +1,8 @@
 """`leash train`: TRL's GRPO script with `LeashGRPOTrainer`, `math_reward` and the gym."""
 
-import importlib
 import inspect
 import os
+import pkgutil
 import sys
 import traceback
 import warnings
@@ -25,55 +25,33 @@ from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checkpoints import CannotStartError
-from leash_trl.trainer.checks import check_size
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
 OWN_REWARDS = (math_reward, lenient_math_reward)
-TRL_REWARDS = (accuracy_reward, reasoning_accuracy_reward, think_format_reward)
-REWARD_FUNCS = {reward.__name__: reward for reward in (*OWN_REWARDS, *TRL_REWARDS)}
-
-
-def _check_given(fields: dict[str, Any]) -> None:
-    """Raises `ValueError` without a model or data; call it before the configuration asks for a GPU."""
-    if not fields.get("model_name_or_path") or not (fields.get("dataset_name") or fields.get("datasets")):
-        raise ValueError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
-    if not fields.get("output_dir", True):
-        raise ValueError(f"output_dir is {fields['output_dir']!r}, but must name a folder")
+REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward, think_format_reward)
+REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
 
 
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
-    """Reward functions and models that a recipe names; `math_reward` if it names none.
-
-    Raises:
-        `ValueError`: If a name is neither known nor an import path that leads to a function.
-    """
+    """Reward functions and models that a recipe names; `math_reward` if it names none."""
     models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
     names = script_args.reward_funcs or ([] if models else ["math_reward"])
     return models + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name) for name in names]
 
 
-def _imported(field_name: str, path: str):
-    """The function at a dotted import path, also from the working directory."""
-    module_path, _, attribute = path.rpartition(".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+def _imported(field_name: str, path: str) -> Any:
+    """What a dotted import path names, also from the working directory."""
+    sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module_path), attribute)
-        if not callable(found):
-            raise ValueError(f"it is {found!r}, no function")
-        return found
+        return pkgutil.resolve_name(":".join(path.rsplit(".", 1)))  # a colon keeps what the module's import raises
     except (ImportError, AttributeError, ValueError) as error:
-        known = f"{', '.join(REWARD_FUNCS)} or " if field_name == "reward_funcs" else ""
-        raise ValueError(f"{field_name}: cannot load {path!r} ({error}); give {known}my_module.my_function") from error
+        raise ValueError(f"{field_name}: cannot load {path!r} ({error}); give my_module.my_function") from error
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
-    """Rows to train on, and those to evaluate on, or `None`: of a mixture, a named source, a file, a folder, a Hub id.
-
-    Prompts are read by the rule of [`~leash_trl.data.as_conversation`], for a tokenizer that `has_template` or not.
-    """
+    """Rows to train on, and those to evaluate on or `None`: of a mixture, a named source, a file, folder or Hub id."""
     with named_files("a part of the mixture"):
         mixture = get_dataset(dataset_args) if dataset_args.datasets else None
     return load_training_rows(
@@ -88,19 +66,12 @@ def load_training_data(script_args, dataset_args, evaluates: bool = False, has_t
 
 
 def _checkpoint_to_resume(training_args: LeashGRPOConfig) -> str | bool:
-    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a place.
-
-    Raises:
-        `ValueError`: If a new run would begin in the folder of another.
-    """
+    """`true` and `false` on a command line or in YAML mean the last checkpoint and none; all else is a place."""
     requested, folder = str(training_args.resume_from_checkpoint), training_args.output_dir
     if requested.lower() not in ("none", "false"):
         return requested.lower() == "true" or requested
     if (used := next(whole_checkpoints(folder), None)) is not None:
-        raise ValueError(
-            f"output_dir {folder} holds {used.name} of an earlier run; choose another, or set resume_from_checkpoint "
-            "to true to go on from it"
-        )
+        raise ValueError(f"output_dir {folder} holds {used.name}; choose another, or --resume_from_checkpoint true")
     return False
 
 
@@ -108,7 +79,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
-    rollout_func = None if path is None else _imported("rollout_func", path)
+    rollout_func = path and _imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
@@ -122,7 +93,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     has_golds = isinstance(train_dataset, Dataset) and "solution" in train_dataset.column_names
     if has_golds and any(reward in OWN_REWARDS for reward in reward_funcs):
         with_readable_golds(train_dataset, "the data set")
-    check_size(train_dataset, training_args)
     training_args.model_init_kwargs = {
         "revision": model_args.model_revision,
         "attn_implementation": model_args.attn_implementation,
@@ -139,27 +109,19 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
         peft_config=get_peft_config(model_args),
         rollout_func=rollout_func,
     )
-    trainer.reward_funcs = heeding_opened_thinking(
-        trainer.reward_funcs, trainer.processing_class, **trainer.chat_template_kwargs
-    )
-    if efforts is not None:
-        check_efforts_differ(trainer.processing_class, efforts, script_args.effort_suffix)
+    rewards, tokenizer = trainer.reward_funcs, trainer.processing_class
+    trainer.reward_funcs = heeding_opened_thinking(rewards, tokenizer, **trainer.chat_template_kwargs)
+    check_efforts_differ(tokenizer, efforts or {}, script_args.effort_suffix)
     if trainer.pop_callback(ProgressCallback) is not None:
         trainer.add_callback(LeashProgressCallback())
     return trainer
 
 
 def run_training(recipe: dict[str, Any], script_args, training_args, model_args, dataset_args) -> LeashGRPOTrainer:
-    """Trains with these arguments, saves model, state and card, and pushes to the Hub on request.
-
-    `recipe` is what to keep beside every checkpoint, as [`given_fields`] gives it.
-    """
-    folder = training_args.output_dir
-    with user_errors(
-        model_name_or_path=model_args.model_name_or_path,
-        reward_model_name_or_path=script_args.reward_model_name_or_path,
-    ):
-        check_writable(folder)
+    """Trains, saves model, state, card and, beside every checkpoint, the recipe, and pushes to the Hub on request."""
+    folder, model = training_args.output_dir, model_args.model_name_or_path
+    with user_errors(model_name_or_path=model, reward_model_name_or_path=script_args.reward_model_name_or_path):
+        check_writable(recipe.get("output_dir", folder))
         checkpoint = _checkpoint_to_resume(training_args)
         trainer = build_trainer(script_args, training_args, model_args, dataset_args)
     # the card repeats the recipe: prompts that came as messages got no suffix
@@ -176,17 +138,12 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
         except Exception as error:
             _blame_reward(error)
             raise
-        if not training_args.push_to_hub:
+        if training_args.push_to_hub:
+            with user_errors(hub_model_id=trainer.hub_model_id):
+                trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
+        else:
             trainer.save_model(folder)
             trainer.create_model_card(dataset_name=script_args.dataset_name)
-    if training_args.push_to_hub:
-        try:
-            trainer.push_to_hub(dataset_name=script_args.dataset_name)  # saves the model first
-        except Exception as error:
-            raise UserError(
-                f"training is done and the model is in {folder}, but pushing it failed ({error}); try again with "
-                f"leash push {folder} --repo {trainer.hub_model_id}"
-            ) from error
     return trainer
 
 
@@ -196,36 +153,24 @@ def _blame_reward(error: Exception) -> None:
     caller, part = inspect.unwrap(GRPOTrainer._calculate_rewards).__code__, error.__traceback__
     while part is not None and part.tb_frame.f_code is not caller:
         part = part.tb_next
-    if part is None or part.tb_next is None or part.tb_next.tb_frame.f_globals["__name__"].startswith("accelerate"):
-        return  # accelerate gathers the rewards
-    traceback.print_exception(type(error), error, part.tb_next, chain=False)
-    name = part.tb_frame.f_locals["reward_func_name"]
-    raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
-
-
-def _warning_line(message, *args, **kwargs) -> str:
-    """A warning without the place in our code; the line break in front ends a progress bar's line."""
-    return f"\nleash train: warning: {message}\n"
+    # accelerate gathers the rewards
+    if part and part.tb_next and not part.tb_next.tb_frame.f_globals["__name__"].startswith("accelerate"):
+        traceback.print_exception(type(error), error, part.tb_next, chain=False)
+        name = part.tb_frame.f_locals["reward_func_name"]
+        raise UserError(f"the reward function {name} raised {type(error).__name__}: {error}") from error
 
 
 def main(argv: list[str]) -> int:
-    """Runs `leash train`; a user's mistake is one line, with its traceback at `--log_level debug`."""
+    """Runs `leash train`."""
     # future renames of upstream, and that a rollout function in a recipe is experimental
     warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl|leash_trl")
-    warnings.formatwarning = _warning_line
+    # without the place in our code; the line break in front ends a progress bar's line
+    warnings.formatwarning = lambda message, *_, **__: f"\nleash train: warning: {message}\n"
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
-    with user_errors():
-        recipe = given_fields(argv)
-        _check_given(recipe)
-        arguments = arguments_of(recipe)
-    try:
-        trainer = run_training(recipe, *arguments)
-    except UserError as error:
-        if arguments[1].log_level == "debug":
-            traceback.print_exception(error.__cause__)
-        raise
+    recipe = given_fields(argv)
+    if not recipe.get("model_name_or_path") or not (recipe.get("dataset_name") or recipe.get("datasets")):
+        raise UserError(f"give --model_name_or_path and --dataset_name, or --config, such as {DEFAULT_RECIPE}")
+    trainer = run_training(recipe, *arguments_of(recipe))
     state = "".join(f" {name}={value:.4g}" for name, value in trainer.length_control.statistics().items())
     trainer.accelerator.print(f"Trained{' to' + state if state else ''}; model is in {trainer.args.output_dir}")
-    if arguments[1].push_to_hub:
-        trainer.accelerator.print(f"Hub repository {trainer.hub_model_id}")
     return 0

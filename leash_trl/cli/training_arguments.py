@@ -24,36 +24,24 @@ class LeashScriptArguments(ScriptArguments):
     reward_model_name_or_path: str | None = option("Reward model: a Hub id or a local folder.")
     reward_funcs: list[str] | None = option(
         "Reward functions: math_reward (the default), lenient_math_reward, TRL's accuracy_reward, "
-        "reasoning_accuracy_reward and think_format_reward, or import paths such as my_lib.rewards.custom_reward."
+        "reasoning_accuracy_reward, think_format_reward, or import paths such as my_module.my_reward."
     )
     prompt_suffix: str = option("Appended to prompts that are text, which become user messages.", BOXED_SUFFIX)
     efforts: dict[str, Any] | str | None = option(
-        "Target in tokens of each effort, such as {low: 1024, high: 8192}: each question is asked once per effort, "
-        "which its prompt names and which column effort holds."
+        "Target in tokens of each effort, such as {low: 1024, high: 8192}: each question is asked once per effort."
     )
-    effort_suffix: str = option(
-        "Appended to prompts if there are efforts, with the effort for {effort}.", EFFORT_SUFFIX
-    )
-    rollout_func: str | None = option(
-        "Import path of a function that generates in TRL's place, such as "
-        "leash_trl.engines.shrinking_batch.shrinking_rollout."
-    )
+    effort_suffix: str = option("Appended to prompts if there are efforts, with {effort} filled in.", EFFORT_SUFFIX)
+    rollout_func: str | None = option("Import path of a function that generates in TRL's place.")
 
 
-DEFAULTS = {"report_to": "tensorboard"}
-OUR_FIELDS = {"help", "help_all", "config", *LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
+# what `leash train` makes of fields of TRL
 COMMON = {
     "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
     "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym or gym_stories, the embedded task.",
-    "output_dir": "Folder for checkpoints, logs and the trained model.",
     "resume_from_checkpoint": "true for the last complete checkpoint in output_dir, or a folder, or hf://owner/name.",
-    "max_steps": "Policy updates; -1 for num_train_epochs.",
-    "learning_rate": "Learning rate of AdamW.",
-    "num_generations": "Completions per prompt.",
-    "use_vllm": "Generate with vLLM.",
-    "use_peft": "Train a LoRA adapter.",
 }
-"""Fields of TRL that the short help shows beside ours, and what `leash train` makes of them."""
+SHOWN = {"help", "help_all", "config", "output_dir", "max_steps", "learning_rate", "num_generations", "use_peft"}
+SHOWN |= {*COMMON, *LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
 
 TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]
 
@@ -65,35 +53,24 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
         takes_recipe=True,
         prog=prog,
         usage="leash train --config RECIPE.yaml [--any_field value ...]",
-        description="Train a model with LEASH, or with another method of leash methods. Every field of TRL's "
-        f"GRPOConfig and ModelConfig is an option, here and in the recipe; {HELP_ALL} lists them.",
+        description=f"Train a model. Every field of TRL's GRPOConfig and ModelConfig is an option; see {HELP_ALL}.",
     )
-    parser.help_option = HELP_ALL
-    parser.set_defaults(**DEFAULTS)
     parser.add_argument(HELP_ALL, action="help", help="show every option of TRL and transformers too and exit")
     for action in parser._actions:
         action.help = COMMON.get(action.dest, action.help)
-        if not shows_all and action.dest not in OUR_FIELDS | COMMON.keys():
+        if not shows_all and action.dest not in SHOWN:
             action.help = argparse.SUPPRESS
     return parser
 
 
 def given_fields(argv: Sequence[str], prog: str = "leash train") -> dict[str, Any]:
-    """What a command line and its recipe say, by field name: the recipe that repeats the run.
-
-    Raises:
-        `UserError`: If one of them has something that no option reads, or a value of another type than the field's.
-    """
+    """What a command line and its recipe say, by field name: the recipe that repeats the run."""
     return training_parser(prog, shows_all=HELP_ALL in argv).given(argv)
 
 
 def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = LeashGRPOConfig) -> TrainingArguments:
-    """Script, training, model and data arguments of given fields.
-
-    Raises:
-        `UserError`: If a value is wrong.
-    """
-    values = copy.deepcopy({**DEFAULTS, **given})  # TRL changes the parts of a mixture in place
+    """Script, training, model and data arguments of given fields; `UserError` if a value is wrong."""
+    values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL changes the parts of a mixture in place
     script_args, training_args = make(LeashScriptArguments, values), make(config_type, values)
     return script_args, training_args, make(ModelConfig, values), make(DatasetMixtureConfig, values)
 

@@ -82,13 +82,11 @@ def find_overlaps(
     and brackets included: many short problems differ in nothing else.
 
     Args:
-        training (`Dataset`), benchmarks (`Mapping[str, Dataset]`):
-            Training problems, and benchmarks by name, as `load_problems` returns them.
-        ngram (`int`, *optional*, defaults to `10`):
-            Words and operators in a run.
-        threshold (`float`, *optional*, defaults to `0.6`):
-            A training problem that holds more than this share of a benchmark problem's n-grams is reported, in [0, 1).
-            The share is of one training problem, never of several together.
+        training (`Dataset`), benchmarks (`Mapping[str, Dataset]`): Training problems, and benchmarks by name, as
+            `load_problems` returns them.
+        ngram (`int`): Words and operators in a run.
+        threshold (`float`): A training problem that holds more than this share of a benchmark problem's n-grams is
+            reported, in [0, 1). The share is of one training problem, never of several together.
 
     Returns:
         `DataFrame`: A row per pair, in the order of the training problems, then of the benchmarks: `train_index`, the

@@ -43,12 +43,10 @@ def with_efforts(rows: "Rows", efforts: Mapping[str, float], suffix: str = EFFOR
     To train with a multiplier for each effort, set `length_control_kwargs={"multiplier_per": "effort"}`.
 
     Args:
-        rows (`Dataset` or `IterableDataset`):
-            Training rows with a column `prompt`, and none `effort` or `target_length`.
-        efforts (`Mapping[str, float]`):
-            Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`.
-        suffix (`str`, *optional*, defaults to `" Effort: {effort}."`):
-            Appended to the prompt, with the effort's name for `{effort}`.
+        rows (`Dataset` or `IterableDataset`): Training rows with a column `prompt`, and none `effort` or
+            `target_length`.
+        efforts (`Mapping[str, float]`): Target in tokens of each effort, such as `{"low": 1024, "high": 8192}`.
+        suffix (`str`): Appended to the prompt, with the effort's name for `{effort}`.
     """
     for name, target in efforts.items():
         if not (isinstance(name, str) and is_number(target) and target > 0):

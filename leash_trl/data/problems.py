@@ -46,20 +46,16 @@ def load_problems(
     with those of others. A warning states how many rows are concerned.
 
     Args:
-        reference (`str`):
-            A named source, `NAME=PATH`, a path or a Hub id, as for [`~leash_trl.data.sources.parse_reference`].
-        split (`str`, *optional*):
-            Split to read; defaults to the source's own, else to the only one. A file only has the split `train`.
-        config (`str`, *optional*):
-            Configuration on the Hub; defaults to the source's own.
-        suffix (`str`, *optional*):
-            As for [`~leash_trl.data.as_conversation`].
-        limit (`int`, *optional*):
-            Number of problems to keep, from the first on.
-        kind (`str`, *optional*):
-            `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and Hub ids.
-        has_chat_template (`bool`, *optional*, defaults to `True`):
-            As for [`~leash_trl.data.as_conversation`].
+        reference (`str`): A named source, `NAME=PATH`, a path or a Hub id, as for
+            [`~leash_trl.data.sources.parse_reference`].
+        split (`str`): Split to read; defaults to the source's own, else to the only one. A file only has the split
+            `train`.
+        config (`str`): Configuration on the Hub; defaults to the source's own.
+        suffix (`str`): As for [`~leash_trl.data.as_conversation`].
+        limit (`int`): Number of problems to keep, from the first on.
+        kind (`str`): `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and
+            Hub ids.
+        has_chat_template (`bool`): As for [`~leash_trl.data.as_conversation`].
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and the
@@ -98,14 +94,10 @@ def load_training_rows(
     name (verl, slime) becomes `solution`: `None` if that value is not a gold, but a label for a reward function, say.
 
     Args:
-        data (`str` or `Mapping`):
-            As for [`load_problems`], or the splits of a mixture.
-        train_split (`str`, *optional*, defaults to `"train"`), test_split (`str`, *optional*):
-            Splits to read; no `test_split` means no evaluation.
-        streaming (`bool`, *optional*, defaults to `False`):
-            Whether rows are read while training. What is repeated in a named source then stays.
-        config (`str`, *optional*), suffix (`str`, *optional*), has_chat_template (`bool`, *optional*):
-            As for [`load_problems`].
+        data (`str` or `Mapping`): As for [`load_problems`], or the splits of a mixture.
+        train_split (`str`), test_split (`str`): Splits to read; no `test_split` means no evaluation.
+        streaming (`bool`): Whether rows are read while training. What is repeated in a named source then stays.
+        config (`str`), suffix (`str`), has_chat_template (`bool`): As for [`load_problems`].
 
     Raises:
         `ValueError`: If a split or schema is not known, a row asks nothing, or the rows are those that a benchmark is

@@ -30,8 +30,7 @@ def is_blank(row: Mapping[str, Any]) -> bool:
     Messages with images, and a last message that calls tools, ask something without text.
 
     Args:
-        row (`Mapping`):
-            Row with text or messages in column `prompt`, and perhaps with `image` or `images`.
+        row (`Mapping`): Row with text or messages in column `prompt`, and perhaps with `image` or `images`.
 
     Example:
         >>> [is_blank({"prompt": prompt}) for prompt in (None, " ", [], [{"role": "user", "content": "?"}])]
@@ -79,12 +78,9 @@ def as_conversation(row: dict[str, Any], suffix: str = BOXED_SUFFIX, has_chat_te
     tokenizer has a template. Prepare data for it with `Dataset.map(as_conversation)`.
 
     Args:
-        row (`dict`):
-            Row with messages or a string in column `prompt`.
-        suffix (`str`, *optional*):
-            Text to append to strings; defaults to the instruction of the LEASH authors' release.
-        has_chat_template (`bool`, *optional*, defaults to `True`):
-            Whether the model's tokenizer has one.
+        row (`dict`): Row with messages or a string in column `prompt`.
+        suffix (`str`): Text to append to strings; defaults to the instruction of the LEASH authors' release.
+        has_chat_template (`bool`): Whether the model's tokenizer has one.
 
     Returns:
         `dict`: The new `prompt` column; other columns stay as they are under `Dataset.map`.

@@ -14,23 +14,9 @@ FILE_BUILDERS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv
 class Source:
     """A published data set by a short name.
 
-    Args:
-        name (`str`):
-            Name on command lines and in reports.
-        kind (`"train"` or `"benchmark"`):
-            Repeated and contradictory rows of training data are left out; a benchmark keeps every row.
-        hub_id (`str`, *optional*):
-            Id on the Hub; `None` for embedded data.
-        config (`str`, *optional*):
-            Configuration on the Hub.
-        embedded (`str`, *optional*):
-            Name of the embedded data whose split it is.
-        split (`str`, *optional*, defaults to `"train"`):
-            Split to evaluate on or to filter, unless another one is named.
-        num_rows (`int`, *optional*):
-            Known number of rows of the split.
-        task_id (`str`, *optional*, defaults to `"default"`):
-            Task that the Hub's evaluation results of the data set name.
+    Repeated and contradictory rows of training data are left out; a benchmark keeps every row. `embedded` names data
+    of the package instead of the Hub's; `split` is that to evaluate on or to filter, `num_rows` its known number of
+    rows, and `task_id` what the Hub's evaluation results call the task.
     """
 
     name: str
@@ -73,18 +59,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Reference:
-    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path.
-
-    Args:
-        name (`str`):
-            Short name, for files and tables.
-        source (`Source`, *optional*):
-            The named source.
-        path (`Path`, *optional*):
-            File or folder to read the rows from.
-        hub_id (`str`, *optional*), config (`str`, *optional*):
-            Data set on the Hub.
-    """
+    """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path."""
 
     name: str
     source: Source | None = None
@@ -104,11 +79,10 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     The Hub id of a source is that source, unless another configuration is asked for, which holds other rows.
 
     Args:
-        text (`str`):
-            A name of `SOURCES`; `NAME=PATH`, the same source with rows from a local file or folder; a path; or a Hub
-            id such as `owner/name` or `owner/name:config`. A name of `SOURCES` comes before a path of the same name.
-        config (`str`, *optional*):
-            Configuration on the Hub, before the one in the text.
+        text (`str`): A name of `SOURCES`; `NAME=PATH`, the same source with rows from a local file or folder; a path;
+            or a Hub id such as `owner/name` or `owner/name:config`. A name of `SOURCES` comes before a path of the
+            same name.
+        config (`str`): Configuration on the Hub, before the one in the text.
 
     Raises:
         `ValueError`: If it is none of these.

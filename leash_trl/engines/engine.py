@@ -20,14 +20,10 @@ class SamplingSettings:
     Source: evaluation settings of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        temperature (`float`, *optional*, defaults to `0.6`):
-            Temperature, dimensionless; at 0 the likeliest token is taken.
-        top_p (`float`, *optional*, defaults to `0.95`):
-            Probability mass to sample from, in (0, 1].
-        top_k (`int`, *optional*, defaults to `0`):
-            Number of likeliest tokens to sample from; 0 means all.
-        max_new_tokens (`int`, *optional*, defaults to `32768`):
-            Limit of a completion in tokens. An engine obeys each request's own limit.
+        temperature (`float`): Temperature, dimensionless; at 0 the likeliest token is taken.
+        top_p (`float`): Probability mass to sample from, in (0, 1].
+        top_k (`int`): Number of likeliest tokens to sample from; 0 means all.
+        max_new_tokens (`int`): Limit of a completion in tokens. An engine obeys each request's own limit.
 
     Raises:
         `ValueError`: If a value is out of its range.
@@ -62,10 +58,10 @@ class Generation:
     """One completion as an engine generated it, the final end or stop token included.
 
     Args:
-        finish_reason (`str`):
-            `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the limit.
-        probabilities (`list[float]`, *optional*):
-            Probability that the model itself gave each token, before temperature, top-p and top-k; only on request.
+        finish_reason (`str`): `"eos"` for an end token, `"stop"` for a stop token of the request, `"length"` for the
+            limit.
+        probabilities (`list[float]`): Probability that the model itself gave each token, before temperature, top-p and
+            top-k; only on request.
     """
 
     token_ids: list[int]
@@ -77,12 +73,9 @@ class Engine(Protocol):
     """A model that completes prompts.
 
     Attributes:
-        tokenizer (`PreTrainedTokenizerBase`):
-            The model's tokenizer.
-        eos_token_ids (`list[int]`):
-            Tokens that end a completion.
-        max_length (`int`, *optional*):
-            Tokens that prompt and completion may have together; `None` if the model does not say.
+        tokenizer (`PreTrainedTokenizerBase`): The model's tokenizer.
+        eos_token_ids (`list[int]`): Tokens that end a completion.
+        max_length (`int`): Tokens that prompt and completion may have together; `None` if the model does not say.
     """
 
     tokenizer: "PreTrainedTokenizerBase"
@@ -101,11 +94,9 @@ class Engine(Protocol):
         """One generation per request, in their order; the same call gives the same generations.
 
         Args:
-            is_continuation (`bool`, *optional*, defaults to `False`):
-                Whether the prompts continue the calls just before, so that an engine may reuse their states. Such a
-                call gives the same generations only together with those before it.
-            description (`str`, *optional*):
-                Label of the progress bar, where the engine has one of its own.
+            is_continuation (`bool`): Whether the prompts continue the calls just before, so that an engine may reuse
+                their states. Such a call gives the same generations only together with those before it.
+            description (`str`): Label of the progress bar, where the engine has one of its own.
 
         Raises:
             `ValueError`: If a request does not fit into the model's context.

@@ -85,14 +85,10 @@ def sample_tokens(
     """Samples one completion for every prompt.
 
     Args:
-        prompts (`Sequence[Sequence[int]]`):
-            Token ids of N prompts, which `pad_id` fills on the left.
-        max_new_tokens (`int` or `Sequence[int]` of length N):
-            Limit in tokens, one for all or one for each.
-        choose (`TokenChoice`, *optional*):
-            Chooses the tokens; defaults to a draw with torch's global generator.
-        stop_ids (`Sequence[Collection[int]]` of length N, *optional*):
-            Further tokens that end a completion, for each.
+        prompts (`Sequence[Sequence[int]]`): Token ids of N prompts, which `pad_id` fills on the left.
+        max_new_tokens (`int` or `Sequence[int]` of length N): Limit in tokens, one for all or one for each.
+        choose (`TokenChoice`): Chooses the tokens; defaults to a draw with torch's global generator.
+        stop_ids (`Sequence[Collection[int]]` of length N, *optional*): Further tokens that end a completion, for each.
 
     Returns:
         `list[list[int]]`: N completions, EOS included; one without EOS was cut at `max_new_tokens`.

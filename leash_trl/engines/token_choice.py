@@ -34,10 +34,8 @@ def inverse_cdf(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Te
     Source: inverse transform sampling. A token without probability is never chosen.
 
     Args:
-        probabilities (`torch.Tensor` of shape `(R, V)`):
-            Probabilities, dimensionless; they need not sum to 1.
-        uniforms (`torch.Tensor` of shape `(R,)`):
-            Shares in [0, 1), in float64.
+        probabilities (`torch.Tensor` of shape `(R, V)`): Probabilities, dimensionless; they need not sum to 1.
+        uniforms (`torch.Tensor` of shape `(R,)`): Shares in [0, 1), in float64.
 
     Returns:
         `torch.Tensor` of shape `(R,)`: Token ids.
@@ -61,8 +59,7 @@ class SeededDraw:
     change the rounding of the logits, and so, rarely, a token whose draw lies on the border between two.
 
     Args:
-        seeds (`Sequence[int]` of length N):
-            One seed per completion.
+        seeds (`Sequence[int]` of length N): One seed per completion.
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:

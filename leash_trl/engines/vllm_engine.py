@@ -24,12 +24,10 @@ class VllmEngine:
     Prompts are token ids of transformers' tokenizer, and vLLM never sees text, so both engines read and write alike.
 
     Args:
-        dtype (`str`, *optional*, defaults to `"auto"`):
-            Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own, as in transformers, while
-            vLLM's own `"auto"` turns float32 into bfloat16.
-        engine_kwargs (`Any`):
-            Further arguments of `vllm.LLM`, such as `max_model_len`, which defaults to the model's context, and
-            `enforce_eager=True`. Completions do not depend on its `seed`; they have their own.
+        dtype (`str`): Type of the weights, such as `"bfloat16"`; `"auto"` is the checkpoint's own, as in transformers,
+            while vLLM's own `"auto"` turns float32 into bfloat16.
+        engine_kwargs (`Any`): Further arguments of `vllm.LLM`, such as `max_model_len`, which defaults to the model's
+            context, and `enforce_eager=True`. Completions do not depend on its `seed`; they have their own.
 
     Raises:
         `ImportError`: If vLLM is not installed.

@@ -258,18 +258,12 @@ class Deer(DecodingStrategy):
     reaches its share, it is closed and the model answers; the source then inserts its final answer line.
 
     Args:
-        threshold (`float`, *optional*, defaults to `0.95`):
-            Confidence to exceed, in [0, 1].
-        policy (`str`, *optional*, defaults to `"avg1"`):
-            `"avg1"`, the arithmetic mean, or `"avg2"`, the geometric one.
-        max_trials (`int`, *optional*, defaults to `10`):
-            Trials per completion; after them thinking continues undisturbed.
-        think_share (`float`, *optional*, defaults to `0.9`):
-            Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
-        max_trial_tokens (`int`, *optional*, defaults to `20`):
-            Tokens of a trial, of which the first does not count.
-        boundary (`str`), trial (`str`):
-            Word before which the model makes a trial, and how a trial starts.
+        threshold (`float`): Confidence to exceed, in [0, 1].
+        policy (`str`): `"avg1"`, the arithmetic mean, or `"avg2"`, the geometric one.
+        max_trials (`int`): Trials per completion; after them thinking continues undisturbed.
+        think_share (`float`): Share of `max_new_tokens` for thinking, in (0, 1); then the answer is forced.
+        max_trial_tokens (`int`): Tokens of a trial, of which the first does not count.
+        boundary (`str`), trial (`str`): Word before which the model makes a trial, and how a trial starts.
     """
 
     name: ClassVar[str] = "deer"

@@ -43,14 +43,11 @@ class SamplingPlan:
     """The settings of a sampling run: all that makes two runs on the same problems differ.
 
     Args:
-        num_samples (`int`, *optional*, defaults to `32`):
-            k, completions per problem.
-        seed (`int`, *optional*, defaults to `0`):
-            With the names of data set and problem, and a completion's number, it makes the completion's seed.
-        batch_size (`int`, *optional*, defaults to `64`):
-            Completions to request at once: one unit of work. A killed run loses at most one.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether a completion without box and answer line may be correct.
+        num_samples (`int`): k, completions per problem.
+        seed (`int`): With the names of data set and problem, and a completion's number, it makes the completion's
+            seed.
+        batch_size (`int`): Completions to request at once: one unit of work. A killed run loses at most one.
+        lenient (`bool`): Whether a completion without box and answer line may be correct.
     """
 
     decoding: DecodingStrategy = field(default_factory=Plain)
@@ -273,16 +270,11 @@ def evaluate(
     """Graded completions of a model in memory, sampled at temperature 1 as in training.
 
     Args:
-        problems (`Dataset`):
-            Columns `prompt` and `solution`; a problem's id is its index.
-        num_samples (`int`):
-            k, completions per problem.
-        seed (`int`, *optional*, defaults to `0`):
-            One for all completions.
-        batch_size (`int`, *optional*, defaults to `128`):
-            Completions sampled at once.
-        description (`str`, *optional*):
-            Label of the progress bar, and name of the benchmark.
+        problems (`Dataset`): Columns `prompt` and `solution`; a problem's id is its index.
+        num_samples (`int`): k, completions per problem.
+        seed (`int`): One for all completions.
+        batch_size (`int`): Completions sampled at once.
+        description (`str`): Label of the progress bar, and name of the benchmark.
 
     Returns:
         `pd.DataFrame`: As [`~leash_trl.evaluation.frame.load_samples`] gives it.

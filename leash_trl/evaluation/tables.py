@@ -77,12 +77,7 @@ def plain(number: float | None) -> str:
 
 
 def points(share: float) -> str:
-    """A difference of shares in points, or a relative one in percent, with its sign.
-
-    Example:
-        >>> points(-0.5), points(-0.0001)
-        ('-50.0', '+0.0')
-    """
+    """A difference of shares in points, or a relative one in percent: `-50.0`, `+0.0`."""
     return f"{100 * share:+z.1f}"
 
 

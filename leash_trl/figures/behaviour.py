@@ -48,10 +48,9 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
     paper's.
 
     Args:
-        text (`str`):
-            A completion.
-        case_sensitive (`bool`, *optional*, defaults to `False`):
-            Whether only the spellings of the table count, each as a keyword of its own: "Wait" and "so" do not.
+        text (`str`): A completion.
+        case_sensitive (`bool`): Whether only the spellings of the table count, each as a keyword of its own: "Wait"
+            and "so" do not.
 
     Returns:
         `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of

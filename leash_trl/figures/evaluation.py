@@ -26,13 +26,11 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     """Accuracy over mean tokens with both intervals: a curve for each name, a black diamond for the base.
 
     Args:
-        points (`DataFrame`):
-            A method, run or target a row, the base first, in the columns of a comparison's `table.csv`: `name`,
-            `accuracy`, `mean_tokens`, both with `_interval_low` and `_interval_high`, `target_length` and `seeds`.
-            Several seeds have intervals over seeds, others over problems. More columns hold settings, which tell apart
-            rows of one name and target.
-        width (`float`, *optional*, defaults to `10.0`):
-            Width in inches.
+        points (`DataFrame`): A method, run or target a row, the base first, in the columns of a comparison's
+            `table.csv`: `name`, `accuracy`, `mean_tokens`, both with `_interval_low` and `_interval_high`,
+            `target_length` and `seeds`. Several seeds have intervals over seeds, others over problems. More columns
+            hold settings, which tell apart rows of one name and target.
+        width (`float`): Width in inches.
 
     Returns:
         `Figure`: 10 by 6.5 inches, 5 inches high where it is narrower. Its label tells the numbers.
@@ -116,10 +114,9 @@ def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:
     """Share of completions that are correct and fit a token budget, with 95 % intervals, one line per run.
 
     Args:
-        points (`DataFrame`):
-            Columns `run`; `at`, the budget in tokens; `value`, accuracy within it in [0, 1]; `low` and `high`.
-        width (`float`, *optional*, defaults to `7.0`):
-            Width in inches.
+        points (`DataFrame`): Columns `run`; `at`, the budget in tokens; `value`, accuracy within it in [0, 1]; `low`
+            and `high`.
+        width (`float`): Width in inches.
 
     Returns:
         `Figure`: 4.5 inches high.

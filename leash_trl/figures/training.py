@@ -41,8 +41,8 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     as after a kill, follows; where there is no trainer state, they say all.
 
     Args:
-        path (`str` or `Path`):
-            Output folder of a run, checkpoint folder, folder with event files, event file, or CSV file.
+        path (`str` or `Path`): Output folder of a run, checkpoint folder, folder with event files, event file, or CSV
+            file.
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, NaN where nothing was;
@@ -154,11 +154,10 @@ def dynamics_figure(runs: Sequence[pd.DataFrame], columns: int = 4) -> Figure:
     Source: figure "Training dynamics" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        runs (`Sequence[DataFrame]`):
-            Curves of [`load_curves`]; the target is a dotted line where all runs that tell theirs agree. A run alone
-            has a line for each of its budgets, and a dotted one in the same colour for the target of each.
-        columns (`int`, *optional*, defaults to `4`):
-            Panels beside each other, 4 as in the paper (5 with accuracy) or 2 for a narrow page.
+        runs (`Sequence[DataFrame]`): Curves of [`load_curves`]; the target is a dotted line where all runs that tell
+            theirs agree. A run alone has a line for each of its budgets, and a dotted one in the same colour for the
+            target of each.
+        columns (`int`): Panels beside each other, 4 as in the paper (5 with accuracy) or 2 for a narrow page.
 
     Returns:
         `Figure`: 16 by 3.6 inches; in two columns 5.6 wide and 2.6 a row.

@@ -49,8 +49,7 @@ class Problem:
     """A sum such as `14 (a) +5 (b) -3`, whose terms have labels; its level is the number of labels.
 
     Args:
-        terms (`tuple[int, ...]`):
-            Signed terms, the first positive; every partial sum lies in `[0, 49]`.
+        terms (`tuple[int, ...]`): Signed terms, the first positive; every partial sum lies in `[0, 49]`.
     """
 
     terms: tuple[int, ...]
@@ -79,21 +78,14 @@ class TraceStyle:
     """How much a trace over-thinks and how often it errs.
 
     Args:
-        brevity (`float`):
-            Median over traces of the ratio `u` in which each shorter way of writing a step is chosen. Styles full,
-            short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
-        spread (`float`):
-            Standard deviation of the logarithm of `u`.
-        skip_share (`float`):
-            Factor of the weight of a skipped step; 0 for none.
-        recheck_brevity (`float`):
-            As `brevity`, for the passes that recheck, which skip nothing.
-        recheck_weights (`tuple[float, ...]`):
-            Relative frequency of 0, 1 and 2 rechecks.
-        slip_rate (`float`):
-            Probability, per trace, that one step of the first pass is wrong. A recheck repairs it.
-        closer_rate (`float`):
-            Probability, per trace, of a sentence that repeats the answer.
+        brevity (`float`): Median over traces of the ratio `u` in which each shorter way of writing a step is chosen.
+            Styles full, short, terse and skip have the weights 1, u, u^2 and `skip_share` u^3.
+        spread (`float`): Standard deviation of the logarithm of `u`.
+        skip_share (`float`): Factor of the weight of a skipped step; 0 for none.
+        recheck_brevity (`float`): As `brevity`, for the passes that recheck, which skip nothing.
+        recheck_weights (`tuple[float, ...]`): Relative frequency of 0, 1 and 2 rechecks.
+        slip_rate (`float`): Probability, per trace, that one step of the first pass is wrong. A recheck repairs it.
+        closer_rate (`float`): Probability, per trace, of a sentence that repeats the answer.
     """
 
     brevity: float = 0.3
@@ -110,15 +102,13 @@ class Wording:
     """The words of one problem's traces.
 
     Args:
-        steps (`tuple[tuple[str, ...], ...]`):
-            For each addition or subtraction its four ways, from full to nothing, with the fields `before` and `total`.
-        rechecks (`tuple[str, ...]`):
-            What opens the first recheck, and what opens the second.
-        confirmation (`str`), repair (`str`), closer (`str`), ending (`str`):
-            What a recheck says when it agrees and when it does not, the sentence that repeats the answer, and what
-            every trace ends with; each with one field for the total.
-        opening (`str`, *optional*, defaults to `""`):
-            What a trace starts with.
+        steps (`tuple[tuple[str, ...], ...]`): For each addition or subtraction its four ways, from full to nothing,
+            with the fields `before` and `total`.
+        rechecks (`tuple[str, ...]`): What opens the first recheck, and what opens the second.
+        confirmation (`str`), repair (`str`), closer (`str`), ending (`str`): What a recheck says when it agrees and
+            when it does not, the sentence that repeats the answer, and what every trace ends with; each with one field
+            for the total.
+        opening (`str`): What a trace starts with.
     """
 
     steps: tuple[tuple[str, ...], ...]

@@ -43,18 +43,13 @@ def write_model_card(
     A card that somebody wrote by hand stays, with a warning.
 
     Args:
-        folder (`Path`):
-            The model's folder. If `training_curves.png` lies in it, the card shows it.
-        trainer_state (`Mapping[str, Any]`):
-            The content of `trainer_state.json`.
-        recipe (`Mapping[str, Any]`):
-            The run's recipe by field name; empty if it is not known.
-        repo_id (`str`, *optional*):
-            Repository on the Hub; without it, the card's title and examples name the folder.
-        is_adapter (`bool`, *optional*, defaults to `False`):
-            Whether the weights are an adapter of the base model.
-        evaluation (`str`, *optional*, defaults to `""`), eval_results (`Sequence[EvalResult]`, *optional*):
-            How the model scores: as Markdown, and as metadata for complete benchmarks of the Hub.
+        folder (`Path`): The model's folder. If `training_curves.png` lies in it, the card shows it.
+        trainer_state (`Mapping[str, Any]`): The content of `trainer_state.json`.
+        recipe (`Mapping[str, Any]`): The run's recipe by field name; empty if it is not known.
+        repo_id (`str`): Repository on the Hub; without it, the card's title and examples name the folder.
+        is_adapter (`bool`): Whether the weights are an adapter of the base model.
+        evaluation (`str`), eval_results (`Sequence[EvalResult]`): How the model scores: as Markdown, and as metadata
+            for complete benchmarks of the Hub.
     """
     path = folder / CARD_FILE
     old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{SIGNS[0]}"

@@ -34,12 +34,10 @@ class Publisher:
     push what is missing, so that `hub_always_push` has nothing to add.
 
     Attributes:
-        recipe (`dict[str, Any]`):
-            The content of `leash_recipe.yaml`: by default the model and the fields of `args` that differ from their
-            defaults; data and reward functions of a Python program are not known.
-        draw (`Callable`, *optional*):
-            Draws the curves of a trainer state into a file, as [`~leash_trl.figures.training.write_curves`] does; by
-            default there is no drawing.
+        recipe (`dict[str, Any]`): The content of `leash_recipe.yaml`: by default the model and the fields of `args`
+            that differ from their defaults; data and reward functions of a Python program are not known.
+        draw (`Callable`): Draws the curves of a trainer state into a file, as
+            [`~leash_trl.figures.training.write_curves`] does; by default there is no drawing.
     """
 
     def __init__(self, args: TrainingArguments, model: PreTrainedModel | PeftModel):

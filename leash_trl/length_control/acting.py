@@ -45,10 +45,8 @@ def cannot_act(
             kept = getattr(tried, name)
             if isinstance(saved, dict) and isinstance(kept, dict) and kept.keys() != saved.keys():
                 raise ValueError(f"{name} of {method.name} has the keys {[*kept]}, but JSON has text keys; use text")
-    return (
-        f"length_control is {method.name!r}, but with target_length={target_length}, num_generations={num_generations}"
-        f" and {generation_limit} tokens nothing it does depends on length; see `leash methods {method.name}`"
-    )
+    run = f"target_length={target_length}, num_generations={num_generations} and at most {generation_limit} tokens"
+    return f"length_control is {method.name!r}, but with {run} nothing it does depends on length"
 
 
 def _heeds_length(method: LengthControl, up: Rollouts, down: Rollouts) -> bool:
@@ -71,12 +69,6 @@ def _batch(method: LengthControl, target_length: float | None, limit: float, num
     rewards_PG = torch.ones(3 * GROUPS, num_generations, dtype=torch.float64)
     rewards_PG[GROUPS : 2 * GROUPS, ::2] = rewards_PG[2 * GROUPS :, 1:] = -1.0
     target = method.target_for(0, target_length)
-    return Rollouts(
-        task_rewards=rewards_PG.flatten(),
-        lengths=lengths,
-        target_lengths=torch.full(lengths.shape, math.nan if target is None else target, dtype=torch.float64),
-        is_truncated=lengths == 0,
-        questions=torch.arange(len(lengths)) // num_generations,
-        num_generations=num_generations,
-        max_completion_length=limit,
-    )
+    targets = torch.full(lengths.shape, math.nan if target is None else target, dtype=torch.float64)
+    questions = torch.arange(len(lengths)) // num_generations
+    return Rollouts(rewards_PG.flatten(), lengths, targets, lengths == 0, questions, num_generations, limit)

@@ -41,9 +41,7 @@ class DapoOverlong(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if (self.cache_length or 0) >= (max_length := self.max_length or max_completion_length):
-            raise ValueError(
-                f"cache_length is {self.cache_length}, but must be below {max_length} tokens; None is a fifth of them"
-            )
+            raise ValueError(f"cache_length is {self.cache_length}, but must be below {max_length} tokens")
 
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return 2.0 * rollouts.correctness - 1.0

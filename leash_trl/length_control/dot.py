@@ -15,23 +15,19 @@ class DOT(LengthControl):
        L_i \gets T(q) \text{ if } L_i - T(q) \ge m $$
 
     A completion that is cut gets the reward of the text that is left, as a rule that of a wrong answer, and its tail
-    leaves the loss. All other rewards are the task rewards. A group of right answers has no signal; one of which an
-    answer was cut has. So the model learns to answer early where it answers surely, and hard prompts are left alone.
+    leaves the loss. All other rewards are the task rewards. No end token follows the cut. Evaluation cuts nothing.
 
-    Each training batch in which something is cut is graded twice, in all of its rows. `leash/cut_share` logs the share
-    of completions that were cut; the column `kept_length` of the completions table holds what is left. `length`, the
-    violation and the truncated share stay those of what the model generated, which is what it costs. Accuracy and
-    rewards are those after the cut. Evaluation cuts nothing.
+    `leash/cut_share` logs the share of completions that were cut; the column `kept_length` of the completions table
+    holds what is left. `length`, the violation and the truncated share stay those of what the model generated, which
+    is what it costs. Accuracy and rewards are those after the cut.
 
-    Use: without a target, to take the long tail off easy prompts; with groups of 11 or more, or with `robust`.
+    Use: without a target, to take the long tail off easy prompts; with groups of 11 or more, or with `robust`; with
+    `scale_rewards="group"`, `loss_type="grpo"` and dynamic sampling, as in the release.
 
     Source: [DOT](https://huggingface.co/papers/2601.03969): its abstract, and the README and `length_truncation.py` of
-    the authors' release (U-rara/DOT, commit 9e6574b), which says what the paper's defaults are. The body of the paper
-    we could not read. The standard deviation is the sample one (n - 1). No end token follows the cut. The reward is
-    1 or 0, and advantages are divided by the group's standard deviation, so use `scale_rewards="group"`. The cut comes
-    before dynamic sampling, which the release needs: without it most groups have no signal. The authors add
-    oversampling by a running share of live groups, and KL-Cov (weight 1 on 0.2 % of the tokens). Their loss is
-    GRPO's, mean over tokens and then over completions (TRL: `loss_type="grpo"`), not DAPO's; $G = 32$, 8192 tokens.
+    the authors' release (U-rara/DOT, commit 9e6574b). The body of the paper we could not read. The standard deviation
+    is the sample one (n - 1). The authors add oversampling by a running share of live groups, and KL-Cov (weight 1 on
+    0.2 % of the tokens); $G = 32$, 8192 tokens.
 
     Differs: the release calls an answer correct if its reward is 1, we if it is positive. It has knobs that its README
     does not name: a share of right answers below 1, and a margin $m$ as a share of the length. It counts unscorable
@@ -49,8 +45,7 @@ class DOT(LengthControl):
     paper = Paper(
         "Anti-Length Shift: Dynamic Outlier Truncation for Training Efficient Reasoning Models",
         "2601.03969",
-        "Wei Wu and Liyi Chen and Congxi Xiao and Tianfu Wang and Qimeng Wang and Chengqiang Lu and Yan Gao and Yi Wu "
-        "and Yao Hu and Hui Xiong",
+        "Wei Wu and others",
     )
     cuts = True
 

@@ -42,9 +42,7 @@ class DRPO(LengthControl):
 
     name = "drpo"
     paper = Paper(
-        "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization",
-        "2510.04474",
-        "Gang Li and Yan Chen and Ming Lin and Tianbao Yang",
+        "DRPO: Efficient Reasoning via Decoupled Reward Policy Optimization", "2510.04474", "Gang Li and others"
     )
     needs_group = True
     own_advantages = "group"

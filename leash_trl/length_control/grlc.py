@@ -7,22 +7,13 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
 def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
-    r"""How short each completion is within its group, dimensionless, with mean 0 over the group.
+    r"""How short each completion is within its group of shape `(P, G)`, dimensionless, with mean 0 over the group.
 
     $$ \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
-    It suits lengths of thinking, answer and complete completion alike.
+    A length of NaN does not count in its group. In a group of equal lengths, of which the report is silent, it is 0.
 
     Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
-
-    Differs: the report does not give the weight in a group of equal lengths; here it is 0.
-
-    Args:
-        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens, float; NaN for a completion that does not count
-            in its group.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Weights in float64, in [-1, 1].
 
     Example:
         >>> centred_weights(torch.tensor([[500.0, 1500.0]])).tolist()
@@ -35,13 +26,12 @@ def centred_weights(lengths: torch.Tensor) -> torch.Tensor:
 class GRLC(LengthControl):
     r"""GRLC: correctness (1 or 0) plus a weight for being shorter than the group, correct or wrong.
 
-    $$ r'_i = r_i + \lambda \tilde w_i $$
-
-    Wrong answers feel their length as correct ones do, and the length rewards of a group sum to zero.
+    $$ r'_i = r_i + \lambda \tilde w_i, \qquad
+       \tilde w_i = w_i - \frac{1}{G} \sum_j w_j, \qquad w_i = 1 - \frac{L_i - L_{\min}}{L_{\max} - L_{\min}} $$
 
     Use: to repeat Nemotron 3 Nano's length control, which needs no target.
 
-    Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848), see [`centred_weights`].
+    Source: section 3.3 of [Nemotron 3 Nano](https://huggingface.co/papers/2512.20848).
 
     Differs: the report weights the thinking and the answer separately, 0.5 each. Here only their sum is visible;
     nearly all of it is thinking, so it has the weight of the thinking. The bonus for the shortest of the best is left

@@ -43,13 +43,10 @@ class L1Exact(LengthControl):
             raise ValueError(f'suffix is {self.suffix!r}, but must hold {{n}}, the requested length, or be ""')
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
-        """Raises `ValueError` if there is no length to request, or a requested length exceeds the limit."""
         if self.budget_range is None and target_length is None:
             raise ValueError("budget_range is None and target_length too, so no length is requested; set one of them")
         if self.budget_range is not None and self.budget_range[1] > max_completion_length:
-            raise ValueError(
-                f"budget_range is {self.budget_range!r}, but the generation limit is {max_completion_length}"
-            )
+            raise ValueError(f"budget_range is {self.budget_range!r}, but the limit is {max_completion_length} tokens")
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self.base_rewards(rollouts) - self.alpha * (rollouts.target_lengths - rollouts.lengths).abs()
@@ -74,13 +71,10 @@ class L1Max(L1Exact):
     Source: LCPO section of [L1](https://huggingface.co/papers/2503.04697).
 
     Differs: the paper trains Max from an Exact model on prompts of both kinds; here every prompt is of the Max kind.
-    The draw of budgets is that of [`L1Exact`].
 
     Args:
         alpha (`float`): Slope per token; the paper gives one value for both methods. The first release has 1/1000.
-        budget_range (`tuple[int, int]`): As for [`L1Exact`].
-        suffix (`str`): As for [`L1Exact`].
-        delta (`float`): Share of the reward at exactly the budget, in [0, 1].
+        delta (`float`): Share of the reward at exactly the budget.
     """
 
     name = "l1_max"

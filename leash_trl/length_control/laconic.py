@@ -24,10 +24,8 @@ class Laconic(Leash):
     the paper's formula has neither, and under its own limit of 4096 tokens and ceiling the cap is never reached.
 
     Args:
-        lambda_init (`float`): Multiplier before the first dual step.
         lambda_lr (`float`): Step size $\eta$ of the dual step.
-        lambda_min (`float`), lambda_max (`float`): Bounds of the multiplier; the upper one is the paper's ceiling
-            $\Lambda$.
+        lambda_max (`float`): The paper's ceiling $\Lambda$ of the multiplier.
     """
 
     name = "laconic"

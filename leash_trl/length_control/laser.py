@@ -141,6 +141,13 @@ class LaserD(Laser):
     lower_bound: int = held(int)
     num_generations: int = held(int)
 
+    def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
+        """Raises `ValueError` if no candidate target lies between the target and `upper_bound`."""
+        if (target_length or 0) > self.upper_bound:
+            raise ValueError(
+                f"upper_bound is {self.upper_bound}, but must not be below target_length={target_length}; raise it"
+            )
+
     def choose_targets(self, lengths: Sequence[Sequence[int]], lowest: int, num_generations: int) -> list[int | None]:
         """A target in tokens for each of `DIFFICULTIES`; `None` means the longest response of a batch."""
         candidates = candidate_targets(lowest, self.upper_bound, self.interval)

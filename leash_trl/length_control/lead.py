@@ -17,7 +17,7 @@ TINY = 1e-8
 def efficiency_rewards(
     is_correct: torch.Tensor, lengths: torch.Tensor, lower_bound: float, upper_bound: float
 ) -> torch.Tensor:
-    r"""Closeness of every completion to the target length of its prompt, dimensionless, in [-1, 1].
+    r"""Closeness of every completion to the target length of its prompt, dimensionless, in [-1, 1], float64.
 
     $$ e_i = \max\left(-1, 1 - \frac{|L_i - L^*|}{L^*}\right), \qquad
        L^* = \mathrm{clip}(\text{mean length of the correct answers}, L_{\min}, B) $$
@@ -26,17 +26,6 @@ def efficiency_rewards(
 
     Source: `lead_lstar_mode=max_sym` of the [release](https://github.com/CrazyMint/LEAD), which its training script
     uses and its README calls the paper's.
-
-    Args:
-        lower_bound (`float`), upper_bound (`float`): $L_{\min}$ and $B$ in tokens.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Rewards in float64.
-
-    Example:
-        >>> is_correct, lengths = torch.tensor([[True, True, False]]), torch.tensor([[1500, 2500, 6000]])
-        >>> efficiency_rewards(is_correct, lengths, 1000, 8000).tolist()
-        [[0.75, 0.75, -1.0]]
     """
     lengths = lengths.double()
     means_P1 = lengths.where(is_correct, torch.nan).nanmean(dim=1, keepdim=True)
@@ -53,7 +42,7 @@ def correctness_weight(
        v_k = \frac{\sigma_k}{|\mu_k|}, \qquad p_c = 1 - \mu_c, \qquad p_e = \frac{1 - \mu_e}{2} $$
 
     $\mu_k$ is the mean of the groups' means, $\sigma_k^2$ the mean of their variances plus the variance of their
-    means. A reward that varies and is far from its best gets weight.
+    means.
 
     Source: phases 3 and 4 of `adv_estimator == 'lead'` in the [release](https://github.com/CrazyMint/LEAD), with its
     $10^{-8}$ under the root and below each fraction.
@@ -63,10 +52,6 @@ def correctness_weight(
         efficiency (`Sequence[Sequence[float]]`): The same of the efficiency rewards of the correct answers, for
             prompts that have any.
         alpha (`float`): Exponent of the distance to the best, dimensionless.
-
-    Example:
-        >>> round(correctness_weight([[0.0, 0.0]], [], 1.0), 6)  # nothing is correct yet
-        1.0
     """
     mean_c, ratio_c = _mean_and_variation(correctness)
     mean_e, ratio_e = _mean_and_variation(efficiency)
@@ -90,8 +75,7 @@ def _means_and_variances(rewards_PG: torch.Tensor) -> list[list[float]]:
     counted_PG = rewards_PG[~torch.isnan(rewards_PG).all(dim=1)]
     means_P1 = counted_PG.nanmean(dim=1, keepdim=True)
     variances_P1 = ((counted_PG - means_P1) ** 2).nanmean(dim=1, keepdim=True)
-    pairs: list[list[float]] = torch.cat([means_P1, variances_P1], dim=1).tolist()
-    return pairs
+    return torch.cat([means_P1, variances_P1], dim=1).tolist()
 
 
 class LEAD(LengthControl):
@@ -100,39 +84,36 @@ class LEAD(LengthControl):
     $$ A_i = w_c A_{c,i} + (1 - w_c) A_{e,i}, \qquad w_c = \max(w, \lambda_{\min}), \qquad
        w \leftarrow \beta w + (1 - \beta) \hat w $$
 
-    $A_c$ and $A_e$ are correctness (1 or 0) and efficiency $e$, each normalised in its group; $A$ is then whitened
-    over the tokens of the batch, so that a group of equal rewards gets the batch's mean, and not 0. `scale_rewards`
-    has no effect. $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5.
-    The shaped reward is $w_c c_i + (1 - w_c) e_i$.
+    $A_c$ and $A_e$ are correctness (1 or 0) and efficiency, $e_i = \max(-1, 1 - |L_i - L^*| / L^*)$ with $L^*$ the
+    mean length of the prompt's correct answers, each normalised in its group; $A$ is then whitened over the tokens of
+    the batch, so that a group of equal rewards gets the batch's mean, and not 0. `scale_rewards` has no effect.
+    $\hat w$ is the weight that the last batch asks for, see [`correctness_weight`]; $w$ starts at 0.5. The shaped
+    reward is $w_c c_i + (1 - w_c) e_i$.
 
-    Both sides pay: correct answers shorter than the mean correct one as well as longer ones. Where no answer is
-    correct, the longest come closest to $B$ and earn most.
+    Correct answers shorter than the mean correct one pay as longer ones do. Where no answer is correct, $L^*$ is $B$.
 
     Use: without a target, if lengths should settle and neither weight nor budget is to be tuned.
 
     Source: `adv_estimator == 'lead'` of the [release](https://github.com/CrazyMint/LEAD) with the settings of its
-    training script, see [`efficiency_rewards`]. Of [LEAD](https://huggingface.co/papers/2605.09806) we read the
-    abstract.
+    training script. Of [LEAD](https://huggingface.co/papers/2605.09806) we read the abstract.
 
     Differs: the release moves the weight before it weighs the same batch; here a batch is weighed by the state from
-    before it, as by every method of this package. The default of its configuration is an asymmetric reward
-    (`max_asym`), which its script does not use and its README does not call the paper's.
+    before it, as by every method of this package.
 
     Args:
         lower_bound (`int`): $L_{\min}$, the least target in tokens.
         upper_bound (`int`): $B$, the greatest target in tokens; by default `max_completion_length`. Both are 8000 in
             the script.
-        weight_min (`float`): $\lambda_{\min}$, the least weight of correctness, in [0, 1].
+        weight_min (`float`): $\lambda_{\min}$, the least weight of correctness.
         alpha (`float`): Exponent $\alpha$ of the distance to the best reward, dimensionless.
-        beta (`float`): $\beta$, how much of the weight stays at each policy update, in [0, 1]; 1 freezes it.
+        beta (`float`): $\beta$, how much of the weight stays at each policy update; 1 freezes it.
     """
 
     name = "lead"
     paper = Paper(
         "LEAD: Length-Efficient Adaptive and Dynamic Reasoning for Large Language Models",
         "2605.09806",
-        "Songtao Wei and Yi Li and Zhikai Li and Xu Hu and Yuede Ji and Guanpeng Li and Feng Chen and Carl Yang and "
-        "Zhichun Guo and Bingzhe Li",
+        "Songtao Wei and others",
     )
     needs_group = True
     own_advantages = True
@@ -148,19 +129,14 @@ class LEAD(LengthControl):
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.lower_bound <= (most := self.upper_bound or max_completion_length) < math.inf:
-            raise ValueError(
-                f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or max_completion_length, {most}"
-            )
-
-    @property
-    def _share(self) -> float:
-        return max(self.weight, self.weight_min)
+            raise ValueError(f"lower_bound is {self.lower_bound}, but must not exceed upper_bound or limit, {most}")
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self._weighed(rollouts.correctness, self._efficiency(rollouts))
 
     def _weighed(self, correctness: torch.Tensor, efficiency: torch.Tensor) -> torch.Tensor:
-        return self._share * correctness + (1.0 - self._share) * efficiency
+        share = max(self.weight, self.weight_min)
+        return share * correctness + (1.0 - share) * efficiency
 
     def _efficiency(self, rollouts: Rollouts) -> torch.Tensor:
         upper_bound = self.upper_bound or rollouts.max_completion_length
@@ -188,4 +164,4 @@ class LEAD(LengthControl):
         self.observed_correctness, self.observed_efficiency = [], []
 
     def statistics(self) -> dict[str, float]:
-        return {"correctness_weight": self._share}
+        return {"correctness_weight": max(self.weight, self.weight_min)}

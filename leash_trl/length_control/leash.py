@@ -1,6 +1,6 @@
 """LEASH and its constant variant LEASH-C: the paper's Algorithm 1."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, held
 
 
 ONLY = ""  # name of the multiplier if there is one for all prompts
+MOST_BUDGETS = 50  # more multipliers than this are probably a mistake
 
 
 def budget_name(value: Any) -> str:
@@ -89,7 +90,7 @@ class Leash(LengthControl):
         super().__post_init__()
         if not self.lambda_min <= self.lambda_init <= self.lambda_max:
             bounds = f"lambda_min={self.lambda_min} and lambda_max={self.lambda_max}"
-            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}; change those too")
+            raise ValueError(f"lambda_init={self.lambda_init}, but must be within {bounds}")
         self.lambdas = {} if self.multiplier_per else {ONLY: float(self.lambda_init)}
 
     @property
@@ -99,6 +100,16 @@ class Leash(LengthControl):
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.multiplier_per,) if self.multiplier_per else ()
+
+    def check_columns(self, columns: Mapping[str, Sequence[Any]]) -> str | None:
+        """Warns of so many values that few prompts move each multiplier."""
+        for column, values in columns.items():
+            if (count := len(set(map(budget_name, values)))) > MOST_BUDGETS:
+                return (
+                    f"multiplier_per is {column!r}, which has {count} values in {len(values)} rows, so that most "
+                    "multipliers stay near lambda_init; choose another"
+                )
+        return None
 
     def budgets(self, rollouts: Rollouts) -> Sequence[str] | None:
         if not self.multiplier_per:

@@ -1,10 +1,8 @@
 """LEASH-Predictive, ours: a price on length that is eased off before the target, by as much as is still under way.
 
-Two things make LEASH miss its target. Dividing rewards by their group's standard deviation cancels lambda wherever all
-answers are correct, so that any price pushes at full strength. And lengths go on falling after the price is gone: the
-multiplier takes as long to come down as it took to rise, and the momentum of the optimizer carries on. Here lambda
-weighs a length advantage that is normalised by itself, so half of it pushes half as hard; and it is the share of the
-full push that a forecast of the length asks for.
+Two things make LEASH miss its target: dividing rewards by their group's deviation cancels lambda wherever all answers
+are correct, and lengths go on falling after the price is gone. Here lambda weighs a length advantage that is
+normalised by itself, and is the share of the full push that a forecast of the length asks for.
 """
 
 import math
@@ -16,7 +14,7 @@ import torch
 
 from leash_trl.length_control.advantages import group_advantages
 from leash_trl.length_control.leash import Leash, relative_overshoot
-from leash_trl.length_control.method import AdvantageRule, Rollouts, Score, held, knob
+from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, held, knob
 
 
 # Chosen on toy plants of CHOICE_SEED (tests/support/length_plants.py) and on the gym's seed 51.
@@ -57,23 +55,16 @@ class Forecast(NamedTuple):
         return self._replace(level=self.level + math.log(self.target / target), target=target)
 
     def corrected(self, violation: float) -> "Forecast":
-        r"""The forecast after a batch has been measured.
+        r"""The forecast after a batch has been measured by its violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \qquad y \leftarrow y + K e, \qquad
            b \leftarrow b - \eta_b \frac{e u}{u^2 + \varepsilon}, \qquad
            d \leftarrow d + \eta_d \frac{e \varepsilon}{u^2 + \varepsilon} $$
 
         $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
-        $[0, b]$. Lengths that fall less than expected lower the response and raise the drift, so that the forecast
-        is right where a constant push holds a constant length.
+        $[0, b]$.
 
         Source: ours; an observer of Luenberger's kind, whose $b$ and $d$ are learned by normalised least mean squares.
-
-        Args:
-            violation (`float`): $\hat J_P$ of the batch, dimensionless; below `SHORTEST - 1` it counts as that.
-
-        Returns:
-            `Forecast`: With the same push.
 
         Example:
             >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
@@ -89,15 +80,10 @@ class Forecast(NamedTuple):
         return self._replace(level=expected + CORRECTION * surprise, response=response, drift=drift)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
-        r"""The forecast after one policy update with this lambda.
+        r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$. Source:
+        ours.
 
         $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d $$
-
-        Source: ours.
-
-        Args:
-            lam (`float`): The lambda of the batch that was trained on, dimensionless.
-            momentum (`float`): $\beta$ of the optimizer, in [0, 1): Adam's first one.
 
         Example:
             >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)[:4]
@@ -108,21 +94,13 @@ class Forecast(NamedTuple):
         return self._replace(level=level, push=push, used=lam)
 
     def needed_push(self, momentum: float) -> float:
-        r"""Push for the next batch, dimensionless; negative if less than nothing is needed.
+        r"""Push for the next batch, dimensionless; negative if less than nothing is needed, infinite before the first.
 
         $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
         After the last push the momentum still carries $\beta u + \beta^2 u + \dots = m u$. Of what is then left, and
-        of the drift until then, $1 / H$ is to go by the next update. A push that balances the drift at the target is
-        left as it is: with $y = 0$ and $b u = d$ it is $u$.
-
-        Source: ours.
-
-        Args:
-            momentum (`float`): As for [`after_update`].
-
-        Returns:
-            `float`: Infinite before the first batch.
+        of the
+        drift until then, $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$. Source: ours.
 
         Example:
             >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
@@ -148,20 +126,18 @@ class LeashPredictive(Leash):
     what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
     $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
-    Use: to meet a target and stay there, with nothing to tune but the target. It follows the mean length of all
-    answers but pushes correct ones alone, so it needs prompts with two correct answers or more. No lambda makes
-    answers longer: where they get shorter without a price, they end below the target.
+    Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
+    needs prompts with two or more. No lambda makes answers longer: where they get shorter without a price, they end
+    below it.
 
-    Source: ours. A length advantage of its own is also in [GDPO](https://huggingface.co/papers/2601.05242).
-
-    Differs: GDPO compares all answers of a prompt and divides the sum of the advantages by its standard deviation over
-    the batch, which would cancel lambda where length alone counts.
+    Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also has a length advantage of its own, but compares
+    all answers of a prompt and divides the sum by its deviation over the batch, which would cancel lambda.
 
     Args:
         lambda_init (`float`): Weight of length before the first step. With 1, and `scale_rewards: group`, length
             counts as much as the task does.
         lambda_lr (`float`): Must be 0: there is no step size.
-        momentum (`float`): $\beta$ of the optimizer, in [0, 1): Adam's first one.
+        momentum (`float`): $\beta$ of the optimizer: Adam's first one.
     """
 
     name = "leash_predictive"
@@ -175,10 +151,7 @@ class LeashPredictive(Leash):
     forecasts: dict[str, Forecast] = held(dict)
 
     def next_lambda(self, name: str, observed: Sequence[Sequence[float]], is_sampled: bool) -> float:
-        """One multiplier after a policy update: what its forecast asks for, within the bounds.
-
-        Without new completions, the last lambda pushed once more if these were sampled, else none did.
-        """
+        """What the forecast asks for; without new completions, the last lambda pushed once more, or none did."""
         forecast = Forecast(*self.forecasts.get(name, ()))
         used = forecast.used if is_sampled else 0.0
         if observed:
@@ -194,34 +167,22 @@ class LeashPredictive(Leash):
         forecast = Forecast(*self.forecasts.get(name, ()))
         return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
+    reward_scale_problem = LengthControl.reward_scale_problem
+
     def base_rewards(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards
 
     def penalty(self, rollouts: Rollouts) -> torch.Tensor:
-        """`torch.Tensor` of shape `(N,)`: lambda times the overshoot of correct answers, 0 for others."""
         return super().penalty(rollouts).where(rollouts.is_correct, 0.0)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return rollouts.task_rewards - self.penalty(rollouts)
 
     def score(self, rollouts: Rollouts, rule: AdvantageRule) -> Score:
-        """Advantages are that of the task plus lambda times that of length; 0 if unscorable.
-
-        `scale_rewards` is for the task alone; length is always measured by its group's deviation.
-        """
+        """`scale_rewards` is for the task's advantage alone; length is always measured by its group's deviation."""
         score, num_generations = super().score(rollouts, rule), rollouts.num_generations
         task = group_advantages(rollouts.task_rewards, num_generations, rule.scale_rewards, rule.epsilon)
         is_compared = rollouts.is_correct & ~torch.isnan(score.shaped)
         overshoot = relative_overshoot(rollouts.lengths, rollouts.target_lengths).where(is_compared, torch.nan)
         length = group_advantages(-overshoot, num_generations, "group", rule.epsilon)
         return replace(score, advantages=task + self._lambdas(rollouts) * length)
-
-    def reward_scale_problem(self, rollouts: Rollouts) -> str | None:
-        """A warning if no answer can be correct; other scales will do, as rewards are not clipped."""
-        scores = rollouts.task_rewards[~torch.isnan(rollouts.task_rewards)]
-        if rollouts.correctness_rewards is None and (scores == 0).any() and (scores <= 0).all():
-            return (
-                "the best task reward is 0, but only answers with a reward above 0 learn to be shorter; shift the "
-                "rewards, or name the function that decides in correctness_func"
-            )
-        return None

@@ -1,7 +1,4 @@
-"""MAI's length penalty: the more often a prompt is solved, the more its long correct answers pay.
-
-Code: [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), which has it as `pass_rate_length_penalty_weight`.
-"""
+"""MAI's length penalty: the more often a prompt is solved, the more its long correct answers pay."""
 
 import torch
 
@@ -11,21 +8,12 @@ from leash_trl.length_control.method import LengthControl, Rollouts, knob
 def solve_rate_prices(
     rewards: torch.Tensor, lengths: torch.Tensor, longest: torch.Tensor | float | None = None
 ) -> torch.Tensor:
-    r"""Price of each completion's length, dimensionless: the mean reward of its prompt times its relative length.
+    r"""`torch.Tensor` of shape `(P, G)`: Price of each completion's length, dimensionless, in float64.
 
     $$ \rho \frac{L_i}{L_{\max}}, \qquad \rho = \frac{1}{G} \sum_j r_j $$
 
-    For rewards of 1 and 0, $\rho$ is the solve rate.
-
-    Args:
-        rewards (`torch.Tensor` of shape `(P, G)`): Rewards, NaN for completions that do not count.
-        lengths (`torch.Tensor` of shape `(P, G)`): Lengths in tokens, float; NaN for completions that pay nothing and
-            do not count for the longest.
-        longest (`torch.Tensor` of shape `(P, 1)` or `float`): $L_{\max}$ in tokens; by default the longest of the
-            prompt.
-
-    Returns:
-        `torch.Tensor` of shape `(P, G)`: Prices in float64; NaN where the length is NaN.
+    A reward of NaN does not count; a length of NaN pays nothing, as NaN, and does not count for the longest. `longest`
+    is $L_{\max}$ in tokens, by default the longest of the prompt.
 
     Example:
         >>> solve_rate_prices(torch.tensor([[1.0, 0.0]]), torch.tensor([[100.0, 200.0]])).tolist()

@@ -193,9 +193,7 @@ class LengthControl:
             if isinstance(value, LengthControl):
                 value.load_state_dict(saved)
             elif name in {each.name for each in fields(self) if each.init} and value != saved:
-                raise ValueError(
-                    f"{name} is {value!r}, but {saved!r} in the saved state; set the same in length_control_kwargs"
-                )
+                raise ValueError(f"{name} is {value!r}, but {saved!r} in the saved state; set that")
             else:
                 setattr(self, name, saved)
 

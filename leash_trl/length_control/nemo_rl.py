@@ -1,8 +1,4 @@
-"""The length rewards of NeMo-RL: band, min-max, robust z-score, and one completion's bonus or penalty.
-
-Code: [NeMo-RL](https://github.com/NVIDIA-NeMo/RL/pull/3852), `nemo_rl/utils/length_penalty.py` and its guide. There is
-no paper.
-"""
+"""The length rewards of NeMo-RL: band, min-max, robust z-score, and one completion's bonus or penalty."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,19 +21,12 @@ NO_BAND = (math.nan, math.nan, math.nan)
 
 
 def band_factors(lengths: torch.Tensor, bands: torch.Tensor) -> torch.Tensor:
-    r"""Share of its reward that a completion of each length keeps, dimensionless, in [0, 1].
+    r"""Share of its reward that a completion of each length keeps, of shape `(N,)` in float64, dimensionless.
 
     $$ m(L) = 1 - (1 - f) \, \mathrm{clip}\left(\frac{L - a}{b - a}, 0, 1\right) $$
 
-    Full up to $a$ tokens, then on a straight line down to $f$ at $b$ tokens, and $f$ beyond.
-
-    Args:
-        lengths (`torch.Tensor` of shape `(N,)`): Lengths in tokens.
-        bands (`torch.Tensor` of shape `(N, 3)`): $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band,
-            whose factor is 1.
-
-    Returns:
-        `torch.Tensor` of shape `(N,)`: Factors in float64.
+    `bands` of shape `(N, 3)` are $a$ and $b$ in tokens, and $f$, of each completion; NaN for no band, whose factor is
+    1.
 
     Example:
         >>> bands = torch.tensor([[10.0, 20.0, 0.5]]).expand(4, 3)
@@ -60,10 +49,6 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
 
     Raises:
         `ValueError`: If it is no band.
-
-    Example:
-        >>> band_of({"total": {"a": 90, "b": 100, "f": 0.9}}, (100, 200, 0.5))
-        (90, 100, 0.9)
     """
     row = value if isinstance(value, Mapping) else {"a": value}
     row = row["total"] if isinstance(row.get("total"), Mapping) else row
@@ -71,10 +56,7 @@ def band_of(value: Any, configured: Band = NO_BAND, name: str = "profile_band") 
     if not band:
         return configured
     if not (all(is_number(band.get(key)) for key in "abf") and 0 <= band["a"] < band["b"] and 0 <= band["f"] <= 1):
-        raise ValueError(
-            f"{name} is {value!r}, but must hold a, b and f, such as {{a: 900, b: 1200, f: 0.9}}: 0 <= a < b in "
-            "tokens, and f is the share of the reward left at b"
-        )
+        raise ValueError(f"{name} is {value!r}, but must hold a, b and f: 0 <= a < b in tokens, and f from 0 to 1")
     return band["a"], band["b"], band["f"]
 
 
@@ -84,48 +66,42 @@ class NemoRL(LengthControl):
     $$ r'_i = c_i \max(0, 1 + \beta_s S_i - \beta_l X_i + \beta_g \tilde w_i - \beta_z \mathbb{I}(z_i > \tau)
     - w \rho L_i / L_{\max}) \, m(L_i) $$
 
-    The band $m$ is a function of length alone, see [`band_factors`]. The other terms compare the correct answers of a
-    prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them, $\tilde w$ is the place between
-    the two, see [`centred_weights`], $z$ the robust z-score of the length, see [`robust_scores`], and $w$ weights
-    MAI's price, see [`solve_rate_prices`]. Wrong answers have 0 at any length. Every term is off by default, and one
-    at least must be on. Penalties that add up to more than 1 make right answers worth as little as wrong ones;
-    `clipped_share` in the log counts them.
+    The band $m$ is full up to $a$ tokens, then falls on a straight line to $f$ at $b$ tokens. The other terms compare
+    the correct answers of a prompt with each other: $S$ and $X$ are 1 for the shortest and the longest of them,
+    $\tilde w$ is the place between the two, see [`centred_weights`], $z$ the robust z-score of the length, see
+    [`robust_scores`], and $w$ weights MAI's price, see [`solve_rate_prices`]. Every term is off by default, and one at
+    least must be on. Penalties above 1 make right answers worth as little as wrong ones; `clipped_share` in the log
+    counts them.
 
-    The names are those of NeMo-RL's `grpo.length_penalty`, for its channel `total`. Its data has a column
-    `profile_band` with an `a`, `b` and `f` for each prompt, such as lengths that another model needed; name it in
-    `profile_band_column`.
+    The names are those of NeMo-RL's `grpo.length_penalty`, for its channel `total`.
 
     Use: to repeat runs of NeMo-RL; the band alone, to bound the length of each prompt without a controller.
 
-    Source: [NeMo-RL #3852](https://github.com/NVIDIA-NeMo/RL/pull/3852), merged, which continues
-    [#3604](https://github.com/NVIDIA-NeMo/RL/pull/3604). The reward `reasoning_length` of
+    Source: `nemo_rl/utils/length_penalty.py` of [NeMo-RL #3852](https://github.com/NVIDIA-NeMo/RL/pull/3852), merged,
+    which continues [#3604](https://github.com/NVIDIA-NeMo/RL/pull/3604). The reward `reasoning_length` of
     [#3769](https://github.com/NVIDIA-NeMo/RL/pull/3769), open, with composition `correctness_gated` is the band with
     `a` = `tau1`, `b` = `tau2` and `f` = 1 - `weight`.
 
-    Differs: a factor below 1 raises a reward below 0, and so makes longer better. NeMo-RL passes over groups with
-    rewards other than 0 and 1, and multiplies only what is above 0 after the other terms; #3769 multiplies any reward.
-    Here no group is passed over, since the band multiplies correctness, 1 or 0, never a reward below 0. NeMo-RL gives
-    bonus and penalty to the first of several that are equally short or long; here all of them have it, and nobody
-    where all are equally long. NeMo-RL's data may have bands with `b` not above `a`, which do nothing; here they are
-    errors, and so are bands that lack `a`, `b` or `f`. A row whose `total` is None has the configured band here, none
-    in NeMo-RL, since Arrow gives every row the keys of all. NeMo-RL counts the text again, without special tokens;
-    here lengths are the generated tokens. Left out are the channels for thinking and answer, whose lengths are not
-    visible, and `profiled_length_penalty`, a flat price $p$ from a threshold $t$ on: alone, it is the band with `a` =
-    $t - 1$, `b` = $t$ and `f` = $1 - p$. With min-max, NeMo-RL waives that price for answers that already pay, so that
-    a longer answer can earn more.
+    Differs: NeMo-RL passes over groups with rewards other than 0 and 1; here the band multiplies correctness, 1 or 0,
+    never a reward below 0, so no group is passed over. NeMo-RL gives bonus and penalty to the first of several that
+    are equally short or long; here all of them have it, and nobody where all are equally long. Bands with `b` not
+    above `a`, or that lack `a`, `b` or `f`, are errors here. A row whose `total` is None has the configured band, none
+    in NeMo-RL. NeMo-RL counts the text again, without special tokens; here lengths are the generated tokens. Left out
+    are the channels for thinking and answer, whose lengths are not visible, and `profiled_length_penalty`, a flat
+    price $p$ from a threshold $t$ on: alone, it is the band with `a` = $t - 1$, `b` = $t$ and `f` = $1 - p$.
 
     Args:
         profile_band (`dict[str, float]`): The band, `{a: 18000, b: 24000, f: 0.9}` for instance: `a` and `b` in
             tokens, and `f`, the share of the reward that is left at `b` and beyond.
-        profile_band_column (`str`): Column of the data set with bands of prompts: `{a, b, f}`, or `{total: {a, b, f}}`
-            as in NeMo-RL. A row's band replaces `profile_band` as a whole; a row without a band has that, or none.
+        profile_band_column (`str`): Column of the data set with bands of prompts, such as lengths that another model
+            needed: `{a, b, f}`, or `{total: {a, b, f}}` as in NeMo-RL. A row's band replaces `profile_band` as a
+                whole.
         group_total_length_penalty_coeff (`float`): Coefficient $\beta_g$ of min-max in reward units.
         total_bonus (`float`): Bonus $\beta_s$ for the shortest correct answer in reward units.
         longest_total_penalty (`float`): Penalty $\beta_l$ for the longest correct answer in reward units.
         total_zmad_penalty (`float`): Penalty $\beta_z$ for each correct answer that is long beyond the threshold, in
             reward units.
-        total_zmad_threshold (`float`): Threshold $\tau$ of the robust z-score, dimensionless; NeMo-RL's guide has 2.0
-            and 2.5. Groups whose median absolute deviation is below 1.5 % of their median have no outliers.
+        total_zmad_threshold (`float`): Threshold $\tau$ of the robust z-score; NeMo-RL's guide has 2.0 and 2.5.
         pass_rate_length_penalty_weight (`float`): Weight $w$ of MAI's price in reward units; `mai` is this term alone.
         profile_band_total (`bool`): Whether bands multiply rewards; `False` is for bands that only the gate reads. By
             default they do if `profile_band` is set: with bands in rows alone, set it to `True`.
@@ -157,16 +133,12 @@ class NemoRL(LengthControl):
         has_band = not math.isnan(self.configured[0])
         self.multiplies = has_band if self.profile_band_total is None else self.profile_band_total
         if self.group_length_penalty_profile_gate and not (has_band or self.profile_band_column):
-            raise ValueError(
-                "group_length_penalty_profile_gate is True, but has no limit; set profile_band or profile_band_column"
-            )
+            raise ValueError("group_length_penalty_profile_gate is True, which needs a profile_band or its column")
 
     def check(self, target_length: int | None, max_completion_length: float, num_generations: int) -> None:
         if not self.multiplies and not self.needs_group:
-            raise ValueError(
-                f"length_control is {self.name!r}, but all its terms are off; set profile_band, profile_band_total: "
-                f"true for bands in rows, or one of {', '.join(SWITCHES)} above 0"
-            )
+            names = ", ".join(("profile_band", "profile_band_total", *SWITCHES))
+            raise ValueError(f"all terms of {self.name} are off; set one of {names}")
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.profile_band_column,) if self.profile_band_column else ()

@@ -1,7 +1,4 @@
-"""The length penalties of prime-rl, measured in the group's mean reward.
-
-Code: [prime-rl](https://github.com/PrimeIntellect-ai/prime-rl), three generations of it. There is no paper.
-"""
+"""The length penalties of prime-rl, three generations of them, measured in the group's mean reward."""
 
 from dataclasses import replace
 from typing import Literal
@@ -47,7 +44,6 @@ class PrimeRL(LengthControl):
 
     @property
     def own_advantages(self) -> Literal["group", True]:  # type: ignore[override]
-        """As in the base class; of the weighted baseline only the weighted mean is 0."""
         return True if self.length_weighted_baseline else "group"
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:

@@ -35,11 +35,6 @@ class Rollouts:
     correctness_rewards: torch.Tensor | None = None
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, values in vars(self).items():
-            if isinstance(values, torch.Tensor) and values.shape != (len(self.lengths),):  # torch would broadcast it
-                raise ValueError(f"{name} has shape {tuple(values.shape)}, but must have ({len(self.lengths)},)")
-
     @property
     def _deciding_rewards(self) -> torch.Tensor:
         return self.task_rewards if self.correctness_rewards is None else self.correctness_rewards

@@ -68,23 +68,21 @@ def check_target(target: float | None, method: LengthControl, generation_limit: 
     cuts_there = type(method).generation_cap is not LengthControl.generation_cap
     most = generation_limit if cuts_there else math.nextafter(generation_limit, 0)
     if target is not None and not 0 < target <= (math.inf if method.target_use == "none" else most):
-        raise ValueError(
-            f"target_length is {target:g}, but must be above 0 and {'at most' if cuts_there else 'below'} the "
-            f"{generation_limit} tokens of max_completion_length or generation_kwargs"
-        )
+        limit = f"the {generation_limit} tokens of max_completion_length or generation_kwargs"
+        bound = f"{'at most' if cuts_there else 'below'} {limit}"
+        raise ValueError(f"target_length is {target:g}, but must be above 0 and {bound}")
     method.check(None if target is None else math.ceil(target), generation_limit, num_generations)
 
 
-def question_number(prompt: Any, images: Any = None) -> int:
-    """A number in [0, 2**63) that identifies a prompt and its images, the same in every process and every run."""
+def question_of(row: Mapping[str, Any]) -> int:
+    """A number in [0, 2**63) that identifies a row's prompt and its images, the same in every process and every run.
+
+    A row without a prompt counts as its own question.
+    """
+    prompt, images = row.get("prompt", row), row.get("images", row.get("image"))
     pictures = images if isinstance(images, list) or images is None else [images]
     text = json.dumps([prompt, pictures] if pictures else prompt, sort_keys=True, default=_content)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
-
-
-def question_of(row: Mapping[str, Any]) -> int:
-    """[`question_number`] of a data set row; a row without a prompt counts as its own question."""
-    return question_number(row.get("prompt", row), row.get("images", row.get("image")))
 
 
 def _content(value: Any) -> Any:

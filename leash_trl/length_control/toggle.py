@@ -19,12 +19,9 @@ HELD = (
 
 
 class PercentileBudget(LengthControl):
-    """The budget that the report's own Toggle switches: correctness (1 or 0), but 0 beyond the budget of the question.
+    """The report's own budget: correctness (1 or 0), but 0 beyond a percentile of the question's correct lengths.
 
     Source: Eq. (2) of [Kimi K2.5](https://huggingface.co/papers/2602.02276), see [`Toggle`].
-
-    Args:
-        percentile (`float`): Percentile of the correct lengths, in [0, 100].
     """
 
     name = "percentile_budget"
@@ -42,7 +39,6 @@ class PercentileBudget(LengthControl):
         self.limits = self._estimates(rollouts) | self.limits
 
     def _estimates(self, rollouts: Rollouts) -> dict[str, float]:
-        """Budgets in tokens, by question, from the correct lengths of these completions."""
         is_correct = rollouts.is_correct
         lengths, questions = rollouts.lengths[is_correct].double(), rollouts.questions[is_correct]
         share = self.percentile / 100
@@ -63,34 +59,30 @@ class Toggle(LengthControl):
     $b(x)$ is a percentile of the correct lengths of question $x$, estimated once. With `method`, that method takes the
     place of the indicator: completions get its shaped rewards where Toggle is on, and its rewards before length where
     it is off. A group that is off is as in plain GRPO in all else: the trainer's own advantages, every completion in
-    the loss. Methods that do not divide advantages keep one scale with `scale_rewards: none`.
+    the loss. Advantages that a method standardises over the batch (`dler`, `lead`) count all groups as if it held.
 
-    The method's state moves while the budget is on, by the prompts that feel it. Else a multiplier would wind up over
-    lengths that it does not price. So `a_dlp` holds the accuracy of these prompts to its reference, and warm-ups count
-    these updates. The report's own budgets are recorded from all batches.
+    The method's state moves while the budget is on, by the prompts that feel it, or a multiplier would wind up over
+    lengths that it does not price. The report's own budgets are recorded from all batches.
 
-    Use: if a budget costs too much accuracy, or the model should still gain from more tokens than its budget.
+    Use: if a budget costs too much accuracy, or the model should still gain from more tokens than its budget. Methods
+    that cut generation or write into the prompt are refused: use `dler` with `cut_generation: false`, and `l1_exact`
+    and `l1_max` with `suffix: ""`.
 
     Source: section 4.4.2 of [Kimi K2.5](https://huggingface.co/papers/2602.02276); there is no released code.
 
     Differs: the report gives no $\lambda$, $m$ or percentile; the defaults are ours. Its $t$ counts iterations, ours
-    generation batches, however many policy updates each has; several batches in one update count once. It estimates
-    all budgets at the beginning of training; here the first batch in which a question is solved gives its budget, and
-    is held to it. Its text wants accuracy above $\lambda$; its formula, which we follow, at least $\lambda$. $r$ is 1
-    or 0: with -1 for a wrong answer, the indicator would make a long one better.
-
-    Advantages that a method standardises over the batch (`dler`, `lead`) count all groups as if the budget held.
-
-    Methods that cut generation or write into the prompt are refused: both act before it is known which prompts are to
-    be spared. `dler` works with `cut_generation: false`, `l1_exact` and `l1_max` with `suffix: ""`.
+    generation batches; several batches in one update count once. It estimates all budgets at the beginning of
+    training; here the first batch in which a question is solved gives its budget, and is held to it. Its text wants
+    accuracy above $\lambda$; its formula, which we follow, at least $\lambda$. $r$ is 1 or 0: with -1 for a wrong
+    answer, the indicator would make a long one better.
 
     Args:
         method (`str`): Method to switch, by name or import path; by default the report's own budget.
         method_kwargs (`dict`): Its hyper-parameters.
         period (`int`): Generation batches $m$ for which the budget stays on, and then off.
-        accuracy_threshold (`float`): Accuracy $\lambda$ of a prompt, in [0, 1], from which on the budget holds for it.
-        percentile (`float`): Percentile of the correct lengths, in [0, 100], for the report's own budget; with
-            `method` it must stay.
+        accuracy_threshold (`float`): Accuracy $\lambda$ of a prompt from which on the budget holds for it.
+        percentile (`float`): Percentile of the correct lengths for the report's own budget; with `method` it must
+            stay.
     """
 
     name = "toggle"
@@ -113,8 +105,8 @@ class Toggle(LengthControl):
             raise ValueError(f"method_kwargs is {self.method_kwargs!r}, but method is None; name a method or drop it")
         acts_early = self.switched.generation_cap(1.0) is not None or self.switched.prompt_suffix(1.0, math.inf)
         if self.switched.name in ("none", "toggle") or acts_early:
-            reason = "acts before the solve rate is known" if acts_early else "has nothing to switch"
-            raise ValueError(f"method is {self.method!r}, which toggle cannot hold: it {reason}; choose another")
+            reason = "acts before the solve rate is known, or not at all"
+            raise ValueError(f"method is {self.method!r}, which {reason}; choose another")
         for name in HELD:
             setattr(self, name, getattr(self.switched, name))
 
@@ -129,14 +121,9 @@ class Toggle(LengthControl):
     def _is_on(self, batch: int) -> bool:
         return batch // self.period % 2 == 0
 
-    @property
-    def is_on(self) -> bool:
-        """Whether the coming generation batch is in a period with a budget."""
-        return self._is_on(self.batches_done)
-
     def is_budgeted(self, rollouts: Rollouts) -> torch.Tensor:
         """`torch.Tensor` of shape `(N,)`: True where the budget is on and the prompt is solved often enough."""
-        return ~(rollouts.solve_rates < self.accuracy_threshold) & self.is_on
+        return ~(rollouts.solve_rates < self.accuracy_threshold) & self._is_on(self.batches_done)
 
     def shape(self, rollouts: Rollouts) -> torch.Tensor:
         return self.switched.shape(rollouts).where(self.is_budgeted(rollouts), self.base_rewards(rollouts))
@@ -164,4 +151,4 @@ class Toggle(LengthControl):
         self.is_observed = False
 
     def statistics(self) -> dict[str, float]:
-        return {**self.switched.statistics(), "budget_on": float(self.is_on)}
+        return {**self.switched.statistics(), "budget_on": float(self._is_on(self.batches_done))}

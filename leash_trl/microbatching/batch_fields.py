@@ -13,15 +13,10 @@ import torch
 
 @dataclass(frozen=True)
 class Padding:
-    """How TRL widens the rows of a field.
-
-    Args:
-        side (`str`): `"left"` or `"right"`.
-        value (`int`): Value of new columns; `None` means the tokenizer's padding token.
-    """
+    """How TRL widens the rows of a field, on the `"left"` or the `"right"`."""
 
     side: str
-    value: int | None = 0
+    value: int | None = 0  # of new columns; None means the tokenizer's padding token
 
 
 PADDING = {
@@ -65,21 +60,13 @@ def loss_mask(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
 def row_facts(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """For each row: tokens of the prompt, of the completion and in the loss, and whether its advantage is not zero.
     Shape `(N, 4)`, integers."""
-    facts = (
-        batch["prompt_mask"].sum(dim=1),
-        batch["completion_mask"].sum(dim=1),
-        loss_mask(batch).sum(dim=1),
-        batch["advantages"] != 0,
-    )
-    return torch.stack([fact.long() for fact in facts], dim=1)
+    counts = [mask.sum(dim=1) for mask in (batch["prompt_mask"], batch["completion_mask"], loss_mask(batch))]
+    return torch.stack([fact.long() for fact in (*counts, batch["advantages"] != 0)], dim=1)
 
 
 def joined(batches: Sequence[Mapping[str, torch.Tensor]], pad_token_id: int) -> Batch:
-    """All rows of several batches, in order, padded to the widest; `WHOLE_FIELDS` come from the first batch.
-
-    Args:
-        batches (`Sequence[Mapping]`): Batches with the same fields.
-        pad_token_id (`int`): The tokenizer's padding token.
+    """All rows of several batches with the same fields, in order, padded to the widest; `WHOLE_FIELDS` are the
+    first's.
 
     Example:
         >>> ratios = [torch.tensor([[0.5]]), torch.tensor([[0.5, 2.0]])]
@@ -136,16 +123,10 @@ def fitting_width(length: int, multiple_of: int | None = None) -> int:
 
 
 def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: int) -> torch.Tensor:
-    """A field without the columns beyond these widths.
+    """A field without the columns beyond these widths; values of shape `(N, 1)` stay as they are.
 
     A decoder's output does not depend on what stands to its right, nor, in `RELATIVE_MODELS`, on how far from the left
     edge a row begins.
-
-    Args:
-        name (`str`): Name of the field.
-        values (`torch.Tensor`): Its values; those of shape `(N, 1)` hold for complete completions and stay as they
-            are.
-        prompt_width (`int`), completion_width (`int`): Columns to keep.
     """
     if name not in PADDING:
         return values
@@ -155,11 +136,7 @@ def cut(name: str, values: torch.Tensor, prompt_width: int, completion_width: in
 def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token_id: int) -> Batch:
     """A batch whose completions end after so many tokens: what follows becomes padding, which no loss sees.
 
-    Args:
-        batch (`Mapping`): A batch; ratios of shape `(N, 1)` hold for complete completions and stay as they are.
-        lengths (`torch.Tensor` of shape `(N,)`): Tokens to keep of each completion; those without more stay as they
-            are.
-        pad_token_id (`int`): The tokenizer's padding token.
+    Ratios of shape `(N, 1)` stay as they are, and so do completions without more tokens.
 
     Example:
         >>> batch = {"completion_ids": torch.tensor([[5, 6, 7]]), "completion_mask": torch.tensor([[1, 1, 1]])}
@@ -178,29 +155,12 @@ def ended_at(batch: Mapping[str, torch.Tensor], lengths: torch.Tensor, pad_token
 
 
 def only_trained(completion_mask: torch.Tensor, is_trained_on: torch.Tensor) -> torch.Tensor:
-    """`torch.Tensor` of shape `(N, T)`: The mask, all 0 in the rows that no loss should see.
-
-    Args:
-        completion_mask (`torch.Tensor` of shape `(N, T)`): 1 for each token of a completion, 0 for padding.
-        is_trained_on (`torch.Tensor` of shape `(N,)`): Whether to train on each completion.
-
-    Example:
-        >>> only_trained(torch.tensor([[1, 1], [1, 0]]), torch.tensor([False, True])).tolist()
-        [[0, 0], [1, 0]]
-    """
+    """The mask `(N, T)`, all 0 in the rows that no loss should see."""
     return completion_mask * is_trained_on.to(completion_mask.device, completion_mask.dtype).unsqueeze(1)
 
 
 def scattered(values: Sequence[torch.Tensor], parts: Sequence[Sequence[int]], width: int) -> torch.Tensor:
-    """Puts rows that were computed in parts back in their original order, padded with zeros.
-
-    Args:
-        values (`Sequence[torch.Tensor]`): For each part, a tensor of shape `(rows of the part, at most width)`.
-        parts (`Sequence[Sequence[int]]`): Rows of each part; together they are 0 to N - 1.
-        width (`int`): Columns of the result.
-
-    Returns:
-        `torch.Tensor` of shape `(N, width)`.
+    """The rows of all parts in their original order, of shape `(N, width)`, padded with zeros.
 
     Example:
         >>> scattered([torch.tensor([[5, 6]]), torch.tensor([[7]])], [[1], [0]], width=2)

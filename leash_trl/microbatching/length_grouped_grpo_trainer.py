@@ -24,22 +24,21 @@ ROW_MEANS = ("vespo/phi_seq_mean",)
 
 
 class LengthGroupedGRPOTrainer(GRPOTrainer):
-    r"""[`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
+    """[`~trl.GRPOTrainer`] whose training step computes no padding and no completion without signal. Nothing else
     changes: completions, rewards, advantages and, up to rounding, the gradient of every update are TRL's.
 
     TRL pads a generation batch to its longest completion, shuffles it and splits it by number of rows. Which rows
     share a micro-batch does not change the gradient of an accumulation window. So this trainer sorts the rows of a
     window, over all processes, by length and deals them anew: as many forward passes as before, all of about the same
-    size. It leaves out completions whose advantage is zero. It groups by length too for evaluation and for the
-    log-probabilities of the old and the reference policy.
+    size. It groups by length too for evaluation and for the log-probabilities of the old and the reference policy.
 
     Where that would not be exact, rows stay where TRL has put them, and a warning says why. The same holds when TRL's
     micro-batches come unpadded. Every generation batch logs `microbatch/padding_share`, of the computed positions,
     and `microbatch/skipped_share`, of the completions.
 
     Args:
-        args ([`~trl.GRPOConfig`], *optional*): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch
-            either part off.
+        args ([`~trl.GRPOConfig`]): As for [`~trl.GRPOTrainer`]; a [`LengthGroupedGRPOConfig`] can switch either part
+        off.
         kwargs: All other arguments of [`~trl.GRPOTrainer`].
 
     Example:
@@ -131,10 +130,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
         known = {name for name in batch_fields.FIELDS & batch.keys() if isinstance(batch[name], torch.Tensor)}
         unknown = sorted(batch.keys() - known)
         if unknown:
-            warnings.warn(
-                f"batches with {', '.join(unknown)} stay as TRL makes them: neither trimmed nor regrouped by length",
-                stacklevel=2,
-            )
+            fields = ", ".join(unknown)
+            warnings.warn(f"batches with {fields} stay as TRL makes them: not grouped by length", stacklevel=2)
         return bool(self.accelerator.gather(torch.tensor([not unknown], device=self.accelerator.device)).all())
 
     def _rearranged_window(self, window: list[batch_fields.Batch]) -> list[dict[str, Any]]:
@@ -254,11 +251,8 @@ class LengthGroupedGRPOTrainer(GRPOTrainer):
             before, behind = (max(needed[row] for row in part) for needed in columns)
             kept = slice(max(0, prompt_width - before), prompt_width + behind)
             # TRL: the method returns log-probabilities, entropies and the router loss, the last two only if asked
-            outputs.append(
-                super()._get_per_token_logps_and_entropies(
-                    model, input_ids[part, kept], attention_mask[part, kept], min(behind, logits_to_keep), **options
-                )
-            )
+            rows, keep = (input_ids[part, kept], attention_mask[part, kept]), min(behind, logits_to_keep)
+            outputs.append(super()._get_per_token_logps_and_entropies(model, *rows, keep, **options))
         return tuple(
             None if values[0] is None else batch_fields.scattered(values, parts, logits_to_keep)
             for values in zip(*outputs, strict=True)

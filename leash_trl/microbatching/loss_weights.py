@@ -26,17 +26,12 @@ LOSS_TYPES = WINDOW_NORMALIZED | ROW_NORMALIZED | TOKEN_NORMALIZED
 def loss_factor(
     loss_type: str, num_rows: int, num_rows_before: int, num_tokens: int = 1, num_tokens_before: int = 1
 ) -> float:
-    """Factor that gives a micro-batch's loss the weight its rows have in TRL's own split.
+    """Factor that gives a micro-batch's loss the weight its rows have in TRL's own split, dimensionless.
 
     Args:
-        loss_type (`str`): TRL's `loss_type`, one of `LOSS_TYPES`.
         num_rows (`int`): Rows computed in this micro-batch.
         num_rows_before (`int`): Rows of each micro-batch in TRL's split.
-        num_tokens (`int`): Loss tokens of the computed rows; counts for `bnpo` only.
-        num_tokens_before (`int`): Loss tokens of the micro-batch in TRL's split; counts for `bnpo` only.
-
-    Returns:
-        `float`: Dimensionless factor.
+        num_tokens (`int`), num_tokens_before (`int`): The same of loss tokens; they count for `bnpo` only.
 
     Example:
         >>> loss_factor("grpo", num_rows=6, num_rows_before=4)
@@ -63,20 +58,12 @@ def mean_factors(counts: Sequence[float]) -> list[float]:
 
 
 def reasons_against_skipping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """Settings with which a completion with an advantage of zero adds to the loss or to another completion's weight.
-
-    Args:
-        args ([`~trl.GRPOConfig`]): The run's configuration.
-        has_router_loss (`bool`): Whether the model is a mixture of experts with a load-balancing loss.
-    """
+    """Settings with which a completion of advantage zero adds to the loss or to another completion's weight."""
     return _holding({"beta gives every completion a KL term": args.beta != 0.0}, args, has_router_loss)
 
 
 def reasons_against_regrouping(args: "GRPOConfig", has_router_loss: bool) -> list[str]:
-    """Settings with which the loss of a window depends on which completions share a micro-batch.
-
-    Arguments are those of [`reasons_against_skipping`]; the KL term is a sum over tokens like the rest of the loss.
-    """
+    """Settings with which the loss of a window depends on which completions share a micro-batch."""
     reason = f"loss_type={args.loss_type!r} is a mean over the tokens of each micro-batch"
     return _holding({reason: args.loss_type in TOKEN_NORMALIZED}, args, has_router_loss)
 

@@ -13,22 +13,15 @@ Seams = Mapping[str, Sequence[str] | None]
 
 
 def check_seams(trainer: GRPOTrainer, seams: Seams) -> None:
-    """Raises an error unless TRL's trainer has every member that ours leans on; a changed one could train wrongly.
-
-    Args:
-        trainer ([`~trl.GRPOTrainer`]): The trainer, made by TRL's own constructor.
-        seams (`Mapping`): What it leans on.
-
-    Raises:
-        `ImportError`: If one is missing, or takes other arguments.
-    """
+    """Raises `ImportError` unless TRL's trainer has every member that ours leans on; a changed one could train
+    wrongly."""
     for name, parameters in seams.items():
         exists = hasattr(trainer, name) if parameters is None else _takes(getattr(GRPOTrainer, name, None), parameters)
         if not exists:
+            needed = f"GRPOTrainer.{name}{'' if parameters is None else tuple(parameters)}"
             raise ImportError(
-                f"{type(trainer).__name__} needs GRPOTrainer.{name}{'' if parameters is None else tuple(parameters)}, "
-                f"which trl {trl.__version__} does not have: pip install 'trl==1.16.*', or give TRL's own "
-                "trainer a LengthControlledReward, which needs nothing inside of it (recipes/any_trainer.md)"
+                f"{type(trainer).__name__} needs {needed}, which trl {trl.__version__} does not have: pip install "
+                "'trl==1.16.*', or give TRL's own trainer a LengthControlledReward (recipes/any_trainer.md)"
             )
 
 

@@ -99,19 +99,16 @@ class Settings:
     """One run to plan. Fields that a recipe has mean what they mean there; the others:
 
     Args:
-        gpu_memory (`float`):
-            Memory of one GPU, in GiB.
-        sharding (`str`):
-            How training is distributed: `none` (DDP), DeepSpeed's `zero1`, `zero2`, `zero3`, or `fsdp` (FSDP2).
-        weight_bytes (`int`), compute_bytes (`int`):
-            Bytes per element of the weights as loaded, 4, TRL's default, or 2 with `dtype: bfloat16`; and of matrix
-            products, 2 with `bf16`.
-        groups_lengths (`bool`):
-            Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless other settings forbid it.
-        max_length (`int`), max_completion_length (`int`):
-            Tokens of the longest row, prompt included, and of the longest completion.
-        vllm_mode (`str`, *optional*):
-            `None` without vLLM.
+        gpu_memory (`float`): Memory of one GPU, in GiB.
+        sharding (`str`): How training is distributed: `none` (DDP), DeepSpeed's `zero1`, `zero2`, `zero3`, or `fsdp`
+            (FSDP2).
+        weight_bytes (`int`), compute_bytes (`int`): Bytes per element of the weights as loaded, 4, TRL's default, or 2
+            with `dtype: bfloat16`; and of matrix products, 2 with `bf16`.
+        groups_lengths (`bool`): Whether micro-batches are filled by tokens: `length_grouped_microbatches`, unless
+            other settings forbid it.
+        max_length (`int`), max_completion_length (`int`): Tokens of the longest row, prompt included, and of the
+            longest completion.
+        vllm_mode (`str`): `None` without vLLM.
     """
 
     architecture: Architecture

@@ -50,17 +50,16 @@ def math_reward(
     sample without a reward out.
 
     Args:
-        completions (`list[str]` or `list[list[dict[str, str]]]`):
-            Texts or messages. The answer is the last `\boxed{}` after `</think>`, else the last `Answer: ...`.
-        solution (`list[str | float | None]`):
-            Gold answers, with or without dollar signs or a box; `None` and NaN are golds that cannot be read.
-        log_metric (`callable`, *optional*):
-            The trainer's function; logs `grader/unscorable_share`, the share of completions without a reward.
-        lenient (`bool`, *optional*, defaults to `False`):
-            Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
-        opens_thinking (`bool`, *optional*, defaults to `False`):
-            Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does: then a completion
-            without `</think>` has no answer. [`heeding_opened_thinking`] looks at the template for a trainer.
+        completions (`list[str]` or `list[list[dict[str, str]]]`): Texts or messages. The answer is the last `\boxed{}`
+            after `</think>`, else the last `Answer: ...`.
+        solution (`list[str | float | None]`): Gold answers, with or without dollar signs or a box; `None` and NaN are
+            golds that cannot be read.
+        log_metric (`callable`): The trainer's function; logs `grader/unscorable_share`, the share of completions
+            without a reward.
+        lenient (`bool`): Whether an answer in an `<answer>` tag, or a bare one such as a trailing number, counts too.
+        opens_thinking (`bool`): Whether the chat template opens `<think>` in the prompt, as that of R1-Distill does:
+            then a completion without `</think>` has no answer. [`heeding_opened_thinking`] looks at the template for a
+            trainer.
 
     Raises:
         `ValueError`: If a gold is of another type, such as a list.

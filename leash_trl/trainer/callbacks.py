@@ -38,12 +38,10 @@ class DualStepCallback(TrainerCallback):
     LEASH ignores updates without new completions, so lambda moves once per generation batch, even if several updates
     share the batch (`steps_per_generation`, `num_iterations`). If mixed precision skips an update because gradients
     overflowed, the dual step waits for the next. A batch in which no completion of any process has a reward moves
-    nothing, and ten in a row end the run, with a checkpoint. The state lies in
-    `state.stateful_callbacks["LengthControl"]`, which transformers saves in `trainer_state.json`, and comes back from
-    there when a run is resumed.
+    nothing, and ten in a row end the run, with a checkpoint. The state lies in `state.stateful_callbacks`, which
+    transformers saves in `trainer_state.json`, and comes back from there when a run is resumed.
 
     Args:
-        method (`LengthControl`): The method.
         target_length (`float`): The configured target in tokens, which the model card names.
         extra (`Callable[[], dict]`): Gives what else to save, in types of JSON.
     """
@@ -67,38 +65,26 @@ class DualStepCallback(TrainerCallback):
                 self.method.observe(part)
             return
         self._num_blank += 1
-        logger.warning_once(
-            f"reward_funcs gave None for all {sum(len(part.lengths) for part in parts)} completions of a batch, which "
-            f"moves nothing; {MOST_BLANK} such batches in a row end the run"
-        )
+        logger.warning_once(f"reward_funcs gave None for a whole batch; {MOST_BLANK} in a row end the run")
 
     def restore(self, entry: Mapping[str, Any]) -> None:
-        """Takes the state that a checkpoint has under `stateful_callbacks["LengthControl"]`.
-
-        Raises:
-            `CannotStartError`: If it is of another method.
-        """
+        """Takes the state that a checkpoint has; `CannotStartError` if it is of another method."""
         if entry["method"] != self.method.name:
-            raise CannotStartError(
-                f"the checkpoint's length control is {entry['method']!r}, but this run has {self.method.name!r}; go "
-                "on with the former, or start a run of its own from the weights"
-            )
+            methods = f"{entry['method']!r}, but this run has {self.method.name!r}"
+            raise CannotStartError(f"the checkpoint's length_control is {methods}; go on with the former")
         self.method.load_state_dict(entry["state"])
         self.version = entry["version"]
 
     def on_train_begin(self, args, state, control, **kwargs):
-        """Restores the state if a checkpoint was resumed."""
         if (entry := state.stateful_callbacks.get(STATE_ENTRY)) is not None:
             self.restore(entry)
         elif state.global_step > 0:
             warnings.warn(f"the checkpoint has no length control; {self.method.name} starts anew", stacklevel=2)
 
     def on_pre_optimizer_step(self, args, state, control, optimizer, **kwargs):
-        """Notes the loss scale."""
         self._loss_scale = _loss_scale(optimizer)
 
     def on_step_end(self, args, state, control, optimizer, **kwargs):
-        """Moves the state unless the update was skipped."""
         # accelerate does not see that a fused optimizer skips by itself; the falling scale shows it
         has_overflowed = _loss_scale(optimizer) < self._loss_scale
         is_blank = self._num_blank > 0 and not self._has_news
@@ -117,13 +103,9 @@ class DualStepCallback(TrainerCallback):
         }
 
     def on_train_end(self, args, state, control, **kwargs):
-        """Raises `CannotStartError` if the run ended for want of rewards; its last checkpoint is written."""
         if self._num_blank >= MOST_BLANK:
-            raise CannotStartError(
-                f"reward_funcs gave None for every completion of {self._num_blank} batches in a row, so nothing was "
-                f"learned from them; mend the functions or the data, and go on from {args.output_dir} with "
-                "resume_from_checkpoint"
-            )
+            blank = f"reward_funcs gave None for every completion of {self._num_blank} batches in a row"
+            raise CannotStartError(f"{blank}; mend them or the data, and resume from {args.output_dir}")
 
 
 def _loss_scale(optimizer: AcceleratedOptimizer) -> float:
@@ -137,9 +119,6 @@ class LengthControlCallback(DualStepCallback):
     that they scored since the last update. Where another process scores, as in asynchronous GRPO, which it does in
     bursts, each update moves it by the newest groups: all new ones, or as many as an update trains on. Groups count
     when they are scored, for the queue would delay them, and also where the trainer drops them as stale.
-
-    Args:
-        reward (`LengthControlledReward`): The trainer's reward function.
     """
 
     def __init__(self, reward: LengthControlledReward):
@@ -149,7 +128,6 @@ class LengthControlCallback(DualStepCallback):
         self._logged: dict[str, float] = {}
 
     def on_init_end(self, args, state, control, **kwargs):
-        """Says to the reward what the run is like, or refuses it."""
         self.reward.begin(run_settings(args, self.method, **kwargs), args.world_size)
 
     def on_train_begin(self, args, state, control, **kwargs):
@@ -192,11 +170,7 @@ class LengthControlCallback(DualStepCallback):
 
 
 def run_settings(args, method: LengthControl, model, processing_class, **kwargs) -> RunSettings:
-    """What the configuration of a stock trainer means for a reward function.
-
-    Raises:
-        `ValueError`: If the method needs whole groups and the reward function would get parts of them.
-    """
+    """What the configuration of a stock trainer means for a reward function."""
     advantage = None
     size, limit = args.num_generations, args.max_completion_length
     size_eval = size
@@ -205,10 +179,10 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
         limit = (args.generation_kwargs or {}).get("max_tokens" if args.use_vllm else "max_new_tokens", limit)
         rows = args.per_device_train_batch_size * args.steps_per_generation
         if rows % size and (method.needs_group or method.own_advantages):
-            raise ValueError(
-                f"{method.name} needs whole groups, but per_device_train_batch_size * steps_per_generation is {rows}, "
-                f"no multiple of num_generations={size}; change one of them, or train with LeashGRPOTrainer"
+            product = (
+                f"per_device_train_batch_size * steps_per_generation is {rows}, no multiple of num_generations={size}"
             )
+            raise ValueError(f"{method.name} needs whole groups, but {product}; or train with LeashGRPOTrainer")
     match args:
         case GRPOConfig(scale_rewards="none" | False, multi_objective_aggregation="sum_then_normalize"):
             advantage = "centred"
@@ -232,7 +206,6 @@ class LeashTensorBoardCallback(TensorBoardCallback):
     """TensorBoard as usual, with LEASH's curves in their own groups, `leash/...` and `eval_leash/...`."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Writes LEASH's curves under their own names and hands the rest to transformers."""
         ours = {key: value for key, value in logs.items() if key.startswith(("leash/", "eval_leash/"))}
         super().on_log(args, state, control, {k: v for k, v in logs.items() if k not in ours}, **kwargs)
         if self.tb_writer is None or not state.is_world_process_zero:
@@ -244,13 +217,12 @@ class LeashTensorBoardCallback(TensorBoardCallback):
 
 
 class LeashProgressCallback(ProgressCallback):
-    """transformers' progress bar with lambda, mean length, accuracy and satisfaction rate beside it, in place of a
-    dictionary of sixty numbers. `leash train` shows it; elsewhere `trainer.add_callback(LeashProgressCallback)` does,
-    after `trainer.remove_callback(ProgressCallback)`.
+    """transformers' progress bar with lambda, mean length, accuracy and satisfaction rate beside it.
+
+    `leash train` shows it; elsewhere, add it after `trainer.remove_callback(ProgressCallback)`.
     """
 
     def on_log(self, args, state, control, logs=None, **kwargs):
-        """Shows the numbers beside the bar instead of printing the dictionary."""
         if not state.is_world_process_zero or self.training_bar is None:
             return
         values = {label: logs[key] for label, key in SHOWN_BESIDE_THE_BAR.items() if logs.get(key) is not None}

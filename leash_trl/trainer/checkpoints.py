@@ -26,12 +26,9 @@ class CannotStartError(ValueError):
 
 @contextmanager
 def only_run_in(output_dir: str | Path) -> Iterator[None]:
-    """Locks a folder against other runs until this context ends or the process is killed.
+    """Locks a folder, made if need be, against other runs until this context ends or the process is killed.
 
     If the file system cannot lock, the run continues with a warning.
-
-    Args:
-        output_dir (`str` or `Path`): Folder of the run; made if it does not exist.
 
     Raises:
         `CannotStartError`: If another run uses it.
@@ -53,17 +50,9 @@ def only_run_in(output_dir: str | Path) -> Iterator[None]:
 
 
 def check_finite(model: "nn.Module", step: int, output_dir: str | Path) -> None:
-    """Checks, before anything is saved, that every weight that training moves is finite.
+    """Raises `FloatingPointError`, before anything is saved, if a weight that training moves is not finite.
 
     One gradient that is not leaves none finite, and `save_total_limit` would then delete the last good checkpoint.
-
-    Args:
-        model (`nn.Module`): The policy.
-        step (`int`): Policy updates so far.
-        output_dir (`str` or `Path`): Folder of the run.
-
-    Raises:
-        `FloatingPointError`: If one is not; the message names the update and the newest checkpoint that is left.
     """
     if all(weights.isfinite().all() for weights in model.parameters() if weights.requires_grad):
         return

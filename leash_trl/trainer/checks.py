@@ -1,7 +1,6 @@
 """Finds what a run would do wrong without a word: in its data, prompts, context, disk space and first batches.
 
-[`check_trainer`] runs on the new trainer, [`before_training`] when it trains, and [`check_first_batch`] on what it
-samples first. Streams are not read, nor what a transform on reading makes of rows.
+Streams are not read, nor what a transform on reading makes of rows.
 """
 
 import inspect
@@ -41,26 +40,14 @@ MIB = 2**20
 
 
 def check_trainer(trainer: Any) -> None:
-    """Checks a new trainer and its training data; the main process warns of what may be a mistake.
-
-    Args:
-        trainer ([`~trl.GRPOTrainer`]): A trainer with a [`LeashGRPOConfig`] and `length_control`.
-
-    Raises:
-        `ValueError`: If a column is missing that rewards or method need, a prompt asks nothing, the method cannot use
-            a row's target or another value that it reads, no reward function says what is correct, or settings do not
-            go with a method that cuts completions or with [`shrinking_rollout`]; and whatever the chat template
-            raises on a prompt.
-    """
+    """Checks a new trainer and its training data, or raises `ValueError`; the main process warns of likely
+    mistakes."""
     args, method, names = trainer.args, trainer.length_control, trainer.reward_func_names
     if trainer.rollout_func is shrinking_rollout:
         check_samples_plainly(trainer)
     check_cuts(trainer)
     if any(isinstance(func, LengthControlledReward) for func in trainer.reward_funcs):
-        raise ValueError(
-            "reward_funcs holds a LengthControlledReward, but LeashGRPOTrainer has length control of its own: give it "
-            "the reward functions inside"
-        )
+        raise ValueError("reward_funcs holds a LengthControlledReward; LeashGRPOTrainer needs the functions inside")
     chosen, is_needed = args.correctness_func, method.uses_correctness and len(names) > 1
     if chosen not in names and (chosen is not None or is_needed):
         raise ValueError(f"correctness_func is {chosen!r}, but must say what is correct: one of {', '.join(names)}")
@@ -72,9 +59,7 @@ def check_trainer(trainer: Any) -> None:
     needed = {*columns}.union(*(map(required_columns, trainer.reward_funcs) if is_rollout_ours else ()))
     if missing := sorted(needed - {*dataset.column_names}):
         there, lacking = ", ".join(dataset.column_names), " and ".join(missing)
-        raise ValueError(
-            f"the data set has columns {there}, but lacks {lacking}; rename the one that holds it, or add it"
-        )
+        raise ValueError(f"the data set has columns {there}, but lacks {lacking}; rename or add them")
     if TARGET_COLUMN in dataset.column_names:
         check_own_targets(dataset, method, args)
     values = column_values(list(dataset.select_columns([*columns])) if columns else [], columns, args.target_length)
@@ -87,11 +72,7 @@ def check_trainer(trainer: Any) -> None:
 
 
 def before_training(trainer: Any) -> None:
-    """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint.
-
-    Raises:
-        `ValueError`: If rows are too few for a step.
-    """
+    """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint."""
     args, method = trainer.args, trainer.length_control
     check_size(trainer.train_dataset, args)
     acting_problem = cannot_act(method, args.target_length, args.generation_limit, args.num_generations)
@@ -103,11 +84,8 @@ def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPO
     problems = [method.reward_scale_problem(rollouts)]
     # where the method itself cuts generation, that is its work
     if rollouts.is_truncated.all() and rollouts.max_completion_length >= args.generation_limit:
-        problems.append(
-            f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions of "
-            f"the first batch, {int(rollouts.is_correct.sum())} of them right: raise it, or mend eos_token_id in the "
-            "model's generation_config.json"
-        )
+        cut = f"max_completion_length={rollouts.max_completion_length} cuts all {len(rollouts.lengths)} completions"
+        problems.append(f"{cut} of the first batch: raise it, or mend eos_token_id in generation_config.json")
     _warn(args, problems)
 
 
@@ -163,10 +141,8 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
         suffix = prompts[0].removeprefix(rows[0]["prompt"])
         is_written = any(token in prompts[0] for token in tokenizer.get_added_vocab())  # by a chat template
         if suffix or (tokenizer.chat_template is not None and not is_written):
-            yield (
-                f"prompts are strings, which go to the model without the tokenizer's chat_template, {suffix!r} after "
-                "them; leash_trl.data.as_conversation makes messages of them: train_dataset.map(as_conversation)"
-            )
+            problem = f"prompts are strings, which get no chat_template, but {suffix!r} at their end"
+            yield f"{problem}: make messages of them with train_dataset.map(leash_trl.data.as_conversation)"
     else:
         options = {"tools": trainer.tools or None, "tokenize": False, "add_generation_prompt": True}
         options |= {"chat_template": trainer.chat_template, **trainer.chat_template_kwargs}
@@ -192,7 +168,5 @@ def space_problem(trainer: Any) -> str | None:
     # some network file systems say that they have 0 bytes in all
     if args.save_strategy == "no" or not args.should_save or usage.free >= needed or usage.total == 0:
         return None
-    return (
-        f"output_dir is {args.output_dir}, where {usage.free / MIB:.1f} MiB are free, but a checkpoint takes about "
-        f"{needed / MIB:.1f} MiB: make room, or set save_only_model: true or save_strategy: 'no'"
-    )
+    free = f"output_dir is {args.output_dir}, where {usage.free / MIB:.1f} MiB are free"
+    return f"{free}, but a checkpoint takes about {needed / MIB:.1f} MiB: make room, or set save_only_model: true"

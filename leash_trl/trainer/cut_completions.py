@@ -9,29 +9,21 @@ from leash_trl.length_control.method import LengthControl
 
 
 def check_cuts(trainer: Any) -> None:
-    """Raises `ValueError` if a trainer's method cuts completions and the trainer's settings do not allow it.
-
-    Args:
-        trainer ([`~trl.GRPOTrainer`]): A trainer with a [`LeashGRPOConfig`] and `length_control`.
-    """
+    """Raises `ValueError` if a trainer's method cuts completions and the trainer's settings do not allow it."""
     if not trainer.length_control.cuts:
         return
     if trainer.tools or trainer.environment_factories is not None:
         refuse_turns(trainer.length_control)
     args = trainer.args
     if args.use_vllm and args.vllm_importance_sampling_correction and "sequence" in args.vllm_importance_sampling_mode:
-        raise ValueError(
-            f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}, over whole completions, which "
-            f"length_control={trainer.length_control.name!r} cuts; set it to 'token_truncate' or 'token_mask'"
-        )
+        mode = f"vllm_importance_sampling_mode is {args.vllm_importance_sampling_mode!r}"
+        raise ValueError(f"{mode}, but {trainer.length_control.name} cuts completions; set it to 'token_truncate'")
 
 
 def refuse_turns(method: LengthControl) -> None:
     """Raises the `ValueError` for completions of several turns: what an answer earned in them cannot be cut."""
-    raise ValueError(
-        f"length_control is {method.name!r}, which cuts completions, but with tools, environments or an env_mask of "
-        "a rollout_func they have several turns; leave these out, or choose another method"
-    )
+    turns = "with tools, environments or an env_mask of a rollout_func they have several turns"
+    raise ValueError(f"length_control={method.name} cuts completions, but {turns}; choose another method")
 
 
 def cut_completions(
@@ -41,15 +33,7 @@ def cut_completions(
     lengths: Sequence[int],
     processor: Any,
 ) -> tuple[list[Any], list[list[int]]]:
-    """Completions and their tokens, cut; no end token follows a cut.
-
-    Args:
-        completions (`Sequence[list[dict] | str]`): Replies as messages, or text, as reward functions get them.
-        completion_ids (`Sequence[Sequence[int]]`), prompt_ids (`Sequence[Sequence[int]]`): Their tokens, and those of
-            their prompts.
-        lengths (`Sequence[int]`): Tokens to keep of each; those with as many stay as they are.
-        processor (`PreTrainedTokenizerBase` or `ProcessorMixin`): The trainer's `processing_class`.
-    """
+    """Completions as reward functions get them, and their tokens, cut to `lengths`; no end token follows a cut."""
     cut, cut_ids = list(completions), [list(ids) for ids in completion_ids]
     for row, length in enumerate(lengths):
         if length < len(cut_ids[row]):

@@ -1,7 +1,4 @@
-"""Configuration of `LeashGRPOTrainer`: LEASH's own fields, the paper's recipe as defaults of TRL's fields, checks.
-
-What is checked would otherwise be wrong without a word. What TRL or transformers refuse themselves is theirs to say.
-"""
+"""Configuration of `LeashGRPOTrainer`: LEASH's own fields, the paper's recipe as defaults, and checks."""
 
 import math
 import warnings
@@ -24,11 +21,7 @@ LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
 
 
 def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
-    """A field that a recipe gives as a mapping, and a command line as YAML or JSON text.
-
-    Raises:
-        `ValueError`: If it is neither.
-    """
+    """A field that a recipe gives as a mapping, and a command line as YAML or JSON text."""
     mapping = yaml.safe_load(value) if isinstance(value, str) else value
     if mapping is not None and not isinstance(mapping, dict):
         raise ValueError(f"{name} is {value!r}, but must be a mapping or the text of one, such as '{{a: 0.5}}'")
@@ -38,78 +31,53 @@ def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
 @dataclass
 @helped_by_docstring
 class LeashGRPOConfig(LengthGroupedGRPOConfig):
-    r"""
-    Configuration class for the [`LeashGRPOTrainer`].
+    """Configuration class for the [`LeashGRPOTrainer`]; its defaults are the recipe of the paper and of its authors'
+    release.
 
-    This class includes the parameters of LEASH and those of [`~trl.GRPOConfig`] whose defaults differ: the defaults
-    are the recipe of the paper and of its authors' release. `length_grouped_microbatches` and `skip_zero_signal` come
-    from [`LengthGroupedGRPOConfig`]. For all others see [`~trl.GRPOConfig`].
+    Other parameters are those of [`LengthGroupedGRPOConfig`] and [`~trl.GRPOConfig`].
 
-    Parameters:
-        > Parameters that control the length constraint
-
-        length_control (`str`, *optional*, defaults to `"leash"`):
-            Method that shapes the rewards: a name that `leash methods` lists, or an import path.
-        length_control_kwargs (`dict` or `str`, *optional*):
-            Hyper-parameters of the method, as a mapping or its text; those left out have the paper's values.
-        target_length (`int`, *optional*):
-            Target for the mean completion length, in tokens. Required by methods with a target, LEASH among them; must
-            be below `max_completion_length`. A column `target_length` in the data set gives each prompt its own
-            target.
-        target_schedule (`str`, *optional*, defaults to `"constant"`):
-            How the target moves over training: `constant`, `linear` or `staged`.
-        target_milestones (`dict` or `str`, *optional*):
-            Target in tokens by number of policy updates done, such as `{0: 8192, 100: 4096}`, for the schedules
-            `linear` and `staged`. The last one is `target_length`; targets from a data set's column move in
-            proportion.
-        lambda_init (`float`, *optional*):
-            Penalty coefficient lambda before the first dual step, in reward units. The default is the method's own:
-            0.1 for LEASH. The paper uses 0.1 for the 1.5B and 0.2 for the 4B model.
-        lambda_lr (`float`, *optional*):
-            Step size of the dual step; with LEASH, 0 freezes lambda, which is LEASH-C. The default is the method's
-            own: 0.005 for LEASH. The paper uses 0.005, and 0.05 for 4B at 8k.
-        lambda_min (`float`, *optional*):
-            Lower bound of lambda. The default is the method's own: 0 for LEASH.
-        lambda_max (`float`, *optional*):
-            Upper bound of lambda. The default is the method's own: 1 for LEASH. A method that lacks one of these four
-            ignores it, which one line says.
-        correctness_func (`str`, *optional*):
-            Reward function whose positive reward makes an answer correct. The default is the weighted sum of all;
-            with several functions, methods with their own reward scale need the name of one. They treat a completion
-            for which it returns `None` as unscorable, not as wrong.
-        advantage_epsilon (`float`, *optional*, defaults to `1e-8`):
-            Added to the standard deviation of the shaped rewards when advantages are normalised. The paper has 1e-8,
-            the authors' release 1e-6, TRL 1e-4.
-        reward_baseline (`str`, *optional*, defaults to `"mean"`):
-            What is subtracted from the shaped rewards of a group: their `mean`, or for `length_weighted` their mean
-            weighted by length, sum(L R) / sum(L) (OPO). The name is that of TRL's pull request 6620.
-        length_objective_weight (`float`, *optional*, defaults to `1.0`):
-            Weight of the length objective with `multi_objective_aggregation="normalize_then_sum"` (GDPO); the task
-            objective has 1. GDPO divides each objective by its own deviation, so that lambda and the method's other
-            weights cancel out, and this one is left.
-        dynamic_sampling_rounds (`int`, *optional*, defaults to `0`):
-            Rounds in which groups without signal are replaced by fresh prompts (DAPO's dynamic sampling); 0 is off.
-            LEASH leaves it out, DLER needs it.
-        dynamic_sampling_oversample (`float`, *optional*, defaults to `0.0`):
-            Most extra groups that are generated together with a batch, as a share of it, to replace those that are
-            likely to have no signal; 0 is off. Rounds then only fill what is still missing; without rounds, one call
-            generates all. How many are drawn follows the running share of groups with signal.
-
-        > Parameters whose defaults differ from GRPOConfig: the paper's recipe
-
-        max_completion_length (`int`, *optional*, defaults to `32768`):
-            Maximum number of tokens to generate per completion. As in TRL, a limit in `generation_kwargs`
-            (`max_new_tokens`, with vLLM `max_tokens`) wins; `None` leaves the limit to the engine.
-        epsilon_high (`float`, *optional*, defaults to `0.28`):
-            Upper clipping range of the importance ratio (DAPO's clip-higher).
-        lr_scheduler_type (`str`, *optional*, defaults to `"constant"`):
-            Learning rate schedule.
-        weight_decay (`float`, *optional*, defaults to `0.1`):
-            Weight decay of AdamW. From the authors' release.
-        vllm_importance_sampling_correction (`bool`, *optional*, defaults to `False`):
-            Whether to correct for the mismatch between vLLM's and the trainer's probabilities. The paper does not;
-            TRL's default mode drops whole sequences, long ones first. If you turn it on, prefer
-            `vllm_importance_sampling_mode="token_truncate"`.
+    Args:
+        length_control (`str`): Method that shapes the rewards: a name that `leash methods` lists, or an import path.
+        length_control_kwargs (`dict` or `str`): Hyper-parameters of the method, as a mapping or its text; those left
+            out have the paper's values.
+        target_length (`int`): Target for the mean completion length, in tokens. Required by methods with a target,
+            LEASH among them; must be below `max_completion_length`. A column `target_length` in the data set gives
+            each prompt its own target.
+        target_schedule (`str`): How the target moves over training: `constant`, `linear` or `staged`.
+        target_milestones (`dict` or `str`): Target in tokens by number of policy updates done, such as
+            `{0: 8192, 100: 4096}`, for the schedules `linear` and `staged`. The last one is `target_length`; targets
+            from a data set's column move in proportion.
+        lambda_init (`float`): Penalty coefficient lambda before the first dual step, in reward units. These four
+            default to the method's own values; a method that lacks one ignores it, which one line says. The paper uses
+            0.1 for the 1.5B and 0.2 for the 4B model.
+        lambda_lr (`float`): Step size of the dual step; with LEASH, 0 freezes lambda, which is LEASH-C. The paper uses
+            0.005, and 0.05 for 4B at 8k.
+        lambda_min (`float`): Lower bound of lambda.
+        lambda_max (`float`): Upper bound of lambda.
+        correctness_func (`str`): Reward function whose positive reward makes an answer correct. The default is the
+            weighted sum of all; with several functions, methods with their own reward scale need the name of one. They
+            treat a completion for which it returns `None` as unscorable, not as wrong.
+        advantage_epsilon (`float`): Added to the standard deviation of the shaped rewards when advantages are
+            normalised. The paper has 1e-8, the authors' release 1e-6, TRL 1e-4.
+        reward_baseline (`str`): What is subtracted from the shaped rewards of a group: their `mean`, or for
+            `length_weighted` their mean weighted by length, sum(L R) / sum(L) (OPO). The name is that of TRL's pull
+            request 6620.
+        length_objective_weight (`float`): Weight of the length objective with
+            `multi_objective_aggregation="normalize_then_sum"` (GDPO); the task objective has 1. GDPO divides each
+            objective by its own deviation, so that the method's other weights cancel out.
+        dynamic_sampling_rounds (`int`): Rounds in which groups without signal are replaced by fresh prompts (DAPO's
+            dynamic sampling); 0 is off. LEASH leaves it out, DLER needs it.
+        dynamic_sampling_oversample (`float`): Most extra groups that are generated together with a batch, as a share
+            of it, to replace those that are likely to have no signal; 0 is off. Rounds then only fill what is still
+            missing. How many are drawn follows the running share of groups with signal.
+        max_completion_length (`int`): Maximum number of tokens to generate per completion. As in TRL, a limit in
+            `generation_kwargs` (`max_new_tokens`, with vLLM `max_tokens`) wins; `None` leaves the limit to the engine.
+        epsilon_high (`float`): Upper clipping range of the importance ratio (DAPO's clip-higher).
+        lr_scheduler_type (`str`): Learning rate schedule.
+        weight_decay (`float`): Weight decay of AdamW. From the authors' release.
+        vllm_importance_sampling_correction (`bool`): Whether to correct for the mismatch between vLLM's and the
+            trainer's probabilities. The paper does not; TRL's default mode drops whole sequences, long ones first, so
+            prefer `vllm_importance_sampling_mode="token_truncate"`.
     """
 
     # Parameters that control the length constraint
@@ -141,10 +109,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         for name in (*(name for name in self.__dataclass_fields__ if name.endswith("_kwargs")), "target_milestones"):
             setattr(self, name, mapping_field(name, getattr(self, name)))
             if TOKEN_PATTERN.search(str(getattr(self, name))):
-                raise ValueError(
-                    f"{name} holds a Hub token, which would be written to files and logs; take it out, and set "
-                    "HF_TOKEN or run `hf auth login` instead"
-                )
+                raise ValueError(f"{name} holds a Hub token, which files and logs would show; set HF_TOKEN instead")
         method = self.make_length_control()
         self._check_generation()
         self._check_schedule()
@@ -159,19 +124,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         super().__setattr__(name, HubToken(value) if name == "hub_token" and value is not None else value)
 
     def make_length_control(self) -> LengthControl:
-        """A new instance of the method, in its initial state; a run makes one and keeps it.
-
-        Raises:
-            `ValueError`: If the method or one of its hyper-parameters is unknown or out of range.
-        """
+        """A new instance of the method, in its initial state; a run makes one and keeps it."""
         method = find_method(self.length_control)
         known = {field.name for field in fields(method) if field.init}
         given = cast(dict[str, Any], self.length_control_kwargs or {})
         if unknown := sorted(given.keys() - known):
-            raise ValueError(
-                f"length_control_kwargs holds {', '.join(unknown)}, but the parameters of length_control="
-                f"{self.length_control!r} are {', '.join(sorted(known)) or 'none'}; drop it, or mend its name"
-            )
+            theirs = f"{self.length_control} has {', '.join(sorted(known)) or 'none'}"
+            raise ValueError(f"length_control_kwargs holds {', '.join(unknown)}, but {theirs}; mend its name")
         if "momentum" in known:
             given = {"momentum": self.adam_beta1, **given}
         lambdas = {name: value for name, value in self._lambdas().items() if name in known}
@@ -182,7 +141,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def advantage_rule(self) -> AdvantageRule:
-        """The run's rule that turns shaped rewards into advantages."""
         return AdvantageRule(
             scale_rewards=cast(Scaling, self.scale_rewards),
             epsilon=self.advantage_epsilon,
@@ -204,17 +162,14 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
 
     @property
     def generation_limit(self) -> float:
-        """Most tokens that a completion may have; infinite if only the engine's own limit or the context ends it.
-
-        As in TRL, `generation_kwargs` wins over `max_completion_length`.
-        """
+        """Most tokens that a completion may have, as TRL finds it; infinite if only the engine or the context ends
+        it."""
         kwargs, name = self.generation_kwargs or {}, "max_tokens" if self.use_vllm else "max_new_tokens"
         limit = kwargs.get(name, self.max_completion_length)
         return math.inf if limit is None else limit
 
     @property
     def uses_dynamic_sampling(self) -> bool:
-        """Whether groups without signal are replaced."""
         return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
     def batches(self) -> str:
@@ -224,11 +179,7 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         return f"{sizes}, {self.num_generations} a prompt"
 
     def check_target(self, target: float | None, method: LengthControl) -> None:
-        """Checks a target in tokens, the configured one or a prompt's own, now and at each milestone.
-
-        Raises:
-            `ValueError`: If it is missing, not positive or at the generation limit, or the method cannot use it.
-        """
+        """Checks a target in tokens, the configured one or a prompt's own, now and at each milestone."""
         limit = self.generation_limit
         check_target(target, method, limit, self.num_generations)
         given = cast(float, target)  # milestones come with a target
@@ -256,10 +207,8 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
             raise ValueError(f"generation_kwargs holds {', '.join(unknown)}, which transformers ignores; mend it")
         share = self.per_device_train_batch_size * self.steps_per_generation
         if self.uses_dynamic_sampling and share % self.num_generations:
-            raise ValueError(
-                "dynamic sampling replaces whole groups within a process, so per_device_train_batch_size * "
-                f"steps_per_generation = {share} must be a multiple of num_generations={self.num_generations}"
-            )
+            product = f"per_device_train_batch_size * steps_per_generation is {share}, but dynamic sampling needs"
+            raise ValueError(f"{product} a multiple of num_generations={self.num_generations}")
 
     def _check_advantages(self, method: LengthControl) -> None:
         is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
@@ -283,19 +232,13 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if lacking := [f"{name}={value}" for name, value in self._lambdas().items() if name not in known]:
             yield f"{', '.join(lacking)}: ignored, for length_control={self.length_control!r} has no such parameter"
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
-            yield (
-                f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}: truncated sampling biases the "
-                "importance ratio and hides the long tail that the constraint is about; the paper samples all tokens"
-            )
+            given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
+            yield f"{given}: truncated sampling biases the importance ratio and hides the tail; drop them"
         kwargs = self.generation_kwargs or {}
         if kwargs.get("do_sample") is False or (kwargs.get("num_beams") or 1) > 1:
-            yield (
-                f"generation_kwargs is {kwargs}, with which the completions of a prompt may be all alike and train "
-                "nothing; drop do_sample and num_beams"
-            )
+            yield f"generation_kwargs is {kwargs}, so completions may be all alike; drop do_sample and num_beams"
         is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
         if is_decoupled and "lambda_init" in known and self.advantage_epsilon < 1e-3:
-            epsilon = f"advantage_epsilon is {self.advantage_epsilon}"
-            yield f"{epsilon}, with which 'normalize_then_sum' cancels {method.name}'s multiplier; set it to 0.1"
+            yield f"advantage_epsilon={self.advantage_epsilon} lets 'normalize_then_sum' cancel lambda; set it to 0.1"
         if self.mask_truncated_completions and method.needs_truncated:
             yield f"mask_truncated_completions is True, but {method.name} learns from what it masks; set it to False"

@@ -1,7 +1,6 @@
 """Dynamic sampling (DAPO): fresh prompts for groups without signal, in rounds or ahead of the need.
 
-Extra groups that are generated together with a batch are its first round. Each round is decided from the rewards of
-all processes, so every process decides alike.
+Each round is decided from the rewards of all processes, so every process decides alike.
 """
 
 import math
@@ -59,15 +58,9 @@ class Refill:
         self.seen = self.seen / 2 + len(has_signal)
 
     def draw(self, count: int, without: Collection[int] = ()) -> list[dict[str, Any]]:
-        """The next rows for the current batch; a question comes twice only if the data set has no others.
-
-        Args:
-            count (`int`): Number of rows.
-            without (`Collection[int]`): Questions to skip, as `question_of` returns them.
-        """
-        epoch, batch = divmod(
-            self.batches, max(1, self._size // self._batch_size)
-        )  # TRL leaves out the last, smaller batch
+        """The next `count` rows; a question, even one of `without`, comes twice only if the data set has no others."""
+        # TRL leaves out the last, smaller batch
+        epoch, batch = divmod(self.batches, max(1, self._size // self._batch_size))
         if epoch != self.epoch:
             self.epoch, self.from_end, self.from_start = epoch, 0, 0
         order = self._order()
@@ -135,11 +128,6 @@ def extra_groups(num_groups: int, signal_share: float, most: int) -> int:
 
 def kept_groups(is_alive: list[bool], count: int) -> list[int]:
     """The groups that a process trains on: its first `count`, dead ones replaced by live ones of those behind.
-
-    Args:
-        is_alive (`list[bool]`): Whether each group of the process has signal, those of the batch first and then the
-            fresh ones.
-        count (`int`): Groups of the process in the batch.
 
     Example:
         >>> kept_groups([True, False, False, False, True], count=3)

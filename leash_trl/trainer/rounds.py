@@ -53,13 +53,7 @@ class Round:
         return has_signal(self.score.shaped, self.score.advantages, self.rollouts.num_generations)
 
     def followed_by(self, fresh: "Round", num_processes: int, pad_token_id: int) -> "Round":
-        """Both rounds as one, in which each process's groups of `fresh` stand behind its others.
-
-        Args:
-            fresh (`Round`): Equally many groups of each process.
-            num_processes (`int`): Number of processes.
-            pad_token_id (`int`): The tokenizer's padding token.
-        """
+        """Both rounds as one, in which each process's groups of `fresh`, equally many, stand behind its others."""
         count = len(self.rollouts.lengths)
         both = torch.arange(count + len(fresh.rollouts.lengths)).tensor_split([count])
         rows = torch.cat([rows.view(num_processes, -1) for rows in both], dim=1).flatten()
@@ -71,13 +65,7 @@ class Round:
         )
 
     def refilled(self, share: int, method: LengthControl, rule: AdvantageRule, accelerator: Accelerator) -> "Round":
-        """The first `share` groups of each process, where live ones of those behind have taken the places of dead
-        ones, scored anew.
-
-        Args:
-            share (`int`): Groups of each process in the batch.
-            method ([`LengthControl`]), rule ([`AdvantageRule`]): As for the round itself.
-            accelerator ([`~accelerate.Accelerator`]): The trainer's, which knows the processes.
+        """The first `share` groups of each process, dead ones replaced by live ones of those behind, scored anew.
 
         Raises:
             `ValueError`: If the batch holds fields that cannot be taken row by row, such as images.

@@ -55,7 +55,6 @@ def test_the_help_loads_nothing_heavy():
 @pytest.mark.parametrize(
     ("argv", "named"),
     [
-        (["trian"], "mean train?"),
         (["merge", "x", "--outptu", "y"], "mean --output?"),
         (["merge"], "run"),
         (["merge", "x"], "--output_dir"),
@@ -68,7 +67,3 @@ def test_the_help_loads_nothing_heavy():
 )
 def test_every_command_says_in_one_line_what_it_cannot_read(argv, named, error_of):
     assert named in error_of(argv)
-
-
-def test_an_option_is_not_alike_for_its_dashes(error_of):
-    assert "dtype" not in error_of(["merge", "x", "--dataset", "y", "--output", "z"])

@@ -232,7 +232,7 @@ def test_budgets_of_l1_are_uniform_over_the_range_and_the_same_every_time():
     assert (L1Exact(suffix="").prompt_suffix(9.0, 99), L1Exact().prompt_suffix(None, 99)) == ("", "")
 
 
-def test_l1_refuses_a_run_without_a_length_to_request_or_with_one_beyond_the_limit():
+def test_l1_needs_a_target_or_a_range_within_the_limit():
     with pytest.raises(ValueError, match="budget_range"):
         L1Max(budget_range=None).check(None, 4000, 8)
     with pytest.raises(ValueError, match="budget_range"):

@@ -57,12 +57,12 @@ def test_candidates_by_hand(bounds, expected):
     assert candidate_targets(*bounds, interval=1024) == expected
 
 
-def test_lower_bound_above_the_upper_one_is_refused():
-    with pytest.raises(ValueError, match="upper_bound is 16384"):
-        LaserD().check(20000, 32768, 8)
-
-
 def test_more_expected_answers_need_a_longer_target():
     lengths = [100, 200, 300, 400]
     assert [smallest_target(lengths, lengths, num_right=4, expected=n) for n in (1, 2, 4, 5)] == [100, 200, 400, None]
     assert smallest_target([], lengths, num_right=4, expected=1) is None
+
+
+def test_lower_bound_above_the_upper_one_is_refused():
+    with pytest.raises(ValueError, match="upper_bound is 16384"):
+        LaserD().check(20000, 32768, 8)

@@ -69,7 +69,7 @@ def test_per_prompt_targets_are_each_their_own_measure():
         ([1.0, 1.0, NAN], None),  # does not tell
         ([-0.5, 0.0], None),
         ([0.0, 1.0], "fail fast"),
-        ([-3.0, 1.0], "reaches 3"),
+        ([-3.0, 1.0], "reach 3"),
         ([NAN], None),
     ],
 )

@@ -234,12 +234,6 @@ def test_each_budget_weighs_length_by_its_own_lambda():
     torch.testing.assert_close(method.score(batch, EXACT).advantages, doubles(1.0, 0.0, -1.0, 0.25, 0.0, -0.25))
 
 
-@pytest.mark.parametrize(("rewards", "is_fine"), [([5, 1, 0, 0], True), ([-1] * 4, True), ([0, 0, -1, -1], False)])
-def test_only_a_scale_without_correct_answers_is_a_problem(rewards, is_fine):
-    problem = LeashPredictive().reward_scale_problem(rollouts([10, 20, 30, 90], rewards))
-    assert problem is None if is_fine else "correctness_func" in problem
-
-
 def test_the_log_has_lambda_response_and_drift():
     method = LeashPredictive()
     method.forecasts[""] = Forecast(level=0.5, push=0.5, response=0.25, drift=0.125)

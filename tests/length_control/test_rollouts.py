@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 
 from leash_trl.length_control.rollouts import Score, joined
@@ -29,12 +28,6 @@ def test_what_the_deciding_function_could_not_score_is_unscorable_whatever_the_o
     assert rollouts.is_scorable.tolist() == [True, False, True, True]
     assert rollouts.correctness.nan_to_num(-1).tolist() == [1, -1, 0, 1]
     assert rollouts.solve_rates.tolist() == [2 / 3] * 4
-
-
-def test_shapes_that_torch_would_broadcast_are_errors(make_rollouts):
-    for rewards in ([0.0], [[0.0]] * 4):
-        with pytest.raises(ValueError, match="task_rewards"):
-            make_rollouts(rewards, [1, 2, 3, 4])
 
 
 def test_rows_are_joined_and_selected_with_their_columns(make_rollouts):

@@ -12,7 +12,7 @@ from leash_trl.length_control.l1 import L1Max
 from leash_trl.length_control.targets import (
     column_values,
     own_target,
-    question_number,
+    question_of,
     rows_with_targets,
     scheduled_target,
     with_suffix,
@@ -48,9 +48,9 @@ def test_a_row_may_have_no_target(missing):
 
 
 def test_a_question_has_one_number_whatever_the_order_of_its_keys():
-    one = question_number([{"role": "user", "content": "2 + 2?"}])
-    assert one == question_number([{"content": "2 + 2?", "role": "user"}])
-    assert one != question_number([{"role": "user", "content": "2 + 3?"}])
+    one = question_of({"prompt": [{"role": "user", "content": "2 + 2?"}]})
+    assert one == question_of({"prompt": [{"content": "2 + 2?", "role": "user"}]})
+    assert one != question_of({"prompt": [{"role": "user", "content": "2 + 3?"}]})
     assert 0 <= one < 2**63
 
 
@@ -93,7 +93,7 @@ def test_a_question_is_its_text_and_its_pictures(row_with):
     text = {"prompt": [{"role": "user", "content": "Which colour?"}]}
     rows = [{**text, **row_with(colour)} for colour in (RED, BLUE, RED)]
     seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
-    bare = question_number(text["prompt"])
+    bare = question_of(text)
     assert red == again
     assert len({red, blue, bare}) == 3
     assert "In " in str(seen[0]["prompt"])
@@ -103,7 +103,7 @@ def test_a_question_is_its_text_and_its_pictures(row_with):
 def test_without_pictures_a_question_is_its_text(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
     _, (number,), _ = rows_with_targets([{"prompt": prompt, **none}], L1Max(), None, None, math.inf)
-    assert number == question_number(prompt) == 1131603105239393652  # saved histories count on it
+    assert number == question_of({"prompt": prompt}) == 1131603105239393652  # saved histories count on it
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():

@@ -140,10 +140,8 @@ def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys
     [
         (["--loss_type", "bnpo"], {}, False),
         (["--length_grouped_microbatches", "false"], {}, False),
-        ([], {"output_router_logits": False, "router_aux_loss_coef": 0.001}, False),
         ([], {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, False),
         ([], {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, True),
-        (["--router_aux_loss_coef", "0"], {"output_router_logits": False, "router_aux_loss_coef": 0.001}, True),
     ],
 )
 def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, is_grouped, tmp_path):
@@ -157,8 +155,7 @@ def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, is_grouped, 
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (["--num_gpus", "0"], ["--num_gpus is 0"]),
-        (["--num_gpus", "32", "--optim", "adafactor"], ["optim is 'adafactor'"]),
+        (["--num_gpus", "32", "--optim", "adafactor"], ["optim adafactor"]),
         (["--num_gpus", "32", "--load_in_4bit", "true"], ["load_in_4bit", "use_peft"]),
         (["--num_gpus", "32", "--model_config", "nowhere.json"], ["nowhere.json", "model_config"]),
     ],

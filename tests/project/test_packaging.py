@@ -39,9 +39,6 @@ def test_recipes_go_by_their_names_in_the_package(in_tmp):
         read_recipe("gym/smoke.yml")
     with pytest.raises(FileNotFoundError, match=r"such as gym/leash\.yaml"):
         read_recipe("nope.yaml")
-    Path("base.yaml").write_text("max_steps: 7\n")
-    with pytest.raises(FileNotFoundError, match=r"did you mean base\.yaml\?"):
-        read_recipe("base.yml")
     with pytest.raises(FileNotFoundError):
         read_recipe("../pyproject.toml")
 

@@ -1,6 +1,5 @@
 """Grades of completions: by mathematics, against math-verify's direct call, and on the public cases."""
 
-import itertools
 import json
 import logging
 import random
@@ -66,83 +65,36 @@ CASES = [
     (r"<think>hm</think>\boxed{12}", "12", True),
     (r"\boxed{12}", "13", False),
     (r"\boxed{012}", "12", True),
-    (r"\boxed{-12}", "12", False),
-    (r"\boxed{−12}", "-12", True),
     (r"\boxed{−12}", "12", False),
-    (r"\boxed{1{,}250}", "1250", True),
-    (r"\boxed{1,250}", "1250", True),
-    (r"\boxed{1,250.5}", "1250.5", True),
-    (r"\boxed{12.50}", "12.5", True),
-    (r"\boxed{.5}", r"\frac{1}{2}", True),
-    (r"\boxed{\frac{1}{2}}", "0.5", True),
     (r"\boxed{\frac12}", r"$\frac{1}{2}$", True),
-    (r"\boxed{-\frac{3}{4}}", r"\frac{-3}{4}", True),
-    (r"\boxed{\dfrac{6}{8}}", r"\frac{3}{4}", True),
-    (r"\boxed{\frac{4}{3}}", r"\frac{3}{4}", False),
-    (r"\boxed{1\frac{1}{2}}", r"\frac{3}{2}", True),
-    (r"\boxed{25\%}", "25", True),
-    (r"\boxed{45^\circ}", "45", True),
     (r"\boxed{\$18.90}", "18.90", True),
-    (r"\boxed{5 \text{ cm}}", "5", True),
     (r"\boxed{2}", r"2\sqrt{3}", False),  # without dollars math-verify reads this gold as 2
-    (r"\boxed{2\sqrt{3}}", r"2\sqrt{3}", True),
     (r"\boxed{\sqrt{12}}", r"\boxed{2\sqrt{3}}", True),
-    (r"\boxed{\sqrt{13}}", r"2\sqrt{3}", False),
     (r"\boxed{\frac{\sqrt{3}}{3}}", r"\frac{1}{\sqrt{3}}", True),
-    (r"\boxed{2^{10}}", "1024", True),
     (r"\boxed{6!}", "720", True),
     (r"\boxed{\frac{\pi}{4}}", r"0.25\pi", True),
-    (r"\boxed{2π}", r"2\pi", True),
     (r"\boxed{3.14}", r"\pi", False),
-    (r"\boxed{2 + 3i}", "3i + 2", True),
     (r"\boxed{2 - 3i}", "2 + 3i", False),
     (r"\boxed{\log_2 8}", "3", True),
-    (r"\boxed{\binom{5}{2}}", "10", True),
     # letters
-    (r"\boxed{x + 1}", "1 + x", True),
-    (r"\boxed{x - 1}", "1 - x", False),
-    (r"\boxed{(x+1)(x-1)}", "x^2 - 1", True),
-    (r"\boxed{2x}", "x", False),
-    (r"\boxed{y = 2x + 3}", "2x + 3", True),
-    (r"\boxed{x = 5}", "5", True),
-    (r"\boxed{5}", "x = 5", True),
-    (r"\boxed{\sin^2 x + \cos^2 x}", "1", True),
-    (r"\boxed{\frac{x^2-1}{x-1}}", "x+1", True),
     # several numbers
     (r"\boxed{1, 2}", "2, 1", True),
-    (r"\boxed{1, 2}", "1, 3", False),
     (r"\boxed{1} and \boxed{2}", "1, 2", True),
-    (r"\boxed{2}", "1, 2", False),
-    (r"\boxed{1, 2}", "2", False),
-    (r"\boxed{(1, 2)}", "(1, 2)", True),
-    (r"\boxed{(1, 2)}", "(2, 1)", False),
     (r"\boxed{\left(3, \frac{\pi}{2}\right)}", r"(3, \pi/2)", True),
     (r"\boxed{[0, 1)}", "[0, 1]", False),
     (r"\boxed{(-\infty, 0]}", r"(-\infty, 0]", True),
     (r"\boxed{(-∞, 0) \cup (0, 1)}", r"(-\infty, 0) \cup (0, 1)", True),
     (r"\boxed{\{3, 1, 2\}}", r"\{1, 2, 3\}", True),
-    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}", True),
-    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 2 \\ 1 \end{pmatrix}", False),
     # words and letters of a choice
     (r"\boxed{\text{east}}", r"\text{east}", True),
-    (r"\boxed{\text{east}}", r"\text{west}", False),
     (r"\boxed{(C)}", "(C)", True),
-    (r"\boxed{\text{C}}", "C", True),
-    (r"\boxed{B}", "C", False),
     ("Answer: C. carbon", "C", True),
-    ("Answer: A or C", "C", False),
     # where the answer stands
-    ("Answer: $34$", "34", True),
     ("**Final Answer:**\n\n**Answer:** 34.", "34", True),
-    ("Answer: the largest $n$ is 34", "34", True),
     ("no answer at all", "34", False),
-    (r"<think>\boxed{34} unfinished", "34", False),
-    (r"<think>\boxed{34}</think>It is \boxed{35}.", "34", False),
     (r"\boxed{34} or maybe \boxed{35}", "34", False),
-    (r"$$\boxed{34}$$", "34", True),
     (r"\[\boxed{34}\]", "34", True),
     (r"\boxed{" + "9" * 5_000 + "}", "9", False),
-    (r"\boxed{\frac{1}{0}}", r"\frac{2}{0}", False),
 ]
 
 
@@ -165,70 +117,38 @@ def test_unreadable_solutions_are_named_by_row():
     solutions = ["12", "", "(C)", r"\text{}", r"2\sqrt{3}", "no solution", "$ $"]
     faults = unreadable_solutions(solutions)
     assert list(faults) == [1, 3, 6]
-    assert faults[1] == "is empty"
-    assert "row 1: '' is empty" in fault_list(faults, solutions)
-    assert fault_list(faults, solutions, num_shown=1).endswith(", ... (rows counted from 0)")
-    assert unreadable_solutions([]) == {}
+    assert fault_list(faults, solutions, num_shown=1) == "row 1: '' is empty, ... (rows counted from 0)"
 
 
 def read(path) -> list[dict]:
     return [json.loads(line) for line in path.open(encoding="utf-8")]
 
 
-TAILS = [
-    "The answer is $\\boxed{{{}}}$.",
-    "**Final Answer**\n\n$$\n\\boxed{{{}}}\n$$",
-    "**Final Answer**\n\\[\n\\boxed{{{}}}\n\\]",
-    "Therefore \\( x = \\boxed{{{}}} \\), as was to be shown.",
-    "Thus, the value is\n\n\\boxed{{{}}}",
-]
-
-
-def changed(rng, answer: str) -> str:
-    """An equivalent or a wrong answer, written as a model could."""
-    digits = [place for place, sign in enumerate(answer) if sign.isdigit()]
-    forms = [answer, answer.replace("\\frac", "\\dfrac"), f" {answer} ", f"-{answer}", f"{answer} + 1"]
-    if digits:
-        place = rng.choice(digits)
-        forms += 2 * [answer[:place] + str((int(answer[place]) + 1) % 10) + answer[place + 1 :]]
-    if answer.isdigit():
-        forms += [f"{answer}.0", f"\\frac{{{2 * int(answer)}}}{{2}}", f"{int(answer):,}", f"{answer} \\text{{ units}}"]
-    return rng.choice(forms)
-
-
 def realistic_completions(data, size: int) -> list[tuple[str, str]]:
-    """Bodies of real traces with answers to real golds."""
+    """Bodies of real traces with right and wrong answers, written as a model could, to real golds."""
     rng = random.Random(0)
     bodies = [row["completion"].split("</think>")[0].replace("\\boxed", "") for row in read(data / "traces.jsonl")]
-    names = ("math500", "aime24", "amc23", "gsm8k_test")
-    golds = [
-        str(row["answer"]).replace(",", "") if "gsm" in name else str(row["answer"])
-        for name in names
-        for row in read(data / f"{name}.jsonl")[:200]
-    ]
+    rows = [row for name in ("math500", "aime24", "amc23") for row in read(data / f"{name}.jsonl")]
+    golds = [str(row["answer"]) for row in rows]
+    tails = ["The answer is $\\boxed{{{}}}$.", "**Answer**\n\\[\n\\boxed{{{}}}\n\\]", "It is\n\n\\boxed{{{}}}"]
     cases = []
     for gold in rng.sample(golds, size):
-        answer = changed(rng, gold) if rng.random() < 0.8 else rng.choice(golds)
-        cases.append((f"{rng.choice(bodies)}</think>\n\n{rng.choice(TAILS).format(answer)}", gold))
+        other = gold.translate(str.maketrans("123456789", "234567891"))
+        answer = rng.choice(
+            [gold, gold.replace("\\frac", "\\dfrac"), f" {gold} ", f"-{gold}", other, rng.choice(golds)]
+        )
+        cases.append((f"{rng.choice(bodies)}</think>\n\n{rng.choice(tails).format(answer)}", gold))
     return cases
-
-
-def direct_verdict(completion: str, gold: str) -> bool:
-    """math-verify as its documentation calls it, without its limits, which need the main thread."""
-    gold_values, values = parse(f"${gold}$", parsing_timeout=None), parse(completion, parsing_timeout=None)
-    return verify(gold_values, values, timeout_seconds=None)
 
 
 @pytest.mark.parametrize("size", [80, pytest.param(400, marks=pytest.mark.slow)])
 def test_grades_of_real_completions_are_math_verifys(shared_data, size):
     cases = realistic_completions(shared_data, size)
     grades = grade([completion for completion, _ in cases], [gold for _, gold in cases])
-    different = [
-        (completion[-80:], gold, one.is_correct)
-        for (completion, gold), one in zip(cases, grades, strict=True)
-        if one.is_correct != direct_verdict(completion, gold)
-    ]
-    assert different == []
+    for (completion, gold), one in zip(cases, grades, strict=True):
+        # as its documentation calls it, without its limits, which need the main thread
+        gold_values, values = parse(f"${gold}$", parsing_timeout=None), parse(completion, parsing_timeout=None)
+        assert one.is_correct == verify(gold_values, values, timeout_seconds=None), (completion[-80:], gold)
     assert 0.2 < sum(bool(one.is_correct) for one in grades) / size < 0.8
 
 
@@ -267,8 +187,3 @@ def test_hostile_inputs_neither_hang_nor_take_memory(shared_data, disagreements,
         assert not (one.failure and one.is_correct)
     assert found <= set(disagreements["hostile"])
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 < 1_000_000_000
-
-
-def test_the_reasons_of_disagreements_are_all_used(disagreements):
-    used = itertools.chain.from_iterable(disagreements[mode].values() for mode in ("strict", "lenient", "hostile"))
-    assert set(used) == set(disagreements["reasons"])

@@ -1,10 +1,9 @@
-"""The task reward: right verdicts, whatever the thread, in TRL's forms."""
+"""The task reward in TRL's forms, also in a forked process."""
 
 import copy
 import os
 import pickle
 import signal
-import threading
 
 import numpy as np
 import pytest
@@ -12,14 +11,6 @@ import torch
 
 from leash_trl.rewards import get_math_reward, heeding_opened_thinking, lenient_math_reward, math_reward
 from leash_trl.rewards.grader_pool import GraderPool, Verdict
-
-
-def test_right_is_one_and_wrong_is_minus_one():
-    assert math_reward([r"\boxed{12}", r"\boxed{13}", "12"], ["12", "12", "12"]) == [1.0, -1.0, -1.0]
-
-
-def test_an_answer_to_an_unreadable_gold_is_unscorable_not_wrong():
-    assert math_reward([r"\boxed{x + 1}", "no answer"], [r"\text{}", r"\text{}"]) == [None, -1.0]
 
 
 def test_conversational_completions_and_other_columns():
@@ -74,14 +65,6 @@ def test_a_reward_with_other_settings_can_be_pickled_and_keeps_its_name():
     reward = pickle.loads(pickle.dumps(get_math_reward(lenient=True)))
     assert reward(["So 12."], ["12"]) == [1.0]
     assert reward.__name__ == "math_reward"
-
-
-def test_works_off_the_main_thread():
-    results = []
-    thread = threading.Thread(target=lambda: results.extend(math_reward([r"\boxed{x+x}"], ["2x"])))
-    thread.start()
-    thread.join(timeout=90)
-    assert results == [1.0]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

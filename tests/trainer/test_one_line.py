@@ -99,15 +99,14 @@ COMMANDS = [
     (("train",), {"config": "mixture.yaml", "dataset_name": None}, "DatasetConfig", "data_file"),
     (("train",), {"config": "mixture_of_nothing.yaml", "dataset_name": None}, "datasets", "nowhere.jsonl"),
     (BOTH, {"config": "twice.yaml"}, "'seed'", "1 and 3"),
-    (("train",), {"rollout_func": "math.pi"}, "rollout_func", "'math.pi'"),
-    (("train",), {"reward_funcs": "math.pi"}, "reward_funcs", "'math.pi'"),
+    (("train",), {"rollout_func": "math.tau_"}, "rollout_func", "'math.tau_'"),
     (("train",), {"reward_model_name_or_path": "./nowhere"}, "reward_model_name_or_path", "./nowhere"),
     (("train",), {"DATA": "response.jsonl", "rollout_func": SHRINKING}, "columns", "solution"),
     (("train",), {"output_dir": ""}, "output_dir", "''"),
     (("train",), {"DATA": "splits", "dataset_train_split": "trian"}, "dataset_train_split", "'trian'"),
     (("train",), {"chat_template_kwargs": "thinking"}, "chat_template_kwargs", "'thinking'"),
     (("train",), {"lamda_lr": "0.1"}, "--lamda_lr", "--lambda_lr"),
-    (("train",), {"zzz": "1"}, "--zzz", "--help-all"),
+    (("train",), {"zzz": "1"}, "--zzz", "--help"),
     (("eval",), {"config": "text_eval.yaml", "num_samples": None}, "num_samples", "'many'"),
     (("eval",), {"dtype": "float17"}, "dtype", "'float17'"),
 ]
@@ -136,14 +135,6 @@ def test_on_the_command_line_it_is_the_last_line(command, changes, field, value,
     assert line.startswith(f"leash {command}: ")
     named = [MODEL[command] if field == "MODEL" else field, value]
     assert [part for part in named if part not in line] == []
-
-
-def test_debugging_keeps_the_traceback_and_the_line_comes_last(files, capsys, monkeypatch):
-    monkeypatch.chdir(files)
-    assert main([*words("train", {"MODEL": "no_weights"}), "--log_level", "debug"]) == 2
-    error = capsys.readouterr().err
-    assert "Traceback" in error
-    assert error.rstrip("\n").split("\n")[-1].startswith("leash train: ")
 
 
 def test_a_reward_that_is_infinite_is_the_last_line_too(capsys, monkeypatch, tmp_path):
@@ -175,13 +166,6 @@ def test_a_bug_keeps_its_traceback(error):
 def test_a_folder_that_can_be_made_is_not_made(tmp_path):
     check_writable(tmp_path / "not" / "yet")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_in_yaml_means_no_strategy(tmp_path):
-    names = ("eval_strategy", "logging_strategy", "save_strategy")
-    (tmp_path / "no.yaml").write_text("".join(f"{name}: no\n" for name in names))
-    training_args = parse(["--config", str(tmp_path / "no.yaml"), *words("train", {})[1:]])[1]
-    assert [getattr(training_args, name) for name in names] == ["no"] * 3
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("leash*b_*.yaml")), ids=lambda path: path.stem)

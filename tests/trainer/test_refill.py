@@ -12,7 +12,7 @@ from trl.trainer.utils import RepeatSampler
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.targets import question_number
+from leash_trl.length_control.targets import question_of
 from leash_trl.microbatching.batch_fields import joined
 from leash_trl.trainer.refill import Refill, extra_groups, kept_groups
 from leash_trl.trainer.rounds import Round
@@ -62,7 +62,7 @@ def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, 
     for batch, count in enumerate(counts[: 26 // batch_size]):
         current = [rows[place]["prompt"] for place in order[batch * batch_size : (batch + 1) * batch_size]]
         seen += [prompt for prompt in current if prompt not in seen]
-        drawn = draw(refill, count, batch, {question_number(prompt) for prompt in current})
+        drawn = draw(refill, count, batch, {question_of({"prompt": prompt}) for prompt in current})
         assert len(set(drawn)) == count
         assert not set(drawn) & set(current)
         new = [prompt for prompt in drawn if prompt not in seen]
@@ -94,7 +94,7 @@ def test_an_epochs_incomplete_last_batch_is_drawn_first():
 
 def test_a_data_set_smaller_than_the_batch_still_gives_prompts():
     rows = letters(3)
-    assert len(draw(make_refill(rows, 4), 5, 0, {question_number(row["prompt"]) for row in rows})) == 5
+    assert len(draw(make_refill(rows, 4), 5, 0, {question_of(row) for row in rows})) == 5
 
 
 def test_the_state_survives_json():
