@@ -37,13 +37,11 @@ def filtered_rows(
     Source: "Models and Datasets" of [LEASH](https://huggingface.co/papers/2512.21540).
 
     Args:
-        problems (`Dataset`), samples (`Sequence[dict]`):
-            Problems, and as [`~leash_trl.evaluation.frame.read_lines`] returns them k graded completions of each.
-        min_passes (`int`), max_passes (`int`):
-            Bounds of the number of correct completions, both included.
-        target_quantile (`float`, *optional*):
-            Adds a column `target_length`: this quantile of the problem's correct lengths, in [0, 1]; between two
-            lengths the longer. 0 is the shortest correct completion, 0.5 the median.
+        problems (`Dataset`), samples (`Sequence[dict]`): Problems, and as
+            [`~leash_trl.evaluation.frame.read_lines`] returns them k graded completions of each.
+        min_passes (`int`), max_passes (`int`): Bounds of the number of correct completions, both included.
+        target_quantile (`float`): Adds a column `target_length`: this quantile of the problem's correct lengths, in
+            [0, 1]; between two lengths the longer. 0 is the shortest correct completion, 0.5 the median.
 
     Yields:
         `dict`: The problem's columns, and `pass_rate` in [0, 1] and `num_samples` of graded completions,

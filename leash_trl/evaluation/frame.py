@@ -107,17 +107,15 @@ class EvaluatedRun:
     """A run's `run.json`, its [`load_samples`] and its metrics.
 
     Args:
-        results (`pd.DataFrame`):
-            A row per benchmark and metric, the benchmarks in the run's order and `"overall"` last: unweighted means
-            over benchmarks, as in the paper's tables. Columns are `benchmark`, `num_problems`, `num_graded` (problems
-            of which a completion could be graded, which the numbers are of), `num_samples` (k), `metric`, `at` (k, m
-            or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over problems, or NaN).
-
-            Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy` (short-m@k),
-            `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). In tokens: `tokens` (length),
-            `generated_tokens` (trials of a decoding strategy included), `short_waiting_tokens`, `short_total_tokens`;
-            and without interval, of all completions together, `median_tokens`, `p95_tokens`, `right_tokens` and
-            `wrong_tokens` (mean lengths of correct and of wrong completions).
+        results (`pd.DataFrame`): A row per benchmark and metric, the benchmarks in the run's order and `"overall"`
+            last: unweighted means over benchmarks, as in the paper. Columns are `benchmark`, `num_problems`,
+            `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples`
+            (k), `metric`, `at` (k, m or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
+            problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy`
+            (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). In tokens: `tokens`
+            (length), `generated_tokens` (with trials of a decoding strategy), `short_waiting_tokens`,
+            `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
+            `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
     """
 
     run: dict[str, Any]
@@ -220,7 +218,9 @@ def votes(answers: Iterable[str | None], is_correct: Iterable[float]) -> list[Vo
         [True, True, '3', '3', None]
     """
     return [
-        None if pd.isna(answer) or pd.isna(right) else bool(right) or "".join(answer.replace("$", "").split())
+        None
+        if not isinstance(answer, str) or pd.isna(right)
+        else bool(right) or "".join(answer.replace("$", "").split())
         for answer, right in zip(answers, is_correct, strict=True)
     ]
 

@@ -61,14 +61,14 @@ def percent(share: float | None) -> str:
     return "" if share is None or pd.isna(share) else f"{100 * share:.1f}"
 
 
-def tokens(count: float | None, sign: str = "") -> str:
-    """A number of tokens, without decimals from 1,000 on; `sign="+"` for a difference.
+def tokens(count: float | None) -> str:
+    """A number of tokens, without decimals from 1,000 on: `16,912`, `46.0`."""
+    return "" if count is None or pd.isna(count) else f"{count:,.{0 if abs(count) >= 1000 else 1}f}"
 
-    Example:
-        >>> tokens(16912.4), tokens(46.04), tokens(-0.01, sign="+")
-        ('16,912', '46.0', '+0.0')
-    """
-    return "" if count is None or pd.isna(count) else f"{count:{sign}z,.{0 if abs(count) >= 1000 else 1}f}"
+
+def signed_tokens(count: float) -> str:
+    """A difference of numbers of tokens: `-9,854`, `+0.0`."""
+    return f"{count:+z,.{0 if abs(count) >= 1000 else 1}f}"
 
 
 def plain(number: float | None) -> str:
@@ -104,7 +104,7 @@ def escaped(name: str) -> str:
 
 
 # of each metric its name in the literature, with `at` and k, and its form
-METRICS = {
+METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy": ("Avg@{k}", percent),
     "pass": ("pass@{at:.0f}", percent),
     "majority": ("maj@{k}", percent),
@@ -121,7 +121,7 @@ METRICS = {
     "right_tokens": ("right tokens", tokens),
     "wrong_tokens": ("wrong tokens", tokens),
     "accuracy_change": ("Δ accuracy (points)", points),
-    "tokens_change": ("Δ tokens", partial(tokens, sign="+")),
+    "tokens_change": ("Δ tokens", signed_tokens),
     "relative_tokens_change": ("Δ tokens (%)", points),
 }
 
@@ -244,7 +244,7 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
     return np.convolve(lengths, np.full(window, 1 / window), mode="valid")
 
 
-def seed_row(samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series) -> Row:
+def seed_row(samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series) -> dict[str, Any]:
     """What `seeds.csv` says of one trained model's `load_samples`, without names, training tokens and grid.
 
     `base` has `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`; the rest is as for [`settling`].
