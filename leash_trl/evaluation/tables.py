@@ -128,11 +128,11 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def results_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
     """[`summary_markdown`], and below it every metric of the run with its interval."""
-    cells = _cells(run, run.results)
+    detail = metric_cells(run, run.results, have_overall([run]))
     sizes = run.results.groupby("benchmark")["num_problems"].first().astype(str)
-    cells = pd.concat([sizes[[*cells]].to_frame("problems").T, cells])
-    detail = markdown(cells.rename_axis("metric").reset_index())
-    return "\n\n".join([summary_markdown(run, baseline), f"## {escaped(run.label)}", detail, METRIC_LEGEND]) + "\n"
+    detail = pd.concat([sizes[[*detail]].to_frame("problems").T, detail]).rename_axis("metric").reset_index()
+    parts = [summary_markdown(run, baseline), f"## {escaped(run.label)}", markdown(detail), METRIC_LEGEND]
+    return "\n\n".join(parts) + "\n"
 
 
 def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) -> str:
@@ -141,22 +141,30 @@ def summary_markdown(run: EvaluatedRun, baseline: EvaluatedRun | None = None) ->
     Raises:
         `ValueError`: If run and baseline have different benchmarks or problems.
     """
-    runs, rows = [baseline, run] if baseline else [run], []
-    for each in runs:
-        cells = _cells(each, each.results[each.results["metric"].isin(["accuracy", "tokens"])]).unstack()
-        rows.append({"model": escaped(each.label)} | {" ".join(names): cell for names, cell in cells.items()})
-    parts = [markdown(pd.DataFrame(rows).fillna(""))]
+    runs = [baseline, run] if baseline else [run]
+    summary = summary_table(runs)
+    parts = [markdown(summary.assign(model=summary["model"].map(escaped)))]
     if baseline:
-        differences = _cells(run, changes(run, baseline)).T
+        differences = metric_cells(run, changes(run, baseline), have_overall([run])).T
         parts.append(markdown(differences.rename_axis(f"against {escaped(baseline.label)}").reset_index()))
     return "\n\n".join([*parts, LEGEND, warning(runs)]).strip() + "\n"
 
 
-def _cells(run: EvaluatedRun, rows: pd.DataFrame) -> pd.DataFrame:
-    """Numbers with their intervals: a line per metric, a column per benchmark; one alone needs no overall."""
+def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
+    """The paper's table: avg@k and tokens of each benchmark with their intervals, a row per run."""
+    rows = []
+    for run in runs:
+        numbers = run.results[run.results["metric"].isin(["accuracy", "tokens"])]
+        cells = metric_cells(run, numbers, have_overall(runs)).unstack()
+        rows.append({"model": run.label} | {" ".join(names): cell for names, cell in cells.items()})
+    return pd.DataFrame(rows).fillna("")
+
+
+def metric_cells(run: EvaluatedRun, rows: pd.DataFrame, has_overall: bool) -> pd.DataFrame:
+    """Numbers with their intervals: a line per metric, a column per benchmark and, on request, of their means."""
     cells: dict[str, dict[str, str]] = {}
     for row in rows.itertuples():
-        if row.benchmark != OVERALL or have_overall([run]):
+        if row.benchmark != OVERALL or has_overall:
             name, form = METRICS[row.metric]
             shown = with_interval(Estimate(row.value, row.low, row.high), form)
             cells.setdefault(row.benchmark, {})[name.format(at=row.at, k=row.num_samples)] = shown

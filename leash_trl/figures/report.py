@@ -26,14 +26,12 @@ from leash_trl.files import write_whole
 
 LONG_TEXT = 800  # characters of a completion that is shown folded
 LAST_BATCHES = 10
-DIFFERENCES = {"Δ tokens": "relative_tokens_change", "Δ accuracy": "accuracy_change"}
 VERDICTS = {1.0: "right", 0.0: "wrong"}
 NOT_EVALUATED = "No run on this page was evaluated: leash eval measures accuracy and tokens on held-out problems."
 NO_OVERALL = "No means over benchmarks, and no figures of them: the runs have different benchmarks."
 NO_CLEAR_CHANGE = ", no clear change (the interval includes zero)"
 
 
-Changes = Mapping[str, pd.DataFrame]  # of `changes`, by benchmark and metric, by the label of the run
 Block = str | dict[str, Any]  # a paragraph of plain text; or a table, a picture, or completions side by side
 
 
@@ -148,22 +146,30 @@ def evaluation_section(runs: Sequence[EvaluatedRun], keywords: pd.DataFrame) -> 
     blocks: list[Block] = []
     for run in others:
         try:
-            found[run.label] = changes(run, base).set_index(["benchmark", "metric"])[["value", "low", "high"]]
+            found[run.label] = changes(run, base)
         except ValueError as error:
             blocks.append(f"No differences for {run.label}: {error}.")
     if warned := warning(runs):
         blocks.append(warned)
-    pictures = _result_pictures(runs) if len({frozenset(run.benchmarks) for run in runs}) == 1 else [NO_OVERALL]
-    benchmarks = dict.fromkeys(name for run in runs for name in run.benchmarks)
+    blocks.append(_table(tables.LEGEND, tables.summary_table(runs)))
+    for run in (run for run in others if run.label in found):
+        differences = tables.metric_cells(run, found[run.label], have_overall([run])).T.rename_axis("benchmark")
+        caption = f"{run.label} against {base.label}, problem by problem, with 95 % intervals."
+        blocks.append(_table(caption, differences.reset_index()))
+    blocks += _result_pictures(runs) if len({frozenset(run.benchmarks) for run in runs}) == 1 else [NO_OVERALL]
+    for name in dict.fromkeys(name for run in runs for name in run.benchmarks):
+        own = {run.label: tables.metric_cells(run, run.results, False) for run in runs if name in run.benchmarks}
+        metrics = pd.DataFrame({label: cells[name] for label, cells in own.items()}).fillna("")
+        caption = f"Every metric on {name}, with 95 % intervals."
+        blocks.append(_table(caption, metrics.rename_axis("metric").reset_index()))
+    blocks.append(tables.METRIC_LEGEND)
     sampling = _settings_table("How the runs were sampled.", {run.label: _sampling(run.run) for run in runs})
-    blocks += [_main_table(runs, found, [*benchmarks]), *pictures]
-    blocks += [_benchmark_table(name, [run for run in runs if name in run.benchmarks], found) for name in benchmarks]
     return Section("Evaluation", [*blocks, *_behavior_blocks(keywords), sampling], headline(runs, found))
 
 
-def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
+def headline(runs: Sequence[EvaluatedRun], found: Mapping[str, pd.DataFrame]) -> list[str]:
     """A sentence on the change of each run against the first, and whether it is clear; if there is no other, on the
-    first. `found` has what [`changes`] says of each run that has the same problems."""
+    first. `found` has the [`changes`] of each run, by label, that has the same problems."""
     base, *others = runs
     benchmarks = f" of {len(base.benchmarks)} benchmarks" if len(base.benchmarks) > 1 else ""
     problems = f"{base.results['num_problems'].iloc[-1]:,} problems{benchmarks}"
@@ -182,58 +188,12 @@ def headline(runs: Sequence[EvaluatedRun], found: Changes) -> list[str]:
 
 
 def _in_words(change: pd.DataFrame) -> str:
-    parts = []
+    overall, parts = change[change["benchmark"] == OVERALL].set_index("metric"), []
     for metric, words in {"relative_tokens_change": "tokens {} %", "accuracy_change": "accuracy {} points"}.items():
-        number = Estimate(*change.loc[(OVERALL, metric)])
+        number = Estimate(*overall.loc[metric, ["value", "low", "high"]])
         is_clear = number.low > 0 or number.high < 0
         parts.append(words.format(with_interval(number, points)) + ("" if is_clear else NO_CLEAR_CHANGE))
     return "; ".join(parts)
-
-
-def _change_cells(label: str, benchmark: str, found: Changes) -> dict[str, str]:
-    if label not in found:
-        return dict.fromkeys(DIFFERENCES, "") if found else {}
-    own = found[label].loc[benchmark]
-    return {head: with_interval(Estimate(*own.loc[metric]), points) for head, metric in DIFFERENCES.items()}
-
-
-def _main_table(runs: Sequence[EvaluatedRun], found: Changes, benchmarks: Sequence[str]) -> Block:
-    sizes = {run.run["num_samples"] for run in runs}
-    metric = f"Avg@{sizes.pop()}" if len(sizes) == 1 else "Avg@k"
-    heads = ({OVERALL: f"{OVERALL} accuracy"} if have_overall(runs) else {}) | {n: f"{n} {metric}" for n in benchmarks}
-    rows = []
-    for run in runs:
-        row = {"run": run.label, **_change_cells(run.label, OVERALL, found)}
-        for name in (name for name in heads if name in (OVERALL, *run.benchmarks)):
-            row[heads[name]] = percent(run.estimate("accuracy", name).value)
-            row[f"{name} tokens"] = tokens(run.estimate("tokens", name).value)
-        rows.append(row)
-    caption = (
-        "Avg@k in % and mean tokens; overall: unweighted mean over benchmarks, as in the paper. Δ: difference from "
-        f"{runs[0].label} on the same problems, tokens in %, accuracy in points, with 95 % intervals over problems."
-    )
-    columns = [column for name, head in heads.items() for column in (head, f"{name} tokens")]
-    return _table(caption, pd.DataFrame(rows, columns=["run", *_change_cells("", "", found), *columns]).fillna(""))
-
-
-def _benchmark_table(name: str, runs: Sequence[EvaluatedRun], found: Changes) -> Block:
-    rows = []
-    for run in runs:
-        k = run.run["num_samples"]
-        own = run.results[(run.results["benchmark"] == name) & (run.results["at"].isna() | (run.results["at"] == k))]
-        value = own.set_index("metric")["value"]
-        row = {"run": run.label, **_change_cells(run.label, name, found), "k": str(k)}
-        row["Avg@k"] = with_interval(run.estimate("accuracy", name), percent)
-        row |= {"pass@k": percent(value.get("pass")), "maj@k": percent(value["majority"])}
-        row["tokens"] = with_interval(run.estimate("tokens", name), tokens)
-        row |= {head: tokens(value[f"{head}_tokens"]) for head in ("median", "p95", "right", "wrong")}
-        row |= {"cut off": percent(value["truncated_rate"]), "no answer": percent(value["no_answer_rate"])}
-        rows.append(row)
-    caption = (
-        f"{name}: {runs[0].run['benchmarks'][name]['num_problems']} problems. Accuracies and rates in %, with 95 % "
-        "intervals over problems; tokens per response: mean, median, 95th percentile, mean of right and wrong ones."
-    )
-    return _table(caption, rows)
 
 
 def _result_pictures(runs: Sequence[EvaluatedRun]) -> list[Block]:

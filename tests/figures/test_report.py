@@ -129,46 +129,28 @@ def pictures(section):
 
 
 def test_the_papers_table_by_hand(evaluated):
-    frame = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))[0]
+    frame, change, *_ = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))
     # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
-    assert [*frame][:6] == ["run", "Δ tokens", "Δ accuracy", "overall accuracy", "overall tokens", "gym Avg@2"]
-    assert frame.iloc[0].tolist() == ["base", "", "", "25.0", "46.0", "25.0", "46.0", "25.0", "46.0"]
-    assert frame.iloc[1, 3:].tolist() == ["50.0", "31.0", "50.0", "31.0", "50.0", "31.0"]
-    assert frame.iloc[1, 1].startswith("-32.6 [")  # 31 / 46 - 1
-    assert frame.iloc[1, 2].startswith("+25.0 [")
+    assert [*frame][:3] == ["model", "gym Avg@2", "gym tokens"]
+    assert frame["model"].tolist() == ["base", "leash"]
+    means = {name: [cell.partition(" [")[0] for cell in frame[f"{name}"]] for name in ("aime Avg@2", "overall tokens")}
+    assert means == {"aime Avg@2": ["25.0", "50.0"], "overall tokens": ["46.0", "31.0"]}
+    overall = change.set_index("benchmark").loc["overall"]
+    assert overall["Δ tokens (%)"].startswith("-32.6 [")  # 31 / 46 - 1
+    assert overall["Δ accuracy (points)"].startswith("+25.0 [")
 
 
-def test_tables_of_benchmarks_by_hand(tmp_path):
-    rows = [
-        [said(40), said(40)],
-        [said(64, False, answer=None), said(40, False, answer=None)],
-        [said(40), said(20, False, answer="3")],
-        [said(20, False, answer="3"), said(30, False, answer="5")],
-    ]
-    main_table, table, *_ = tables(evaluation([write_evaluation(tmp_path / "run", "base", {"gym": rows})]))
-    assert [*main_table] == ["run", "gym Avg@2", "gym tokens"]  # one benchmark has no overall mean
-    cells = table.iloc[0].to_dict()
-    assert cells.pop("Avg@k").startswith("37.5 [")
-    assert cells.pop("tokens").startswith("36.8 [")  # 294 / 8
-    assert cells == {
-        "run": "base",
-        "k": "2",
-        "pass@k": "50.0",  # the first and the third
-        "maj@k": "37.5",  # the first, and half of the third, which is a tie
-        "median": "40.0",
-        "p95": "55.6",  # 0.65 of the way from 40 to 64
-        "right": "40.0",
-        "wrong": "34.8",  # (64 + 40 + 20 + 20 + 30) / 5
-        "cut off": "12.5",
-        "no answer": "25.0",
-    }
-
-
-def test_runs_on_other_benchmarks_are_shown_without_differences_and_common_means(evaluated):
-    section = evaluation([evaluated("base", 40), evaluated("leash", 20, names=("gym",))])
-    frame = tables(section)[0]
-    assert [*frame] == ["run", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]
-    assert frame.iloc[1].tolist() == ["leash", "25.0", "31.0", "", ""]
+def test_metrics_of_benchmarks_stand_side_by_side(evaluated):
+    runs = [evaluated("base", 40), evaluated("leash", 20, names=("gym",))]
+    section = evaluation(runs)
+    frame, gym, aime, *_ = tables(section)
+    assert [*frame] == ["model", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]  # other benchmarks: no mean
+    assert frame.iloc[1, 3:].tolist() == ["", ""]
+    assert [*gym] == ["metric", "base", "leash"]
+    assert [*aime] == ["metric", "base"]
+    cells = gym.set_index("metric")
+    assert cells.loc["median tokens"].tolist() == ["40.0", "20.0"]
+    assert cells.loc["no answer rate", "base"].startswith("25.0 [")
     assert pictures(section) == ["behavior"]
     assert "'leash'" in section.blocks[0]
 
@@ -240,11 +222,12 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
         rows = [[said(tokens + i % 3, (i + j) % 4 < right) for j in range(2)] for i in range(40)]
         folders.append(write_evaluation(tmp_path / label, label, {"gym": rows}))
     base, leash = load_evaluated_runs(folders)
-    change = changes(leash, base).set_index(["benchmark", "metric"])[["value", "low", "high"]]
+    change = changes(leash, base)
     (sentence,) = headline([base, leash], {"leash": change})
+    overall = change[change["benchmark"] == "overall"].set_index("metric")[["value", "low", "high"]]
     shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
     assert shown == pytest.approx(
-        100 * change.loc["overall"].loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel(), abs=0.051
+        100 * overall.loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel(), abs=0.051
     )
     assert "no clear change" not in sentence
     write_report(folders, tmp_path / "out", "t")
@@ -263,7 +246,6 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
 def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluated, tokens, accuracy, unclear):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
-    change = change.set_index(["benchmark", "metric"])
     (sentence,) = headline(load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)]), {"leash": change})
     assert sentence.count("no clear change") == unclear
 
