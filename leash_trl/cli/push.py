@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
@@ -61,27 +61,27 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    table, entries, results = _evaluation(arguments, folder)
+    table, results = _evaluation(arguments, folder)
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
         print(f"Others cannot load an adapter of the folder {base}; leash merge completes it.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
-    write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table, entries)
+    write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table)
     files: dict[str, Path | bytes] = {**repository.model_files(folder), **results}
     for place, path in checkpoints.items():
         files |= repository.checkpoint_files(path, place)
     return files
 
 
-def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any], dict[str, bytes]]:
-    """The card's table and, where a benchmark is the Hub's, the card's metadata and the Hub's results file."""
+def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, dict[str, Path | bytes]]:
+    """The card's table and, where a benchmark is the Hub's, the Hub's results file."""
     from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.tables import hub_eval_results, model_card_results, summary_markdown
+    from leash_trl.evaluation.tables import hub_eval_results, summary_markdown
     from leash_trl.hub.repository import EVAL_RESULTS_FILE
 
     if arguments.evaluation is None:
-        return "", [], {}
+        return "", {}
     results = load_evaluated_run(arguments.evaluation)
     model, pushed = results.run["model"], folder.resolve()
     is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
@@ -89,4 +89,4 @@ def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, list[Any],
         raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
     table = summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)
     hub_file = hub_eval_results(results)
-    return table, model_card_results(results), {EVAL_RESULTS_FILE: hub_file.encode()} if hub_file else {}
+    return table, {EVAL_RESULTS_FILE: hub_file.encode()} if hub_file else {}

@@ -6,15 +6,14 @@ A number is empty where it does not exist.
 import itertools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import yaml
-from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
@@ -182,48 +181,27 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     write_whole(folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
 
 
-def _hub_benchmarks(run: EvaluatedRun) -> Iterator[tuple[str, str, str, float]]:
-    """Name, id and task on the Hub, and avg@k in percent of each whole benchmark of a run that is there."""
-    from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
-
-    for name, benchmark in run.run["benchmarks"].items():
-        source = SOURCES.get(name)
-        if source and source.hub_id and source.num_rows in (None, benchmark["num_problems"]):
-            yield name, source.hub_id, source.task_id, round(100 * run.estimate("accuracy", name).value, 2)
-
-
 def hub_eval_results(run: EvaluatedRun) -> str:
     """A file for a model repository's `.eval_results/`: avg@k in percent of each whole benchmark of the Hub, and notes
     on how it was measured; empty without any."""
-    entries = [
-        EvalResultEntry(dataset_id=hub_id, task_id=task_id, value=value, notes=_notes(run, name, hub_id))
-        for name, hub_id, task_id, value in _hub_benchmarks(run)
-    ]
-    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True) if entries else ""
+    from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
 
-
-def model_card_results(run: EvaluatedRun) -> list[EvalResult]:
-    """Entries for `ModelCardData(eval_results=...)`, which turns them into `model-index`: avg@k and mean length."""
-    results = []
-    for name, hub_id, _, value in _hub_benchmarks(run):
-        result = partial(EvalResult, "text-generation", hub_id, name)
-        results.append(result("accuracy", value, metric_name=f"Avg@{run.run['num_samples']} (%)"))
-        length = round(run.estimate("tokens", name).value, 1)
-        results.append(result("mean_tokens", length, metric_name="mean tokens per completion"))
-    return results
-
-
-def _notes(run: EvaluatedRun, name: str, hub_id: str) -> str:
-    row = run.results[run.results["benchmark"] == name].iloc[0]
-    is_hub = run.run["benchmarks"][name]["reference"].partition(":")[0] in (name, hub_id)
-    _, low, high = run.estimate("accuracy", name)
+    entries = []
     sampling = ", ".join(f"{setting} {value}" for setting, value in run.run["sampling"].items())
-    return (
-        f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]; "
-        f"{row['num_graded']} of {row['num_problems']} problems graded{'' if is_hub else ', rows from a local copy'}; "
-        f"{run.estimate('tokens', name).value:.0f} tokens per completion; {sampling}, "
-        f"{run.run['decoding']['name']} decoding"
-    )
+    for name, benchmark in run.run["benchmarks"].items():
+        source, (value, low, high) = SOURCES.get(name), run.estimate("accuracy", name)
+        if not (source and source.hub_id and source.num_rows in (None, benchmark["num_problems"])):
+            continue
+        row = run.results[run.results["benchmark"] == name].iloc[0]
+        is_hub = benchmark["reference"].partition(":")[0] in (name, source.hub_id)
+        notes = (
+            f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]; {row['num_graded']} of "
+            f"{row['num_problems']} problems graded{'' if is_hub else ', rows from a local copy'}; "
+            f"{run.estimate('tokens', name).value:.0f} tokens per completion; {sampling}, "
+            f"{run.run['decoding']['name']} decoding"
+        )
+        entries.append(EvalResultEntry(source.hub_id, source.task_id, round(100 * value, 2), notes=notes))
+    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True) if entries else ""
 
 
 def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:

@@ -5,14 +5,14 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import yaml
-from huggingface_hub import EvalResult, HfUri, ModelCard
+from huggingface_hub import HfUri, ModelCard
 
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.data.prompts import BOXED_SUFFIX
@@ -36,7 +36,6 @@ def write_model_card(
     repo_id: str | None = None,
     is_adapter: bool = False,
     evaluation: str = "",
-    eval_results: Sequence[EvalResult] = (),
 ) -> None:
     """Writes the card into a folder. It keeps the other metadata of a card that a tool wrote there.
 
@@ -48,8 +47,7 @@ def write_model_card(
         recipe (`Mapping[str, Any]`): The run's recipe by field name; empty if it is not known.
         repo_id (`str`): Repository on the Hub; without it, the card's title and examples name the folder.
         is_adapter (`bool`): Whether the weights are an adapter of the base model.
-        evaluation (`str`), eval_results (`Sequence[EvalResult]`): How the model scores: as Markdown, and as metadata
-            for complete benchmarks of the Hub.
+        evaluation (`str`): How the model scores, as Markdown.
     """
     path = folder / CARD_FILE
     old = path.read_text(encoding="utf-8") if path.is_file() else f"---\n{{}}\n---\n{SIGNS[0]}"
@@ -72,7 +70,6 @@ def write_model_card(
     metadata.model_name = Path(repo_id or folder.resolve()).name
     tags = metadata.tags or ["generated_from_trainer", "trl"]
     metadata.tags = [*dict.fromkeys([*tags, "leash", state["method"]])]
-    metadata.eval_results = [*eval_results] or None
     efforts = _mapping(recipe.get("efforts"))
     target = next(iter(efforts.values()), state.get("target_length"))
     made = method(**{field.name: given[field.name] for field in own if field.name in given})

@@ -7,14 +7,12 @@ import re
 import pandas as pd
 import pytest
 import yaml
-from huggingface_hub import ModelCardData, parse_eval_result_entries
-from huggingface_hub.repocard_data import model_index_to_eval_results
+from huggingface_hub import parse_eval_result_entries
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.frame import changes, load_evaluated_run
 from leash_trl.evaluation.tables import (
     hub_eval_results,
-    model_card_results,
     results_markdown,
     summary_markdown,
     write_results,
@@ -134,17 +132,6 @@ def test_eval_results_read_back_with_how_they_were_measured(hub_run):
     )
 
 
-def test_model_card_takes_the_entries_and_gives_them_back(hub_run):
-    card = ModelCardData(model_name="leash", eval_results=model_card_results(hub_run))
-    _, back = model_index_to_eval_results(card.to_dict()["model-index"])
-    assert [(entry.dataset_type, entry.metric_name, entry.metric_value) for entry in back] == [
-        ("HuggingFaceH4/aime_2024", "Avg@3 (%)", 1.11),
-        ("HuggingFaceH4/aime_2024", "mean tokens per completion", 40.0),
-        ("math-ai/aime25", "Avg@3 (%)", 100.0),
-        ("math-ai/aime25", "mean tokens per completion", 8.0),
-    ]
-
-
 @pytest.mark.parametrize(
     ("reference", "is_local"), [("aime24", False), ("HuggingFaceH4/aime_2024:train", False), ("aime24=x.jsonl", True)]
 )
@@ -156,4 +143,4 @@ def test_notes_say_whether_rows_are_a_local_copy(hub_run, reference, is_local):
 
 def test_a_part_of_a_benchmark_is_not_published(tmp_path):
     run = load(tmp_path / "run", aime24=[problem(i, RIGHT) for i in range(29)])
-    assert (model_card_results(run), hub_eval_results(run)) == ([], "")
+    assert hub_eval_results(run) == ""
