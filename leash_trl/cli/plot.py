@@ -16,7 +16,7 @@ FIGURES = {
     "pareto": "accuracy over mean tokens of evaluated runs, of which the first is the baseline, or of leash compare",
 }
 RUNS_HELP = (
-    "for dynamics and training: folders of runs, TensorBoard event files, or CSV files like the LEASH authors' logs; "
+    "for dynamics and training: folders of runs, or CSV files like the LEASH authors' logs; "
     "for the others: folders that leash eval wrote; or folders that hold some of these"
 )
 

@@ -19,7 +19,6 @@ class ReportArguments:
     baseline: str | None = option("folder of leash eval to compare with (the first)")
     output_dir: str = option("folder to write", "report")
     title: str = option("title of the page", "LEASH report")
-    case_sensitive: bool = option("keywords count only as the paper's table has them", False)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -30,5 +29,5 @@ def main(argv: Sequence[str]) -> None:
     from leash_trl.figures.report import write_report
 
     with user_errors():
-        write_report([*map(Path, arguments.paths)], folder, arguments.title, baseline, arguments.case_sensitive)
+        write_report([*map(Path, arguments.paths)], folder, arguments.title, baseline)
     print(f"wrote {folder / 'report.html'} and report.md beside it")

@@ -4,7 +4,6 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,23 +17,25 @@ from leash_trl.figures import style
 from leash_trl.figures.evaluation import draw_with_band
 
 
-# As printed in the appendix table "Keyword groups used for behavior analysis", in its order.
+# The appendix table "Keyword groups used for behavior analysis", in its order and in lower case.
 KEYWORDS = {
-    "summary": ("So", "Therefore", "Thus", "conclude", "overall"),
+    "summary": ("so", "therefore", "thus", "conclude", "overall"),
     "rethink": (
         *("check again", "double-check", "re-evaluate", "re-examine", "reanalyze", "reassess", "recheck"),
         *("reconsider",),
         *("reevaluate", "reevaluation", "reexamine", "rethink", "think again", "verify again", "wait"),
     ),
-    "plan": ("first", "First", "Second", "second", "step", "Step"),
+    "plan": ("first", "second", "step"),
 }
+FORMS = [word.replace("-", "[-‐‑]").replace(" ", r"\s+") for words in KEYWORDS.values() for word in words]
+KEYWORD = re.compile(rf"(?<!\w)(?:{'|'.join(FORMS)})(?!\w)", re.IGNORECASE)
 LEGEND_ROOM = 1.18  # height of a panel with a legend inside, relative to one without
 APART = 0.12  # between markers of one checkpoint, where checkpoints are 1 apart
 LONGEST_TICK = 24  # characters of a line
 SLANT_FROM = 24  # characters of all labels of an axis, from which they would touch each other
 
 
-def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
+def keyword_counts(text: str) -> dict[str, int]:
     """Occurrences of the paper's keywords in a text, thinking included.
 
     Whole words count: "So" is not in "also", "step" not in "steps". Hyphens separate words ("step-by-step" has two
@@ -42,57 +43,26 @@ def keyword_counts(text: str, case_sensitive: bool = False) -> dict[str, int]:
     the words of "check again" may stand on two lines. Of keywords that overlap the one that begins first counts.
 
     Source: appendix of [LEASH](https://huggingface.co/papers/2512.21540), which says "matched case-insensitively" over
-    a table that lists first and First, second and Second, step and Step. Read case-insensitively these are one keyword
-    each. No reading gives the shares of its figure on public traces: summary per rethink of 6.8, where 16 traces of R1
-    and Qwen3 have 4.4 and 4.3 without case, 6.7 and 18.8 with it. So compare counts within one reading, not with the
-    paper's.
-
-    Args:
-        text (`str`): A completion.
-        case_sensitive (`bool`): Whether only the spellings of the table count, each as a keyword of its own: "Wait"
-            and "so" do not.
+    a table that lists first and First, second and Second, step and Step, here one keyword each. Its figure has 6.8
+    times as much summary as rethink, where 16 public traces of R1 and Qwen3 have 4.4 and 4.3 times (mathematics, other
+    tasks). So compare counts with each other, not with the paper's.
 
     Returns:
         `dict[str, int]`: Occurrences by group: `summary`, `rethink`, `plan`; then by `keyword ...`, in the order of
-        the paper's table, in lower case unless case decides.
+        the paper's table.
 
     Example:
         >>> counts = keyword_counts("So first I add. Wait, also step by step: first")
         >>> {group: counts[group] for group in KEYWORDS}
         {'summary': 1, 'rethink': 1, 'plan': 4}
     """
-    found = Counter(_spelling(match[0], case_sensitive) for match in _pattern(case_sensitive).finditer(text))
-    groups = keyword_groups(case_sensitive)
-    sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in groups.items()}
+    found = Counter(re.sub(r"\s+", " ", re.sub("[‐‑]", "-", match[0])).lower() for match in KEYWORD.finditer(text))
+    sums = {group: sum(found[keyword] for keyword in keywords) for group, keywords in KEYWORDS.items()}
     # rethink and step are keywords too
-    return sums | {f"keyword {keyword}": found[keyword] for keywords in groups.values() for keyword in keywords}
+    return sums | {f"keyword {keyword}": found[keyword] for keywords in KEYWORDS.values() for keyword in keywords}
 
 
-def keyword_groups(case_sensitive: bool = False) -> dict[str, tuple[str, ...]]:
-    """The counted keywords by group; spellings that differ only by case are one keyword unless case matters.
-
-    Example:
-        >>> keyword_groups()["plan"]
-        ('first', 'second', 'step')
-    """
-    if case_sensitive:
-        return KEYWORDS
-    return {group: tuple(dict.fromkeys(word.lower() for word in words)) for group, words in KEYWORDS.items()}
-
-
-@cache
-def _pattern(case_sensitive: bool) -> re.Pattern[str]:
-    keywords = [keyword for group in keyword_groups(case_sensitive).values() for keyword in group]
-    forms = [keyword.replace("-", "[-‐‑]").replace(" ", r"\s+") for keyword in keywords]
-    return re.compile(rf"(?<!\w)(?:{'|'.join(forms)})(?!\w)", 0 if case_sensitive else re.IGNORECASE)
-
-
-def _spelling(found: str, case_sensitive: bool) -> str:
-    plain = re.sub(r"\s+", " ", re.sub("[‐‑]", "-", found))
-    return plain if case_sensitive else plain.lower()
-
-
-def behavior(runs: Sequence[EvaluatedRun], case_sensitive: bool = False) -> pd.DataFrame:
+def behavior(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     """Behaviour of evaluated checkpoints, means over benchmarks, in the order of their training steps.
 
     Steps that are equal or missing leave the given order; but one checkpoint without a step among others that have
@@ -104,15 +74,15 @@ def behavior(runs: Sequence[EvaluatedRun], case_sensitive: bool = False) -> pd.D
         over problems in `_low` and `_high`; `summary_per_1000_tokens` and so on, so that a change does not come from
         length alone; `keyword so` and so on, occurrences per response.
     """
-    points = pd.DataFrame([_checkpoint(run, case_sensitive) for run in runs]).astype({"step": "Int64"})
+    points = pd.DataFrame([_checkpoint(run) for run in runs]).astype({"step": "Int64"})
     steps = points["step"].fillna(0)
     are_known = points["step"].notna().any() and steps.is_unique
     return points.loc[steps.sort_values().index].reset_index(drop=True) if are_known else points
 
 
-def _checkpoint(run: EvaluatedRun, case_sensitive: bool) -> dict[str, Any]:
+def _checkpoint(run: EvaluatedRun) -> dict[str, Any]:
     samples = run.samples
-    counts = pd.DataFrame([keyword_counts(text, case_sensitive) for text in samples["text"]], index=samples.index)
+    counts = pd.DataFrame([keyword_counts(text) for text in samples["text"]], index=samples.index)
     values = pd.concat([samples[["benchmark", "id"]], samples["num_tokens"].rename("tokens"), counts], axis=1)
     problems = values.groupby(["benchmark", "id"], sort=False).mean()
     benchmarks = [own for _, own in problems.groupby("benchmark", sort=False)]

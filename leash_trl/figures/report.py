@@ -51,14 +51,11 @@ class Section(NamedTuple):
     headline: Sequence[str] = ()
 
 
-def write_report(
-    paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None, case_sensitive: bool = False
-) -> None:
+def write_report(paths: Sequence[Path], folder: Path, title: str, baseline: Path | None = None) -> None:
     """Writes `report.html`, which needs nothing else, `report.md` with its figures and, for evaluated runs,
     `behavior.csv` with every keyword's count. The same inputs give the same bytes.
 
-    The evaluated runs are compared with `baseline`, by default the first of them; `case_sensitive` is as in
-    [`~leash_trl.figures.behaviour.keyword_counts`].
+    The evaluated runs are compared with `baseline`, by default the first of them.
     """
     found = find_runs(paths)
     evaluated = found["evaluation"]
@@ -68,7 +65,7 @@ def write_report(
     sections = [comparison_section(run, f"comparison-{number}") for number, run in enumerate(found["comparison"], 1)]
     runs = load_evaluated_runs(evaluated)
     if runs:
-        keywords = behavior(runs, case_sensitive)
+        keywords = behavior(runs)
         sections += [evaluation_section(runs, keywords), *before_and_after_section(runs)]
     if found["training"]:
         sections.append(training_section(found["training"], runs))

@@ -12,7 +12,7 @@ from leash_trl.evaluation.frame import OVERALL, RUN_FILE, EvaluatedRun, load_eva
 from leash_trl.figures.behaviour import behavior, behavior_figure
 from leash_trl.figures.evaluation import budget_curves, budget_figure, pareto_figure, read_trade_offs, trade_offs
 from leash_trl.figures.style import NARROW
-from leash_trl.figures.training import dynamics_figure, event_files, load_curves, training_figure
+from leash_trl.figures.training import dynamics_figure, load_curves, training_figure
 
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ def kinds_of(path: Path) -> list[str]:
     found = {
         "comparison": (path / "table.csv").is_file() and (path / "seeds.csv").is_file(),
         "evaluation": (path / RUN_FILE).is_file(),
-        "training": has_state or is_log or bool(event_files(path)),
+        "training": has_state or is_log,
     }
     return [kind for kind in KINDS if found[kind]]
 

@@ -37,12 +37,10 @@ SOURCES = {"eval_": "evaluation", "": "training batches"}
 def load_curves(path: str | Path) -> pd.DataFrame:
     """Curves of a training run, or of a CSV file in the form of the LEASH authors' published logs.
 
-    The newest trainer state of a run says what happened up to its step. What TensorBoard's event files hold beyond it,
-    as after a kill, follows; where there is no trainer state, they say all.
+    The newest trainer state of a run says what happened up to its step.
 
     Args:
-        path (`str` or `Path`): Output folder of a run, checkpoint folder, folder with event files, event file, or CSV
-            file.
+        path (`str` or `Path`): Output folder of a run, checkpoint folder, or CSV file.
 
     Returns:
         `DataFrame`: Columns as logged, such as `leash/mean_length` and `eval_leash/accuracy`, NaN where nothing was;
@@ -52,14 +50,14 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     path = Path(path)
     if path.suffix == ".csv" and path.is_file():
         return _curves_from_csv(path)
-    none: dict[str, Any] = {"global_step": -1, "log_history": []}
     # a finished run that was continued and stopped has its newest steps in a checkpoint
     states = [state for folder in (path, *path.glob("checkpoint-*")) if (state := read_trainer_state(folder))]
-    state = max(states, key=lambda state: state["global_step"], default=none)
-    later = [{"step": step, **row} for step, row in read_events(path).items() if step > state["global_step"]]
-    curves = curves_from_log([*state["log_history"], *later], path.resolve().name)
+    state = max(states, key=lambda state: state["global_step"], default={"log_history": []})
+    curves = curves_from_log(state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(f"{path} holds no LEASH curves; name a run's folder, an event file or a CSV file of theirs")
+        raise ValueError(
+            f"{path} holds no LEASH curves; name a run with a checkpoint or a CSV file"
+        )
     return curves
 
 
@@ -83,42 +81,6 @@ def _curves_from_csv(path: Path) -> pd.DataFrame:
     log = pd.read_csv(path, index_col="_step").rename_axis("step")
     columns = EVAL_CSV_COLUMNS if {*log} & {*EVAL_CSV_COLUMNS} else CSV_COLUMNS
     return _labelled(log[[*columns]].astype(float).rename(columns=columns), path.stem)
-
-
-def event_files(path: Path) -> list[Path]:
-    """The event file itself, or those of one run: in the folder, or where transformers puts them in its `runs`."""
-    if path.is_file() and "tfevents" in path.name:
-        return [path]
-    # not those of any folder below: it may hold several runs
-    return sorted([*path.glob("*tfevents*"), *path.glob("runs/**/*tfevents*")])
-
-
-def read_events(path: Path) -> dict[int, dict[str, float]]:
-    """Logged values by step and name from a run's event files.
-
-    A resumed run begins a new file and repeats the steps after its checkpoint. So values of earlier files from the
-    first step of a later file on are dropped. A last event that a kill cut short is left out.
-    """
-    rows: dict[int, dict[str, float]] = {}
-    for _, own in sorted(map(_read_event_file, event_files(path)), key=lambda file: file[0]):
-        rows = {step: row for step, row in rows.items() if step < min(own, default=math.inf)} | own
-    return rows
-
-
-def _read_event_file(file: Path) -> tuple[float, dict[int, dict[str, float]]]:
-    """Time of its first value, and values by step and name."""
-    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
-    from tensorboard.util import tensor_util
-
-    start = math.inf
-    rows: dict[int, dict[str, float]] = {}
-    for event in EventFileLoader(str(file)).Load():
-        for value in event.summary.value:
-            start = min(start, event.wall_time)
-            if value.metadata.plugin_data.plugin_name == "scalars":
-                number = float(tensor_util.make_ndarray(value.tensor).item())
-                rows.setdefault(event.step, {})[value.tag.removeprefix("train/")] = number
-    return start, rows
 
 
 def logged(curves: pd.DataFrame, key: str) -> "pd.Series[float]":

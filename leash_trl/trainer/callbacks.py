@@ -8,8 +8,7 @@ from typing import Any
 from accelerate.logging import get_logger
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.utils import gather_object
-from transformers import ProgressCallback, Trainer, TrainerCallback
-from transformers.integrations import TensorBoardCallback
+from transformers import ProgressCallback, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
 
 from leash_trl.engines.eos import eos_token_ids
@@ -191,29 +190,6 @@ def run_settings(args, method: LengthControl, model, processing_class, **kwargs)
     tokenizer = getattr(processing_class, "tokenizer", processing_class)
     end_ids = frozenset([*eos_token_ids(model, tokenizer), tokenizer.pad_token_id])
     return RunSettings(size, size_eval, limit or math.inf, end_ids, advantage)
-
-
-def group_tensorboard_curves(trainer: Trainer) -> None:
-    """Replaces transformers' TensorBoard callback by `LeashTensorBoardCallback`; a user's subclass of it stays."""
-    for callback in trainer.callback_handler.callbacks:
-        if type(callback) is TensorBoardCallback:
-            trainer.remove_callback(callback)
-            trainer.add_callback(LeashTensorBoardCallback(callback.tb_writer))
-            return
-
-
-class LeashTensorBoardCallback(TensorBoardCallback):
-    """TensorBoard as usual, with LEASH's curves in their own groups, `leash/...` and `eval_leash/...`."""
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        ours = {key: value for key, value in logs.items() if key.startswith(("leash/", "eval_leash/"))}
-        super().on_log(args, state, control, {k: v for k, v in logs.items() if k not in ours}, **kwargs)
-        if self.tb_writer is None or not state.is_world_process_zero:
-            return
-        for key, value in ours.items():
-            if value is not None:
-                self.tb_writer.add_scalar(key, value, state.global_step)
-        self.tb_writer.flush()
 
 
 class LeashProgressCallback(ProgressCallback):

@@ -27,7 +27,7 @@ from leash_trl.microbatching.batch_fields import ended_at, loss_mask, only_train
 from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 from leash_trl.microbatching.seams import Seams
 from leash_trl.trainer import checks
-from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback, group_tensorboard_curves
+from leash_trl.trainer.callbacks import STATE_ENTRY, DualStepCallback
 from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
 from leash_trl.trainer.cut_completions import cut_completions, refuse_turns
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -117,7 +117,6 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
         self._dual_step = DualStepCallback(self.length_control, args.target_length, self._more_state)
         for callback in (self._dual_step, EpochShuffleCallback(), WindowEndCallback(self._is_inside_window)):
             self.add_callback(callback)
-        group_tensorboard_curves(self)
         self._end_ids = {*eos_token_ids(unwrapped, tokenizer), self._pad_token_id}
         self._round = Round()
         self._num_done = 0

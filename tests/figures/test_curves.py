@@ -1,12 +1,11 @@
-"""Curves from trainer states, from TensorBoard's event files and from the authors' logs."""
+"""Curves from trainer states and from the authors' logs."""
 
 import numpy as np
 import pytest
-from event_file import write_events
 from written_runs import write_training
 
 from leash_trl.figures import load_curves
-from leash_trl.figures.training import by_budget, curves_from_log, logged, read_events
+from leash_trl.figures.training import by_budget, curves_from_log, logged
 
 
 @pytest.fixture
@@ -20,10 +19,6 @@ def run_folder(tmp_path):
         for step in (1, 2, 3)
     ]
     return write_training(tmp_path / "run", [*rows, {"step": 3, "train_loss": 0.0}])
-
-
-def lengths(*steps, scale=1.0):
-    return {step: {"leash/mean_length": scale * step} for step in steps}
 
 
 def test_curves_are_the_logged_columns_by_step(run_folder):
@@ -59,45 +54,6 @@ def test_the_state_with_the_most_steps_says_what_happened(run_folder):
     (run_folder / "checkpoint-11").mkdir()
     (run_folder / "checkpoint-11" / "trainer_state.json").write_text('{"global_step": 11, "log_his')
     assert load_curves(run_folder)["leash/lambda"].tolist() == [10]
-
-
-@pytest.mark.parametrize("where", ["run/runs/now/events.out.tfevents.1", "run/runs/now", "run"])
-def test_events_are_found_from_file_and_folders(tmp_path, where):
-    rows = {1: {"leash/mean_length": 64.0, "train/rewards/mine/mean": 1.0}, 2: {"eval_leash/accuracy": 0.75}}
-    write_events(tmp_path / "run" / "runs" / "now" / "events.out.tfevents.1", 5.0, rows)
-    curves = load_curves(tmp_path / where)
-    assert {column: logged(curves, column).to_dict() for column in curves} == {
-        "leash/mean_length": {1: 64.0},
-        "rewards/mine/mean": {1: 1.0},
-        "eval_leash/accuracy": {2: 0.75},
-    }
-
-
-def test_a_later_event_file_replaces_all_from_its_first_step_on(tmp_path):
-    # stopped at step 6, resumed from the checkpoint at 3, stopped at 5: step 6 never happened; names do not tell order
-    write_events(tmp_path / "events.out.tfevents.2", 100.0, lengths(1, 2, 3, 4, 5, 6))
-    write_events(tmp_path / "events.out.tfevents.1", 200.0, lengths(4, 5, scale=10.0))
-    write_events(tmp_path / "events.out.tfevents.3", 300.0, {}, {"seed": 1})
-    (tmp_path / "events.out.tfevents.4").touch()
-    assert load_curves(tmp_path)["leash/mean_length"].to_dict() == {1: 1, 2: 2, 3: 3, 4: 40, 5: 50}
-
-
-def test_an_event_that_a_kill_cut_short_is_left_out(tmp_path):
-    file = write_events(tmp_path / "events.out.tfevents.1", 5.0, lengths(1, 2, 3))
-    file.write_bytes(file.read_bytes()[:-7])
-    assert [*read_events(tmp_path)] == [1, 2]
-
-
-def test_events_go_on_where_the_trainer_state_ends(run_folder):
-    write_events(run_folder / "runs" / "now" / "events.out.tfevents.1", 5.0, lengths(2, 3, 4, 5))
-    assert load_curves(run_folder)["leash/mean_length"].tolist() == [99, 98, 97, 4, 5]
-
-
-def test_runs_below_a_folder_are_not_mixed(tmp_path):
-    for seed in (0, 1):
-        write_events(tmp_path / f"seed-{seed}" / "runs" / "now" / "events.out.tfevents.1", 5.0, lengths(1))
-    with pytest.raises(ValueError, match=str(tmp_path)):
-        load_curves(tmp_path)
 
 
 @pytest.mark.parametrize("rows", [[{"loss": 0.1}], None])

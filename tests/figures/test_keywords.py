@@ -11,14 +11,13 @@ from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.figures.behaviour import KEYWORDS, behavior, keyword_counts
 
 
-def found(text, **kwargs):
-    counts = keyword_counts(text, **kwargs)
+def found(text):
+    counts = keyword_counts(text)
     return {key.removeprefix("keyword "): count for key, count in counts.items() if count and key not in KEYWORDS}
 
 
 def test_keywords_are_the_papers():
-    assert {group: len(words) for group, words in KEYWORDS.items()} == {"summary": 5, "rethink": 15, "plan": 6}
-    assert sorted(sum(KEYWORDS.values(), ()))[:6] == ["First", "Second", "So", "Step", "Therefore", "Thus"]
+    assert {group: len(words) for group, words in KEYWORDS.items()} == {"summary": 5, "rethink": 15, "plan": 3}
 
 
 @pytest.mark.parametrize(
@@ -43,27 +42,12 @@ def test_counts_by_hand(text, expected):
     assert found(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("So so SO", {"So": 1}),
-        ("first First FIRST", {"first": 1, "First": 1}),
-        ("Wait wait", {"wait": 1}),
-        ("Double-check double-check", {"double-check": 1}),
-        ("Double-check again, double-check again", {"double-check": 1, "check again": 1}),
-        ("Therefore therefore Overall overall", {"Therefore": 1, "overall": 1}),
-    ],
-)
-def test_case_decides_on_request(text, expected):
-    assert found(text, case_sensitive=True) == expected
-
-
 words = st.sampled_from([*sum(KEYWORDS.values(), ()), "also", "steps", "double-check again", "the", "re-", "x^2"])
 texts = st.lists(words, max_size=20).map(" ".join)
 
 
 @given(texts)
-def test_case_of_the_text_does_not_matter_unless_it_decides(text):
+def test_case_of_the_text_does_not_matter(text):
     assert keyword_counts(text) == keyword_counts(text.upper()) == keyword_counts(text.lower())
 
 
@@ -72,10 +56,9 @@ def test_the_figures_of_the_docstring(shared_data):
     rows = []
     for is_math in (True, False):
         chosen = [trace["completion"] for trace in traces if (trace["task"] == "math") is is_math]
-        for case_sensitive in (False, True):
-            counts = [keyword_counts(text, case_sensitive) for text in chosen]
-            rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
-    assert rows == [[48, 11, 6], [40, 6, 6], [660, 152, 152], [546, 29, 152]]
+        counts = [keyword_counts(text) for text in chosen]
+        rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
+    assert rows == [[48, 11, 6], [660, 152, 152]]
     assert all(f"{summary / rethink:.1f}" in keyword_counts.__doc__ for summary, rethink, _ in rows)
 
 
@@ -103,12 +86,6 @@ def test_behavior_by_hand(run):
     assert row[["summary_low", "summary_high"]].tolist() == pytest.approx([0, 13.706], abs=1e-3)
     assert row[["keyword so", "keyword step", "keyword thus"]].tolist() == [1, 0.25, 0]
     assert row["summary_per_1000_tokens"] == 50  # one in twenty
-
-
-def test_behavior_can_match_by_case(run):
-    row = behavior([run()], case_sensitive=True).iloc[0]
-    # So at the start of two texts: (1 + 1) / 2 in the first problem; Wait is not wait
-    assert row[["summary", "rethink"]].tolist() == [0.5, 0]
 
 
 def test_all_benchmarks_of_a_run_count_alike(run):

@@ -5,9 +5,7 @@ import torch
 from accelerate.data_loader import prepare_data_loader
 from accelerate.optimizer import AcceleratedOptimizer
 from conftest import log_rows, logged, parity_reward
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import TrainerCallback
-from transformers.integrations import TensorBoardCallback
 
 from leash_trl.trainer.resume import EpochShuffleCallback
 
@@ -123,26 +121,6 @@ def test_training_twice_goes_on_with_lambda(make_trainer):
     trainer.train()
     assert trainer.state.log_history[0]["leash/lambda"] == first != 0.1
     assert trainer.state.stateful_callbacks["LengthControl"]["version"] == 2
-
-
-def test_tensorboard_shows_one_group(make_trainer, problems, monkeypatch, tmp_path):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    trainer = make_trainer(
-        **{"max_steps": 2, "report_to": "tensorboard", "eval_strategy": "steps", "eval_steps": 2},
-        **{"eval_dataset": problems.select(range(8)), "per_device_eval_batch_size": 8},
-    )
-    trainer.train()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    tags = events.Tags()["scalars"]
-    assert {"leash/lambda", "leash/violation", "eval_leash/lambda", "train/loss"} <= set(tags)
-    assert not [tag for tag in tags if tag.startswith("train/leash")]
-    lambdas = logged(trainer, "leash/lambda")
-    assert [event.value for event in events.Scalars("leash/lambda")] == pytest.approx(lambdas, rel=1e-6)
-
-
-def test_a_tensorboard_callback_of_the_users_own_is_left_alone(make_trainer):
-    mine = type("Mine", (TensorBoardCallback,), {})()
-    assert mine in make_trainer(callbacks=[mine]).callback_handler.callbacks
 
 
 def test_two_processes_shuffle_later_epochs_as_an_uninterrupted_run_does(make_trainer, problems):
