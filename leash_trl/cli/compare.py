@@ -16,9 +16,10 @@ from tqdm import tqdm
 
 from leash_trl.cli import gym_run
 from leash_trl.cli.arguments import option, parse_known, read_recipe
-from leash_trl.cli.errors import UserError, going_on, only_command_in, user_errors
+from leash_trl.cli.errors import UserError, going_on, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
+from leash_trl.trainer.checkpoints import only_run_in
 
 
 DEFAULT_SEEDS = 3
@@ -144,7 +145,7 @@ def main(argv: list[str]) -> int:
     to_do = [run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()]
     jobs = {run.folder / LOG_FILE: partial(gym_run.commands, run.folder) for run in to_do}
     num_failed = 0
-    with going_on(options.output_dir, "the same command goes on from here"), only_command_in(options.output_dir):
+    with going_on(options.output_dir, "the same command goes on from here"), only_run_in(options.output_dir):
         for run in to_do:
             write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
         ended = run_all(jobs, options.jobs)

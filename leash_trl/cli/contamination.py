@@ -3,7 +3,6 @@
 import io
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
@@ -35,6 +34,7 @@ def main(argv: list[str]) -> None:
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps
     from leash_trl.data.problems import load_problems
+    from leash_trl.data.prompts import bare_question
     from leash_trl.data.sources import parse_reference
     from leash_trl.files import write_whole
 
@@ -49,22 +49,15 @@ def main(argv: list[str]) -> None:
         overlaps = find_overlaps(training, benchmarks, ngram=arguments.ngram, threshold=arguments.threshold)
     print(f"{arguments.dataset_name}: {len(training):,} problems; near: more than {arguments.threshold:.0%} shared")
     print(count_overlaps(overlaps, benchmarks).to_string(index_names=False))
-    _print_examples(overlaps, training, benchmarks)
+    # verbatim ones need no reading
+    for overlap in overlaps[~overlaps["is_exact"]].nlargest(NUM_EXAMPLES, "share").itertuples():
+        benchmark = benchmarks[overlap.benchmark]
+        print(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
+        for row in benchmark[benchmark["id"][:].index(overlap.benchmark_id)], training[overlap.train_index]:
+            print("  " + " ".join(bare_question(row["prompt"][-1]["content"]).split())[:EXAMPLE_WIDTH])
     if output:
         content = io.BytesIO()
         clean = training.select(sorted({*range(len(training))} - {*overlaps["train_index"]}))
         clean.to_json(content, force_ascii=False)
         write_whole(output, content.getvalue())
         print(f"wrote {output}: {len(clean)} of {len(training)} problems")
-
-
-def _print_examples(overlaps: Any, training: Any, benchmarks: Any) -> None:
-    """Prints the largest overlaps that are not verbatim; verbatim ones need no reading."""
-    from leash_trl.data.prompts import bare_question
-
-    worst = overlaps[~overlaps["is_exact"]].sort_values("share", ascending=False, kind="stable")[:NUM_EXAMPLES]
-    for overlap in worst.itertuples():
-        benchmark = benchmarks[overlap.benchmark]
-        print(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
-        for row in benchmark[benchmark["id"][:].index(overlap.benchmark_id)], training[overlap.train_index]:
-            print("  " + " ".join(bare_question(row["prompt"][-1]["content"]).split())[:EXAMPLE_WIDTH])

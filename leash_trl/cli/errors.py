@@ -7,13 +7,11 @@ import shutil
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-
-from leash_trl.trainer.checkpoints import only_run_in
 
 
 LONGEST_LINE = 600  # characters
@@ -86,12 +84,3 @@ def check_writable(folder: str | Path | None) -> None:
             pass
     except OSError as error:
         raise ValueError(f"output_dir is {str(folder)!r}, but {said(error)}; choose a folder to write to") from error
-
-
-@contextmanager
-def only_command_in(folder: str | Path) -> Iterator[None]:
-    """Keeps other commands, and runs of `leash train`, out of a folder until it is left; `UserError` if one is in."""
-    with ExitStack() as stack:
-        with user_errors():
-            stack.enter_context(only_run_in(folder))
-        yield

@@ -6,6 +6,7 @@ import sys
 
 from leash_trl import __version__
 from leash_trl.cli.errors import UserError
+from leash_trl.trainer.checkpoints import CannotStartError
 
 
 COMMANDS = {
@@ -43,7 +44,7 @@ def main(argv: list[str] | None = None) -> int:
     command = importlib.import_module(f"leash_trl.cli.{arguments.command}")
     try:
         return command.main(rest) or 0
-    except UserError as error:
+    except (UserError, CannotStartError) as error:
         print(f"leash {arguments.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import option
-from leash_trl.cli.errors import check_writable, going_on, only_command_in, user_errors
+from leash_trl.cli.errors import check_writable, going_on, user_errors
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
 from leash_trl.data.golds import with_readable_golds
@@ -26,6 +26,7 @@ from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy, strategy_parameters
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.length_control.targets import with_suffix
+from leash_trl.trainer.checkpoints import only_run_in
 
 
 DETAILS = ("engine", "engine_kwargs", "dtype", "prompt_suffix", "effort", "effort_suffix", "label")
@@ -156,7 +157,7 @@ def sample_all(
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
-    with only_command_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
+    with only_run_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
             done = sampling.prepare_folder(folder, run, problems, plan)

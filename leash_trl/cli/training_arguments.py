@@ -73,8 +73,3 @@ def arguments_of(given: dict[str, Any], config_type: type[LeashGRPOConfig] = Lea
     values = copy.deepcopy({"report_to": "tensorboard", **given})  # TRL changes the parts of a mixture in place
     script_args, training_args = make(LeashScriptArguments, values), make(config_type, values)
     return script_args, training_args, make(ModelConfig, values), make(DatasetMixtureConfig, values)
-
-
-def parse(argv: Sequence[str]) -> TrainingArguments:
-    """Script, training, model and data arguments of one command line."""
-    return arguments_of(given_fields(argv))

@@ -55,9 +55,7 @@ def load_curves(path: str | Path) -> pd.DataFrame:
     state = max(states, key=lambda state: state["global_step"], default={"log_history": []})
     curves = curves_from_log(state["log_history"], path.resolve().name)
     if not any(column.startswith(("leash/", "eval_leash/")) for column in curves):
-        raise ValueError(
-            f"{path} holds no LEASH curves; name a run with a checkpoint or a CSV file"
-        )
+        raise ValueError(f"{path} holds no LEASH curves; name a run with a checkpoint or a CSV file")
     return curves
 
 

@@ -4,11 +4,11 @@ import os
 from dataclasses import dataclass, field
 
 import pytest
+from trained_arguments import parse as parse_training
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.training_arguments import given_fields
-from leash_trl.cli.training_arguments import parse as parse_training
 
 
 GYM = ["--model", "gym", "--dataset", "gym", "--use_cpu", "true", "--bf16", "false", "--target_length", "40"]

@@ -6,12 +6,12 @@ import shutil
 import pytest
 from datasets import Dataset, IterableDataset
 from published_rows import DAPO_PROCESSED, dapo_row, user
+from trained_arguments import parse
 
 from leash_trl import gym
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import SamplingArguments, load_checked
 from leash_trl.cli.train import build_trainer, load_training_data
-from leash_trl.cli.training_arguments import parse
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.chat_template import prompt_ids

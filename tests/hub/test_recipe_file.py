@@ -13,7 +13,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def configuration(argv):
-    from leash_trl.cli.training_arguments import parse
+    from trained_arguments import parse
 
     script_args, training_args, model_args, _ = parse(argv)
     values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}

@@ -219,7 +219,7 @@ def test_script_starts_one_launcher_a_node_with_options_that_accelerate_knows(na
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("recipe", PAPER_RECIPES, ids=lambda path: path.stem)
 def test_script_and_recipe_make_the_papers_batch(name, recipe, run_script, monkeypatch, tmp_path):
-    from leash_trl.cli.training_arguments import parse
+    from trained_arguments import parse
 
     _, _, started = run_script(name, RECIPE=str(recipe))
     argv = launch_arguments(*ranks(started)[0][1:]).training_script_args

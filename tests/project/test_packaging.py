@@ -22,8 +22,9 @@ def in_tmp(tmp_path, monkeypatch):
 
 
 def test_recipes_go_by_their_names_in_the_package(in_tmp):
+    from trained_arguments import parse
+
     from leash_trl.cli.arguments import read_recipe
-    from leash_trl.cli.training_arguments import parse
 
     smoke = yaml.safe_load((RECIPES / "gym" / "smoke.yaml").read_text())
     for name in ("gym/smoke.yaml", "recipes/gym/smoke.yaml"):

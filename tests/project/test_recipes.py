@@ -30,7 +30,7 @@ PAPER = {
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_recipe_parses(path, monkeypatch, tmp_path):
-    from leash_trl.cli.training_arguments import parse
+    from trained_arguments import parse
 
     monkeypatch.chdir(tmp_path)
     # what needs a GPU is checked by the parser on a machine without one

@@ -12,10 +12,10 @@ from peft import LoraConfig, get_peft_model
 from processes import exit_code
 from safetensors.torch import load_file
 from scripted_run import make_rollout, odd_length_reward
+from trained_arguments import parse
 from transformers import AutoModelForCausalLM
 from trl import get_peft_config, get_quantization_config
 
-from leash_trl.cli.training_arguments import parse
 from leash_trl.engines.checkpoint_path import length_control_state
 
 

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 from conftest import ROOT
+from trained_arguments import parse
 
 from leash_trl import gym
 from leash_trl.cli.errors import UserError, check_writable, user_errors
 from leash_trl.cli.main import main
-from leash_trl.cli.training_arguments import parse
 
 
 GOOD = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + "\n" for i in range(40))
