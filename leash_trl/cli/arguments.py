@@ -56,9 +56,20 @@ def read_recipe(name: str) -> dict[str, Any]:
         hint = did_you_mean(name, recipes, f"nor a recipe of the package, such as {DEFAULT_RECIPE}")
         raise FileNotFoundError(f"--config {name}: no such file{hint}")
     try:
-        return dict(yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader))
+        return dict(_beside(path.parent, yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)))
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise ValueError(f"{name} is no YAML mapping of names to values: {error}") from error
+
+
+def _beside(folder: Path, value: Any) -> Any:
+    """A recipe's value, with the recipe's folder before files that are there and not in the working folder."""
+    if isinstance(value, dict):
+        return {key: _beside(folder, entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_beside(folder, entry) for entry in value]
+    file = value.partition(":")[0] if isinstance(value, str) else ""
+    is_beside = "." in file and not Path(file).exists() and (folder / file).is_file()
+    return str(folder / value) if is_beside else value
 
 
 class CommandParser(TrlParser):

@@ -1,4 +1,4 @@
-"""`leash compare`: several methods over the same seeds, then one table with intervals and one figure."""
+"""`leash compare`: arms of one recipe, trained and evaluated over the same seeds, then one table and one picture."""
 
 import copy
 import itertools
@@ -14,23 +14,25 @@ from typing import Any
 
 from tqdm import tqdm
 
-from leash_trl.cli import gym_run
-from leash_trl.cli.arguments import option, parse_known, read_recipe
+from leash_trl.cli.arguments import CommandParser, make, option, parse_known, read_recipe
+from leash_trl.cli.compared_run import EVALUATION, Run
 from leash_trl.cli.errors import UserError, going_on, user_errors
 from leash_trl.cli.run_queue import cause, run_all
 from leash_trl.files import write_whole
 from leash_trl.trainer.checkpoints import only_run_in
 
 
+BASE = "base"
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
-    "file with base (fields of leash train for all), arms (methods with their own fields, label and number of seeds: "
-    f"{DEFAULT_SEEDS} unless said) and grid (lists of values, for arms without such a field or grid; null takes "
-    "a field out), as the package's gym/compare.yaml; or a recipe, then the only arm"
+    "file with base (fields of leash train for all), eval (options of leash eval; as in training unless said), arms "
+    f"(methods with their own fields, label and number of seeds: {DEFAULT_SEEDS} unless said) and grid (lists of "
+    "values, for arms without such a field or grid; null takes a field out), as the package's own_task.yaml; or a "
+    "recipe, then the only arm"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
-RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
 @dataclass
@@ -40,46 +42,27 @@ class CompareArguments:
     comparison: str = field(metadata={"aliases": ["--config"], "help": CONFIG_HELP})
     arms: list[str] | None = option("only these arms, at all points of their grids")
     seeds: list[int] | None = option("seeds of every arm, over the arms' own `seeds`")
-    jobs: int = option("runs at the same time, one core each", 2)
+    jobs: int | None = option("runs at the same time (default: 2, or 1 where there is a GPU)")
+    devices: str | None = option("GPUs of each of the runs at the same time: '0,1;2,3' for two runs on two each")
     output_dir: str = option("folder for everything, of one comparison", "runs/compare")
 
 
-@dataclass(eq=False)
-class Run:
-    """One seed of one arm at one point of its grid.
-
-    Args:
-        arm (`str`), name (`str`): The arm's name and its point, such as `leash-target_length-12`, and the run's folder
-            in that of the output.
-        label (`str`): The arm's name in table and figure, the same at all points.
-        recipe (`dict[str, Any]`), point (`dict[str, Any]`): Fields of its recipe, and those of its grid among them.
-    """
-
-    arm: str
-    name: str
-    label: str
-    recipe: dict[str, Any]
-    point: dict[str, Any]
-    seed: int
-    folder: Path
-
-
 def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[Run]:
-    """All runs, every arm's first seed before any second, so that a stopped comparison is balanced.
+    """The base, then all runs, every arm's first seed before any second, so that a stopped comparison is balanced.
 
     Raises:
         `UserError`: If the file is missing, something in it has no meaning, or runs cannot be told apart.
     """
-    config = options.comparison
+    config, folder = options.comparison, Path(options.output_dir)
     with user_errors():
         comparison = read_recipe(config)
     if "arms" not in comparison:
         comparison = {"base": comparison, "arms": {Path(config).stem: None}}
-    base, arms, grid = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid"))
+    base, arms, grid, own_eval = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid", "eval"))
     if unknown := [*comparison, *({*(options.arms or [])} - {*arms})]:
-        raise UserError(f"{config}: {unknown[0]!r} is neither base, arms or grid, nor one of {', '.join(arms)}")
+        raise UserError(f"{config}: {unknown[0]!r} is neither base, eval, arms or grid, nor one of {', '.join(arms)}")
     turns: list[list[Run]] = []
-    taken: dict[Any, str] = {}
+    taken: dict[Any, str] = {BASE: BASE}
     for name in options.arms or arms:
         own = {**(arms[name] or {})}
         label, num_seeds = own.pop("label", name), own.pop("seeds", DEFAULT_SEEDS)
@@ -89,10 +72,41 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
                 if place in taken:
                     raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
                 taken[place] = arm
-            names = {f"{arm}/seed-{seed}": seed for seed in options.seeds or range(num_seeds)}
-            folder = Path(options.output_dir)
-            turns.append([Run(arm, run, label, recipe, point, seed, folder / run) for run, seed in names.items()])
-    return [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
+            run = partial(Run, arm, label, recipe, point, _evaluation(recipe, own_eval, config))
+            seeds = options.seeds or range(num_seeds)
+            turns.append([run(seed, folder / arm / f"seed-{seed}") for seed in seeds])
+    runs = [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
+    for name in ("model_name_or_path", "model_revision"):
+        if len(models := {run.recipe.get(name) for run in runs}) > 1:
+            raise UserError(f"{config}: {name} is {' and '.join(map(repr, models))}; compare arms of one model")
+    return [Run(BASE, BASE, runs[0].recipe, {}, runs[0].evaluation, None, folder / BASE), *runs]
+
+
+def _evaluation(recipe: dict[str, Any], own: dict[str, Any], config: str) -> dict[str, Any]:
+    """Options of `leash eval` for a recipe, as in training unless the comparison says otherwise."""
+    from leash_trl.cli.eval import EvalArguments
+    from leash_trl.cli.training_arguments import arguments_of
+
+    script_args, args, *_ = arguments_of(recipe)
+    if script_args.reward_model_name_or_path and "reward_funcs" not in own:
+        raise UserError(f"{config}: reward_model_name_or_path is no reward function; name those of eval, reward_funcs")
+    data = {"benchmarks": [script_args.dataset_name], "split": script_args.dataset_test_split}
+    rewards = {name: recipe.get(name) for name in ("reward_funcs", "reward_weights", "correctness_func")}
+    settings = {
+        **(data if "benchmarks" not in own else {}),
+        **(rewards if "reward_funcs" not in own else {}),
+        "num_samples": 4,
+        "temperature": args.temperature,
+        "top_p": args.top_p,
+        "top_k": args.top_k,
+        "max_new_tokens": args.max_completion_length,
+        "prompt_suffix": script_args.prompt_suffix,
+        "chat_template_kwargs": args.chat_template_kwargs or {},
+        **CommandParser([EvalArguments], prog="leash eval").checked(own, f"{config}: eval"),
+    }
+    settings = {name: value for name, value in settings.items() if value is not None}
+    make(EvalArguments, {**settings, "model_name_or_path": "", "output_dir": ""})
+    return settings
 
 
 def _points(
@@ -120,9 +134,19 @@ def _points(
             arguments_of(recipe)
         except UserError as error:
             raise UserError(f"{where}: {error}") from error
-        if recipe.get("model_name_or_path") != "gym":
-            raise UserError(f"{where}: model_name_or_path is not gym, the only base that a comparison can score")
         yield point, recipe
+
+
+def _devices(options: CompareArguments) -> list[str | None]:
+    """The devices of each of the runs at the same time; `None` leaves them as they are."""
+    if options.devices is None:
+        import torch
+
+        return [None] * (options.jobs or (1 if torch.cuda.is_available() else 2))
+    devices: list[str | None] = [*options.devices.split(";")]
+    if len({each.count(",") for each in options.devices.split(";")}) > 1 or options.jobs not in (None, len(devices)):
+        raise UserError(f"devices is {options.devices!r}, jobs is {options.jobs}; give each job as many devices")
+    return devices
 
 
 def main(argv: list[str]) -> int:
@@ -131,91 +155,73 @@ def main(argv: list[str]) -> int:
         CompareArguments,
         argv,
         prog="leash compare",
-        description="Train and score methods on the embedded gym over the same seeds: a table with 95 % intervals and "
-        "a figure. The same command goes on where it was stopped. Fields of leash train may follow, for every arm.",
+        description="Train and evaluate methods over the same seeds: a table with 95 % intervals and a picture. The "
+        "same command goes on where it was stopped. Fields of leash train may follow, for every arm.",
     )
-    os.environ.update(RUN_ENVIRONMENT)
+    os.environ.update({name: os.environ.get(name, value) for name, value in RUN_ENVIRONMENT.items()})
     warnings.filterwarnings("ignore", category=FutureWarning)
     from leash_trl.cli.training_arguments import given_fields
 
-    runs = planned_runs(options, given_fields(rest, prog="leash compare"))
-    claims = {run: gym_run.claim(run.recipe, run.seed) for run in runs}
+    runs, devices = planned_runs(options, given_fields(rest, prog="leash compare")), _devices(options)
+    with user_errors():
+        claims = {run: run.claim() for run in runs}
     for run, claim in claims.items():
-        gym_run.check_claim(run.folder, claim)
-    to_do = [run for run in runs if not (run.folder / gym_run.RESULT_FILE).is_file()]
-    jobs = {run.folder / LOG_FILE: partial(gym_run.commands, run.folder) for run in to_do}
+        run.check_claim(claim)
+    to_do = [run for run in runs if not run.is_done()]
+    num_devices = 1 + (devices[0] or "").count(",")
+    jobs = {run.folder / LOG_FILE: partial(run.commands, num_devices) for run in to_do}
     num_failed = 0
     with going_on(options.output_dir, "the same command goes on from here"), only_run_in(options.output_dir):
         for run in to_do:
-            write_whole(run.folder / gym_run.RECIPE_FILE, claims[run])
-        ended = run_all(jobs, options.jobs)
+            for name, content in claims[run].items():
+                write_whole(run.folder / name, content)
+        ended = run_all(jobs, devices)
         for log, exit_code, seconds in tqdm(ended, total=len(runs), initial=len(runs) - len(jobs), unit="run"):
             said = f"failed with exit code {exit_code}: {cause(log)} (see {log})" if exit_code else "done"
             tqdm.write(f"{log.parent} {said} ({seconds:.0f} s)", file=sys.stderr)
             num_failed += exit_code != 0
-    if num_failed < len(runs):
+    if runs[0].is_done() and any(run.is_done() for run in runs[1:]):
         _report(shlex.join(["leash", "compare", *argv]), runs, Path(options.output_dir))
     return 1 if num_failed else 0
 
 
 def _report(command: str, runs: list[Run], output_dir: Path) -> None:
-    """Writes tables and figure of the finished runs and prints the table; for one arm, before and after training."""
+    """Writes tables and picture of the finished runs, and prints the table."""
     import pandas as pd
 
     from leash_trl.evaluation import tables
+    from leash_trl.evaluation.frame import load_samples
     from leash_trl.figures import dynamics_figure, load_curves, pareto_figure, write_figure
-    from leash_trl.gym import base_record
-    from leash_trl.gym.dataset import SIZES, gym_problems
-    from leash_trl.trainer.leash_grpo_config import mapping_field
+    from leash_trl.figures.training import logged
 
-    base, levels = base_record(), gym_problems("test", SIZES["test"])["level"]
-    results = {run: pd.read_csv(file) for run in runs if (file := run.folder / gym_run.RESULT_FILE).is_file()}
-    curves = {run: load_curves(run.folder) for run in results}
-    seed_rows: list[dict[str, Any]] = []
-    level_rows: list[dict[str, Any]] = []
-    changes: list[dict[str, str]] = []
-    p95: list[float] = []
-    for arm in dict.fromkeys(run.arm for run in results):
-        own = {run: found[found["model"] == "trained"] for run, found in results.items() if run.arm == arm}
-        for run, samples in own.items():
-            target, log = run.recipe.get("target_length"), curves[run]
-            milestones = mapping_field("target_milestones", run.recipe.get("target_milestones")) or {0: None}
-            changed_at = max(map(int, milestones))  # policy updates before the target was what it is at the end
-            lengths = log["leash/mean_length"].dropna().loc[changed_at + 1 :]
-            row = tables.seed_row(samples, base, target, lengths.set_axis(lengths.index - changed_at))
-            row = {"name": run.label, "seeds": str(run.seed)} | row
-            row["generated_tokens"] = int(log["leash/generated_tokens"].max())
-            seed_rows.append(row | {name: str(run.point[name]) for name in run.point if name != "target_length"})
-            for (effort, its_target), both in results[run].groupby(["effort", "target"], dropna=False, sort=False):
-                means = both.groupby("model")[["is_correct", "num_tokens"]].mean().T
-                before = means.get("base", [base["accuracy"], base["mean_tokens"]])
-                cells = {"run": run.name, "effort": effort, "target": tables.tokens(its_target)}
-                for when, (accuracy, length) in {"before": before, "after": means["trained"]}.items():
-                    cells |= {f"accuracy {when}": f"{accuracy:.3f}", f"tokens {when}": tables.tokens(length)}
-                if not pd.isna(its_target):
-                    lengths = both.loc[both["model"] == "trained", "num_tokens"]
-                    cells["satisfied"] = f"{(lengths <= its_target).mean():.3f}"
-                if (lam := log.get("leash/lambda")) is not None:
-                    cells["lambda end (peak)"] = f"{lam.iloc[-1]:.3f} ({lam.max():.3f})"
-                changes.append(cells)
-        level_rows += tables.level_rows(tables.in_words(seed_rows[-1]), target, [*own.values()], levels)
-        p95.append(float(pd.concat(own.values())["num_tokens"].quantile(0.95)))
-    seeds, by_level = pd.DataFrame(seed_rows), pd.DataFrame(level_rows)
-    changed = pd.DataFrame(changes).dropna(axis="columns", how="all").fillna("")
-    is_alone = len({run.arm for run in runs}) == 1
-    missing = ", ".join(run.name for run in runs if run not in results)
+    arms = [*dict.fromkeys(run.arm for run in runs)]
+    done = sorted((run for run in runs if run.is_done()), key=lambda run: arms.index(run.arm))
+    samples = {(run, part): load_samples(run.folder / part) for run in done for part in run.asked}
+    curves = {run: load_curves(run.folder) for run in done[1:]}
+    measure, untrained = tables.measure_of(samples.values()), samples.pop((done[0], EVALUATION))
+    base = tables.measured(untrained, measure)
+    rows: list[dict[str, Any]] = [{"name": BASE, "seeds": "", **base}]
+    for (run, part), own in samples.items():
+        log, (effort, target) = curves[run], run.asked[part]
+        row = tables.seed_row(own, base, target, run.lengths(log), logged(log, "leash/lambda"))
+        row["generated_tokens"] = int(log["leash/generated_tokens"].max())
+        settings = {name: str(value) for name, value in run.point.items() if name != "target_length"}
+        settings |= {} if effort is None else {"effort": effort}
+        rows.append({"name": run.label, "seeds": str(run.seed), **row, **settings})
+    seeds, asked = pd.DataFrame(rows), done[0].evaluation
+    missing = ", ".join(run.name for run in runs if run not in done)
     paragraphs = [
-        f"`{command}`: {len(levels)} held-out problems, {samples['sample'].max() + 1} samples each at "
-        "temperature 1; last checkpoint.",
-        f"Missing: {missing}." if missing else "",
-        "" if is_alone else tables.comparison_markdown(seeds, base, by_level, p95),
-        tables.markdown(changed) if is_alone or "effort" in changed else "",
+        f"`{command}`: {untrained['id'].nunique()} problems of {', '.join(asked['benchmarks'])}, "
+        f"{asked['num_samples']} samples each at temperature {asked['temperature']:g}; last checkpoint.",
+        *([f"Missing: {missing}."] if missing else []),
+        tables.comparison_markdown(seeds),
     ]
-    text = "\n\n".join(filter(None, paragraphs))
-    rows = tables.comparison_rows(seeds, base, p95)
-    for name, frame in {"table": rows, "seeds": seeds, "levels": by_level}.items():
-        write_whole(output_dir / f"{name}.csv", tables.csv(frame))
+    text, table = "\n\n".join(paragraphs), tables.comparison_rows(seeds)
+    write_whole(output_dir / "table.csv", tables.csv(table))
+    write_whole(output_dir / "seeds.csv", tables.csv(seeds))
     write_whole(output_dir / "table.md", text + "\n")
-    figure = dynamics_figure([*curves.values()]) if is_alone else pareto_figure(rows)
-    write_figure(figure, output_dir / ("dynamics.png" if is_alone else "pareto.png"))
+    if len(arms) > 2:  # beside the base
+        write_figure(pareto_figure(table), output_dir / "pareto.png")
+    else:
+        write_figure(dynamics_figure([*curves.values()]), output_dir / "dynamics.png")
     print(f"\n{text}\n\nTables and figure are in {output_dir}.")

@@ -12,29 +12,37 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from queue import SimpleQueue
 
 
 Commands = Callable[[], Iterable[list[str]]]
+
+GRACE = 30  # seconds
 
 # an exception's line below its traceback, or the one line of a `leash` command
 CAUSE = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)|leash \w+: (?!warning: )(.+)")
 
 
-def run_all(jobs: Mapping[Path, Commands], at_once: int) -> Iterator[tuple[Path, int, float]]:
+def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Iterator[tuple[Path, int, float]]:
     """Log file, exit code and seconds of each job, as they end. A failed one does not stop the others.
 
     Args:
         jobs (`Mapping[Path, Commands]`): By the file for its output, what gives a job's commands when it starts, each
             a module and its arguments.
-        at_once (`int`): How many run at the same time.
+        devices (`Sequence[str | None]`): `CUDA_VISIBLE_DEVICES` of each of the jobs that run at the same time, which a
+            job's log begins with; `None` leaves them as they are.
     """
     lifeline, ours = os.pipe()
-    pool = ThreadPoolExecutor(at_once)
+    pool, free = ThreadPoolExecutor(len(devices)), SimpleQueue[str | None]()
+    for each in devices:
+        free.put(each)
     try:
-        started = {pool.submit(_run, log_file, commands, lifeline): log_file for log_file, commands in jobs.items()}
+        started = {
+            pool.submit(_run, log_file, commands, free, lifeline): log_file for log_file, commands in jobs.items()
+        }
         for ended in as_completed(started):
             yield started[ended], *ended.result()
     finally:
@@ -43,16 +51,22 @@ def run_all(jobs: Mapping[Path, Commands], at_once: int) -> Iterator[tuple[Path,
         os.close(lifeline)
 
 
-def _run(log_file: Path, commands: Commands, lifeline: int) -> tuple[int, float]:
-    """Runs commands one after the other, up to the first that fails."""
-    start, exit_code = time.monotonic(), 0
+def _run(log_file: Path, commands: Commands, free: SimpleQueue[str | None], lifeline: int) -> tuple[int, float]:
+    """Runs commands one after the other on free devices, up to the first that fails."""
+    start, exit_code, devices = time.monotonic(), 0, free.get()
+    environment = os.environ if devices is None else {**os.environ, "CUDA_VISIBLE_DEVICES": devices}
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with open(log_file, "wb") as log:
+        log.write(b"" if devices is None else f"CUDA_VISIBLE_DEVICES={devices}\n".encode())
+        log.flush()
         for command in commands():
             child = [sys.executable, "-m", __name__, *command]
-            exit_code = subprocess.call(child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True)
+            exit_code = subprocess.call(
+                child, stdin=lifeline, stdout=log, stderr=log, start_new_session=True, env=environment
+            )
             if exit_code != 0:
                 break
+    free.put(devices)
     return exit_code, time.monotonic() - start
 
 
@@ -65,6 +79,8 @@ def cause(log_file: Path) -> str:
 
 def _end_with_parent() -> None:
     os.read(sys.stdin.fileno(), 1)
+    os.killpg(0, signal.SIGTERM)
+    time.sleep(GRACE)  # torchrun, whose processes are no part of the group, ends them first
     os.killpg(0, signal.SIGKILL)
 
 

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer
 
 from leash_trl.cli.arguments import option
 from leash_trl.cli.errors import check_writable, going_on, user_errors
+from leash_trl.cli.rewards import code_digest, reward_functions
 from leash_trl.data import BOXED_SUFFIX
-from leash_trl.data.efforts import EFFORT_SUFFIX, effort_suffix
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_problems
 from leash_trl.data.sources import SOURCES, Kind, parse_reference
@@ -25,11 +25,16 @@ from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.decoding import make_strategy, strategy_parameters
 from leash_trl.evaluation.frame import OVERALL
+from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.length_control.targets import with_suffix
+from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.checkpoints import only_run_in
 
 
-DETAILS = ("engine", "engine_kwargs", "dtype", "prompt_suffix", "effort", "effort_suffix", "label")
+DETAILS = (
+    *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "request", "label"),
+    *("reward_funcs", "reward_weights", "correctness_func"),
+)
 
 
 def data_help(kind: Kind) -> str:
@@ -62,11 +67,16 @@ class SamplingArguments:
         default_factory=dict, metadata={"help": f"its parameters, as JSON; {strategy_parameters()}"}
     )
     prompt_suffix: str = option("appended to questions; the default is the release's", BOXED_SUFFIX)
-    effort: str | None = option("effort that ends each prompt, one of the efforts the model was trained on")
-    effort_suffix: str = option("how a prompt says so", EFFORT_SUFFIX)
     chat_template_kwargs: dict = field(
         default_factory=dict, metadata={"help": "as JSON: '{\"enable_thinking\": false}'"}
     )
+    request: str = option("ends every prompt, messages too: ' Effort: low.' or L1's budget, say", "")
+    split: str | None = option("split of each data set (default: the only one, or that of the named source)")
+    reward_funcs: list[str] | None = option(
+        "graders in the place of math_reward, called as in training: my_module.my_reward or my_file.py:my_reward"
+    )
+    reward_weights: list[float] | None = option("of reward_funcs, whose weighted sum is right above 0 (default: 1)")
+    correctness_func: str | None = option("the one of reward_funcs above 0 for a right answer, in place of their sum")
     limit: int | None = option("only the first so many problems of each data set")
     lenient: bool = option("count answers without box or answer line too, such as a bare number", False)
 
@@ -77,8 +87,9 @@ class SamplingArguments:
         self.batch_size = self.batch_size or (1024 if self.engine == "vllm" else 64)
         if self.engine_kwargs and self.engine != "vllm":
             raise ValueError("--engine_kwargs is for --engine vllm; leave it out")
-        if self.effort is None and self.effort_suffix != EFFORT_SUFFIX:
-            raise ValueError(f"--effort_suffix is {self.effort_suffix!r}, which needs --effort, the effort to ask for")
+        if self.reward_funcs in (["math_reward"], ["lenient_math_reward"]):  # the grader, which finds answers too
+            self.lenient |= self.reward_funcs == ["lenient_math_reward"]
+            self.reward_funcs = None
 
     def plan(self) -> sampling.SamplingPlan:
         """How completions are to be made; raises `ValueError` if a value is out of range."""
@@ -100,14 +111,21 @@ def load_checked(reference: str, arguments: SamplingArguments, kind: Kind) -> Da
     with user_errors(only_loads=True, **{"benchmarks" if kind == "benchmark" else "dataset": reference}):
         is_chat = has_chat_template(arguments.model_name_or_path, arguments.revision)
         problems = load_problems(
-            reference, suffix=arguments.prompt_suffix, limit=arguments.limit, kind=kind, has_chat_template=is_chat
+            reference,
+            split=arguments.split,
+            suffix=arguments.prompt_suffix,
+            limit=arguments.limit,
+            kind=kind,
+            has_chat_template=is_chat,
+            needs_gold=not arguments.reward_funcs,
         )
     for name, feature in problems.features.items():
         if isinstance(getattr(feature, "feature", feature), Image):
             raise ValueError(f"{reference} has pictures in column {name!r}, which prompts would not show; drop it")
-    if arguments.effort is not None:
-        effort = effort_suffix(arguments.effort, arguments.effort_suffix)
-        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], effort)})
+    if arguments.request:
+        problems = problems.map(lambda row: {"prompt": with_suffix(row["prompt"], arguments.request)})
+    if arguments.reward_funcs:
+        return problems
     return with_readable_golds(problems, reference, drops=kind == "train")
 
 
@@ -150,6 +168,7 @@ def sample_all(
     with user_errors():
         check_writable(arguments.output_dir)
         plan = arguments.plan()
+        functions = reward_functions(arguments.reward_funcs or [])
         names = {parse_reference(reference).name: reference for reference in references}
         if len({*names, OVERALL}) <= len(references):
             raise ValueError(f"--benchmarks {' '.join(references)}: two have the same name, or one that of the mean")
@@ -157,6 +176,7 @@ def sample_all(
         if baseline is not None:
             sampling.check_same_problems(problems, baseline)
     details = {name: value for name in DETAILS if (value := getattr(arguments, name)) is not None}
+    details |= {"reward_code": code_digest(functions)} if functions else {}
     with only_run_in(folder), going_on(folder, f"the same command goes on from what is in {folder}"):
         with user_errors(model_name_or_path=model):
             run = sampling.describe_run(model, arguments.revision, plan, problems, names) | details
@@ -165,10 +185,12 @@ def sample_all(
             if not todo:
                 return problems
             engine = load_engine(arguments, plan, problems)
+            heeding = heeding_opened_thinking(functions, engine.tokenizer, **plan.chat_template_kwargs)
+            rewards = OwnRewards(heeding, arguments.reward_weights, arguments.correctness_func) if functions else None
         for name, rows in todo.items():
             seen: list[tuple[int, bool | None]] = []
             with tqdm(total=len(rows), initial=done[name], desc=name, unit="problem") as bar:
-                for unit in sampling.sample_problems(engine, name, rows, plan, folder):
+                for unit in sampling.sample_problems(engine, name, rows, plan, folder, rewards):
                     seen += [(each["num_tokens"], each["is_correct"]) for row in unit for each in row["completions"]]
                     tokens, accuracy = pd.DataFrame(seen, dtype=float).mean()
                     bar.set_postfix(accuracy=f"{accuracy:.3f}", tokens=f"{tokens:.0f}")

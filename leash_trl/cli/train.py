@@ -2,8 +2,6 @@
 
 import inspect
 import os
-import pkgutil
-import sys
 import traceback
 import warnings
 from typing import Any
@@ -11,10 +9,10 @@ from typing import Any
 from datasets import Dataset
 from transformers import ProgressCallback
 from trl import GRPOTrainer, get_dataset, get_peft_config, get_quantization_config
-from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
 
 from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
+from leash_trl.cli.rewards import OWN_REWARDS, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
@@ -22,32 +20,17 @@ from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.engines.checkpoint_path import whole_checkpoints
 from leash_trl.engines.context import has_chat_template
 from leash_trl.figures.training import write_curves
-from leash_trl.rewards import heeding_opened_thinking, lenient_math_reward, math_reward
+from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.callbacks import LeashProgressCallback
 from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
 
-OWN_REWARDS = (math_reward, lenient_math_reward)
-REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward, think_format_reward)
-REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
-
-
 def load_reward_funcs(script_args: LeashScriptArguments) -> list:
     """Reward functions and models that a recipe names; `math_reward` if it names none."""
     models = [script_args.reward_model_name_or_path] if script_args.reward_model_name_or_path else []
-    names = script_args.reward_funcs or ([] if models else ["math_reward"])
-    return models + [REWARD_FUNCS.get(name) or _imported("reward_funcs", name) for name in names]
-
-
-def _imported(field_name: str, path: str) -> Any:
-    """What a dotted import path names, also from the working directory."""
-    sys.path.insert(0, os.getcwd())
-    try:
-        return pkgutil.resolve_name(":".join(path.rsplit(".", 1)))  # a colon keeps what the module's import raises
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"{field_name}: cannot load {path!r} ({error}); give my_module.my_function") from error
+    return models + reward_functions(script_args.reward_funcs or ([] if models else ["math_reward"]))
 
 
 def load_training_data(script_args, dataset_args, evaluates: bool = False, has_template: bool = True):
@@ -79,7 +62,7 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     """The trainer that the arguments describe, with its model and data loaded."""
     evaluates = training_args.eval_strategy != "no"
     reward_funcs, path = load_reward_funcs(script_args), script_args.rollout_func
-    rollout_func = path and _imported("rollout_func", path)
+    rollout_func = path and imported("rollout_func", path)
     mixed = ", ".join(str(part.data_files or part.path) for part in dataset_args.datasets) or None
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ def load_problems(
     limit: int | None = None,
     kind: Kind | None = None,
     has_chat_template: bool = True,
+    needs_gold: bool = True,
 ) -> Dataset:
     """Problems in TRL's columns, beside the columns of their source.
 
@@ -56,6 +57,8 @@ def load_problems(
         kind (`str`): `"train"` or `"benchmark"`; defaults to the named source's kind, and to `"train"` for files and
             Hub ids.
         has_chat_template (`bool`): As for [`~leash_trl.data.as_conversation`].
+        needs_gold (`bool`): Whether each row must have an answer. Without, all rows are kept, with their columns as
+            [`load_training_rows`] reads them, for a reward function of the user's.
 
     Returns:
         `Dataset`: Columns `id` (unique), `prompt` (messages, the last one the user's), `solution` (`str`), and the
@@ -73,7 +76,11 @@ def load_problems(
         split = next(iter(splits)) if len(splits) == 1 and usual not in splits else usual
     raw = _split(splits, "split", split, named.name)
     is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
-    problems = _without_repeats(_read_rows(raw, named.name, suffix, has_chat_template), named.name, is_benchmark)
+    problems = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold)
+    if needs_gold:
+        problems = _without_repeats(problems, named.name, is_benchmark)
+    else:
+        problems = _with_ids(problems, named.name, range(len(problems)))
     return problems.select(range(min(limit or len(problems), len(problems))))
 
 
@@ -124,8 +131,9 @@ def load_training_rows(
 def fingerprint(problems: Dataset) -> str:
     """Sixteen hexadecimal digits that change with any id, prompt, solution or the order of the problems."""
     sha = hashlib.sha256()
-    for row in problems.select_columns(["id", "prompt", "solution"]):
-        sha.update(json.dumps([row["id"], row["prompt"], row["solution"]], sort_keys=True).encode())
+    for row in problems.select_columns([*{"id", "prompt", "solution"}.intersection(problems.column_names)]):
+        facts = [row["id"], row["prompt"], row.get("solution")]
+        sha.update(json.dumps(facts, sort_keys=True, default=str).encode())
     return sha.hexdigest()[:16]
 
 
@@ -270,7 +278,15 @@ def _without_repeats(problems: Dataset, name: str, is_benchmark: bool = False) -
         repeated, contradicted = repeats.sum(), frame["question"][contradicts].nunique()
         found = f"{repeated:,} repeats of prompt and answer, {contradicted:,} prompts with different answers"
         logger.warning(f"{name}: {len(kept):,} problems of {len(problems):,} rows; {found}")
-    if not pd.Series(kept["id"][:]).is_unique:
+    return _with_ids(kept, name, rows)
+
+
+def _with_ids(problems: Dataset, name: str, rows: Iterable[int]) -> Dataset:
+    """The problems with unique ids: their own or, if they have none, names of the `rows` that they were."""
+    ids = problems["id"][:] if "id" in problems.column_names else []
+    if len({each for each in ids if isinstance(each, str | int)}) == len(problems):
+        return problems
+    if ids:
         logger.warning("%s: the ids of its rows are not unique, so its problems are called %s-ROW instead", name, name)
-        kept = kept.remove_columns("id").add_column("id", [f"{name}-{row}" for row in rows])
-    return kept
+        problems = problems.remove_columns("id")
+    return problems.add_column("id", [f"{name}-{row}" for row in rows])

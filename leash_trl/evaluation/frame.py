@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from pathlib import Path
 from typing import Any, Literal
@@ -99,7 +100,8 @@ def samples_frame(lines: Mapping[str, Sequence[dict[str, Any]]]) -> pd.DataFrame
         for problem in problems
         for sample, completion in enumerate(problem["completions"])
     ]
-    return pd.DataFrame(rows).drop(columns="completions").astype({"is_correct": float})
+    frame = pd.DataFrame(rows).drop(columns="completions")
+    return frame.astype(dict.fromkeys(frame.columns.intersection(["is_correct", "reward"]), float))
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,8 @@ class EvaluatedRun:
             `num_graded` (problems of which a completion could be graded, which the numbers are of), `num_samples`
             (k), `metric`, `at` (k, m or a budget in tokens, else NaN), `value`, `low` and `high` (95 % interval over
             problems, or NaN). Metrics in [0, 1] are `accuracy` (avg@k), `pass`, `majority` (maj@k), `short_accuracy`
-            (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). In tokens: `tokens`
+            (short-m@k), `truncated_rate`, `no_answer_rate` and `accuracy_within` (a budget). Runs with reward
+            functions have `reward`, their mean, and nothing of answers. In tokens: `tokens`
             (length), `generated_tokens` (with trials of a decoding strategy), `short_waiting_tokens`,
             `short_total_tokens`; and without interval, of all completions together, `median_tokens`, `p95_tokens`,
             `right_tokens` and `wrong_tokens` (mean lengths of correct and of wrong completions).
@@ -171,8 +174,12 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     yield "accuracy", math.nan, intervals.mean_share(np.nanmean(is_correct, axis=1))
     for size in sorted({*(2**exponent for exponent in range(1, k.bit_length())), k} - {1}):
         yield "pass", size, intervals.mean_share(pass_at_k(is_correct, size))
-    yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
-    for m in (m for m in VOTING_SHORTEST if m < k):
+    if "reward" in table:  # a reward function names no answer to vote on
+        rewards = np.nanmean(table["reward"], axis=1)
+        yield "reward", math.nan, intervals.mean_amount(rewards, -math.inf)
+    else:
+        yield "majority", math.nan, intervals.mean_share(majority_at_k(ballots))
+    for m in (m for m in VOTING_SHORTEST if m < k and "reward" not in table):
         is_won, waiting, total = shortest_m_at_k(ballots, lengths, m)
         yield "short_accuracy", m, intervals.mean_share(is_won)
         yield "short_waiting_tokens", m, intervals.mean_amount(waiting)
@@ -180,7 +187,8 @@ def _metrics(samples: pd.DataFrame, k: int, limit: int) -> Iterator[tuple[str, f
     yield "tokens", math.nan, intervals.mean_amount(lengths.mean(axis=1))
     yield "generated_tokens", math.nan, intervals.mean_amount(table["num_generated_tokens"].mean(axis=1))
     yield "truncated_rate", math.nan, intervals.mean_share((table["finish_reason"] == "length").mean(axis=1))
-    yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))
+    if "reward" not in table:
+        yield "no_answer_rate", math.nan, intervals.mean_share(pd.isna(table["answer"]).mean(axis=1))
     powers = [2**exponent for exponent in range((limit - 1).bit_length())]
     for budget in (*powers[-(MAX_BUDGETS - 1) :], limit):
         num_within = (is_right & (lengths <= budget)).sum(axis=1)
@@ -265,12 +273,13 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
 
     The intervals are those of the differences problem by problem, so the difficulty of the problems cancels. Problems
     that one run could not grade are left out of both. Rows are as those of an [`EvaluatedRun`]; metrics are
-    `accuracy_change`, in [-1, 1], `tokens_change`, and `relative_tokens_change`, the ratio of mean lengths minus 1.
+    `accuracy_change`, in [-1, 1], `reward_change` if there are rewards, `tokens_change`, and
+    `relative_tokens_change`, the ratio of mean lengths minus 1.
 
     Raises:
         `ValueError`: If benchmarks or sampled problems differ, or the runs have no graded problem in common.
     """
-    columns = ["is_correct", "num_tokens"]
+    columns = ["is_correct", "num_tokens", *run.samples.columns.intersection(["reward"])]
     own, base = (each.samples.groupby(["benchmark", "id"], sort=False)[columns].mean() for each in (run, baseline))
     both = f"{run.label!r} and its baseline {baseline.label!r}"
     if others := {*own.index} ^ {*base.index}:
@@ -281,14 +290,19 @@ def changes(run: EvaluatedRun, baseline: EvaluatedRun) -> pd.DataFrame:
         raise ValueError(f"{both} have no problem graded in both of {', '.join(missing)}; {GRADED_AGAIN}")
     k = min(run.run["num_samples"], baseline.run["num_samples"])
     rows = []
+    shares = partial(intervals.mean_share_difference, num_samples=k)
+    amounts = partial(intervals.mean_amount, lowest=-math.inf)
+    means = {"is_correct": ("accuracy", shares), "reward": ("reward", amounts), "num_tokens": ("tokens", amounts)}
     for name, frames in {**parts, OVERALL: [pair for (pair,) in parts.values()]}.items():
-        right, lengths, right_base, lengths_base = ([pair[column].to_numpy() for pair in frames] for column in pairs)
-        gains = [intervals.mean_share_difference(values, k) for values in map(np.subtract, right, right_base)]
-        costs = [intervals.mean_amount(values, -math.inf) for values in map(np.subtract, lengths, lengths_base)]
         place = (name, len(own if name == OVERALL else own.loc[name]), sum(map(len, frames)), k)
-        rows.append((*place, "accuracy_change", math.nan, *intervals.mean_over_benchmarks(gains)))
-        rows.append((*place, "tokens_change", math.nan, *intervals.mean_over_benchmarks(costs)))
-        rows.append((*place, "relative_tokens_change", math.nan, *intervals.ratio_minus_one(lengths, lengths_base)))
+        values = {column: [pair[column].to_numpy() for pair in frames] for column in pairs}
+        for column, (metric, mean) in means.items():
+            if column in columns:
+                gaps = map(np.subtract, values[column], values[f"{column}_base"])
+                estimate = intervals.mean_over_benchmarks([*map(mean, gaps)])
+                rows.append((*place, f"{metric}_change", math.nan, *estimate))
+        ratio = intervals.ratio_minus_one(values["num_tokens"], values["num_tokens_base"])
+        rows.append((*place, "relative_tokens_change", math.nan, *ratio))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

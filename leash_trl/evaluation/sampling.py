@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from datasets import Dataset
-from tqdm.auto import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
 from leash_trl.data.problems import fingerprint
 from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
-from leash_trl.engines.eos import eos_token_ids
-from leash_trl.engines.shrinking_batch import get_warpers, sample_tokens
-from leash_trl.evaluation.decoding import Decoded, DecodingStrategy, Plain
+from leash_trl.evaluation.decoding import DecodingStrategy, Plain
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
+from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.files import write_whole
 from leash_trl.rewards.answer import opens_thinking
 from leash_trl.rewards.grading import grade
@@ -169,7 +166,8 @@ def prepare_folder(
 def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None:
     """Grades again, from their texts, the completions of a file that could not be graded."""
     graded = [(each, line["solution"]) for line in lines for each in line["completions"]]
-    lost = [(completion, solution) for completion, solution in graded if completion["is_correct"] is None]
+    # a reward of None is a verdict
+    lost = [(each, gold) for each, gold in graded if each["is_correct"] is None and "reward" not in each]
     if not lost:
         return
     completions, solutions = zip(*lost, strict=True)
@@ -183,7 +181,7 @@ def _grade_again(path: Path, lines: list[dict[str, Any]], lenient: bool) -> None
 
 
 def sample_problems(
-    engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path
+    engine: Engine, name: str, problems: Dataset, plan: SamplingPlan, folder: Path, rewards: OwnRewards | None = None
 ) -> Iterator[list[dict[str, Any]]]:
     """Samples, grades and writes the problems of a data set that are not done yet, one unit of work at a time.
 
@@ -200,33 +198,31 @@ def sample_problems(
         file.truncate(file.read().rfind(b"\n") + 1)  # a line that a kill cut short
         num_done = len(read_lines(path))
         for first in range(num_done // size * size, len(problems), size):
-            rows = problems[first : first + size]
-            seeds = [completion_seed(plan.seed, name, each, number) for each in rows["id"] for number in range(k)]
-            prompts_ids = prompt_ids(engine.tokenizer, rows["prompt"], **plan.chat_template_kwargs)
-            asked = [ids for ids in prompts_ids for _ in range(k)]
-            decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
-            unit = _graded_problems(engine.tokenizer, rows, asked[0], decoded, seeds, plan.lenient)
+            unit = sampled(engine, name, problems[first : first + size], plan, rewards)
             missing = [{"index": index, **line} for index, line in enumerate(unit, first) if index >= num_done]
-            file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n".encode() for line in missing)
+            texts = [json.dumps(line, ensure_ascii=False, default=str) for line in missing]  # a gold may be a date
+            file.writelines(f"{text}\n".encode() for text in texts)
             file.flush()
             os.fsync(file.fileno())
             yield missing
 
 
-def _graded_problems(
-    tokenizer: PreTrainedTokenizerBase,
-    rows: dict[str, list[Any]],
-    ids_of_prompt: Sequence[int],
-    decoded: Sequence[Decoded],
-    seeds: Sequence[int],
-    lenient: bool = False,
+def sampled(
+    engine: Engine, name: str, rows: dict[str, list[Any]], plan: SamplingPlan, rewards: OwnRewards | None = None
 ) -> list[dict[str, Any]]:
-    """Problems with their graded completions, k of each, as a file's lines hold them, but for the index."""
-    k = len(decoded) // len(rows["id"])
+    """Problems with k graded completions each, as the lines of a file have them, but for their index."""
+    k, tokenizer = plan.num_samples, engine.tokenizer
+    seeds = [completion_seed(plan.seed, name, each, number) for each in rows["id"] for number in range(k)]
+    asked = [ids for ids in prompt_ids(tokenizer, rows["prompt"], **plan.chat_template_kwargs) for _ in range(k)]
+    decoded = plan.decoding.complete(engine, asked, seeds, plan.sampling)
     texts = [tokenizer.decode(completion.token_ids, skip_special_tokens=True) for completion in decoded]
-    solutions = [solution for solution in rows["solution"] for _ in range(k)]
-    # a template opens thinking in every prompt or in none
-    verdicts = _verdicts(texts, solutions, lenient, opens_thinking(tokenizer.decode(ids_of_prompt)))
+    golds = rows.get("solution", [None] * len(rows["id"]))
+    if rewards is None:
+        solutions = [gold for gold in golds for _ in range(k)]
+        # a template opens thinking in every prompt or in none
+        verdicts = _verdicts(texts, solutions, plan.lenient, opens_thinking(tokenizer.decode(asked[0])))
+    else:
+        verdicts = rewards.verdicts(rows, texts, [completion.token_ids for completion in decoded])
     completions = [
         {
             "seed": seed,
@@ -239,8 +235,8 @@ def _graded_problems(
         for completion, text, seed, verdict in zip(decoded, texts, seeds, verdicts, strict=True)
     ]
     return [
-        {"id": problem_id, "solution": solution, "completions": completions[place * k : place * k + k]}
-        for place, (problem_id, solution) in enumerate(zip(rows["id"], rows["solution"], strict=True))
+        {"id": problem_id, "solution": gold, "completions": completions[place * k : place * k + k]}
+        for place, (problem_id, gold) in enumerate(zip(rows["id"], golds, strict=True))
     ]
 
 
@@ -257,37 +253,10 @@ def _verdicts(
     ]
 
 
-def evaluate(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    problems: Dataset,
-    num_samples: int,
-    max_new_tokens: int,
-    seed: int = 0,
-    batch_size: int = 128,
-    description: str = "evaluating",
-) -> pd.DataFrame:
-    """Graded completions of a model in memory, sampled at temperature 1 as in training.
+def evaluate(engine: Engine, problems: Dataset, plan: SamplingPlan) -> pd.DataFrame:
+    """Graded completions in memory, as [`~leash_trl.evaluation.frame.load_samples`] gives them.
 
-    Args:
-        problems (`Dataset`): Columns `prompt` and `solution`; a problem's id is its index.
-        num_samples (`int`): k, completions per problem.
-        seed (`int`): One for all completions.
-        batch_size (`int`): Completions sampled at once.
-        description (`str`): Label of the progress bar, and name of the benchmark.
-
-    Returns:
-        `pd.DataFrame`: As [`~leash_trl.evaluation.frame.load_samples`] gives it.
+    `problems` has columns `prompt` and `solution`; a problem's id is its index.
     """
-    torch.manual_seed(seed)
-    model.eval()
-    ends = eos_token_ids(model, tokenizer)
-    prompts = [prompt for prompt in problems["prompt"] for _ in range(num_samples)]
-    completions: list[list[int]] = []
-    for start in tqdm(range(0, len(prompts), batch_size), desc=description, unit="batch", leave=False):
-        ids = prompt_ids(tokenizer, prompts[start : start + batch_size])
-        completions += sample_tokens(model, ids, ends, tokenizer.pad_token_id, max_new_tokens, get_warpers())
-    rows = {"id": [*map(str, range(len(problems)))], "solution": problems["solution"][:]}
-    decoded = [Decoded(ids, len(ids), ids[-1] not in ends) for ids in completions]
-    lines = _graded_problems(tokenizer, rows, ids[0], decoded, [seed] * len(decoded))
-    return samples_frame({description: [{"index": index, **line} for index, line in enumerate(lines)]})
+    lines = sampled(engine, "problems", {**problems[:], "id": [*map(str, range(len(problems)))]}, plan)
+    return samples_frame({"problems": [{"index": index, **line} for index, line in enumerate(lines)]})

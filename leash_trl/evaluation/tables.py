@@ -22,12 +22,14 @@ from leash_trl.files import write_whole
 
 
 WINDOW = 10  # training batches in a running mean; single ones are noise
+FEW_POINTS = 5  # whose pairs are shown one by one
 MARGIN = 0.05  # a point may be longer by this share and still beat another
 LAST_COLUMN = "generated_tokens"  # of a comparison's files; then come the fields of its grid
 
 LEGEND = (
-    "Avg@k: share of correct completions, mean over problems. Accuracies and rates in %, differences in points. "
-    "tokens: mean length of a completion. Brackets: 95 % interval over problems, of differences problem by problem."
+    "Avg@k: share of correct completions (own rewards: above 0), mean over problems. Accuracies and rates in %, "
+    "differences in points. tokens: mean length of a completion. Brackets: 95 % interval over problems, of "
+    "differences problem by problem."
 )
 METRIC_LEGEND = (
     "pass@k: at least one of k is right. maj@k: their most frequent answer is. short-m@k: that of the m shortest is; "
@@ -35,22 +37,22 @@ METRIC_LEGEND = (
     "the trials of a decoding strategy. right within B tokens: right and no longer. overall: mean over benchmarks."
 )
 COMPARISON_LEGEND = (
-    "[95 % of the mean]: Student's t interval over seeds; of one seed or none, over problems. satisfied: share at or "
-    "under the target. settled off (worst): distance of the last quarter of training from the target, mean over seeds "
-    "and greatest. stays near: once it is met, share of means over ten batches within 10 % of it; overshoot: how far "
-    "they went below. steps to target: mean over the seeds of which a batch met it. These count from the last change "
-    "of the target and show a cut at it. change: of tokens against base. AES: accuracy-efficiency score, 0 is base."
+    "[95 % of the mean]: Student's t interval over seeds; of one seed or none, over problems. change: of tokens "
+    "against base. satisfied: share at or under the target. settled off (worst): distance of the last quarter of "
+    "training from the target, mean over seeds and greatest. stays near: once it is met, share of means over ten "
+    "batches within 10 % of it; overshoot: how far they went below. steps to target: mean over the seeds of which a "
+    "batch met it. These count from the last change of the target and show a cut at it. AES: accuracy-efficiency "
+    "score, 0 is base."
 )
 FRONT_LEGEND = (
-    "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy at less than "
-    "1.05 times its tokens; on it is one than which every other has a lower accuracy or more tokens. The 95 % "
+    "front, of points with two seeds or more: off it is one that another beats, with a higher accuracy (or reward) at "
+    "less than 1.05 times its tokens; on it is one than which every other has a lower one or more tokens. The 95 % "
     "intervals of the differences must show it; after Holm: corrected over all differences of all points."
 )
 EQUAL_LENGTH_LEGEND = (
-    "Accuracy at equal length: mean distance of the lines through each seed's points over the logarithm of tokens, "
+    "At equal length: mean distance of the lines through each seed's points over the logarithm of tokens, "
     "with Student's t interval over seeds. n/a: no range of tokens that all seeds of both cover, or other seeds."
 )
-LEVEL_LEGEND = "By level, the number of terms to add: accuracy and mean tokens, means over seeds."
 
 Row = dict[str, Any]
 
@@ -110,6 +112,7 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "short_accuracy": ("short-{at:.0f}@{k}", percent),
     "short_waiting_tokens": ("short-{at:.0f}@{k} waiting tokens", tokens),
     "short_total_tokens": ("short-{at:.0f}@{k} total tokens", tokens),
+    "reward": ("reward", plain),
     "tokens": ("tokens", tokens),
     "generated_tokens": ("generated tokens", tokens),
     "truncated_rate": ("truncated rate", percent),
@@ -120,6 +123,7 @@ METRICS: dict[str, tuple[str, Callable[[float], str]]] = {
     "right_tokens": ("right tokens", tokens),
     "wrong_tokens": ("wrong tokens", tokens),
     "accuracy_change": ("Δ accuracy (points)", points),
+    "reward_change": ("Δ reward", "{:+.3g}".format),
     "tokens_change": ("Δ tokens", signed_tokens),
     "relative_tokens_change": ("Δ tokens (%)", points),
 }
@@ -153,7 +157,7 @@ def summary_table(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     """The paper's table: avg@k and tokens of each benchmark with their intervals, a row per run."""
     rows = []
     for run in runs:
-        numbers = run.results[run.results["metric"].isin(["accuracy", "tokens"])]
+        numbers = run.results[run.results["metric"].isin(["accuracy", "reward", "tokens"])]
         cells = metric_cells(run, numbers, have_overall(runs)).unstack()
         rows.append({"model": run.label} | {" ".join(names): cell for names, cell in cells.items()})
     return pd.DataFrame(rows).fillna("")
@@ -230,37 +234,54 @@ def _running_means(lengths: np.ndarray) -> np.ndarray:
     return np.convolve(lengths, np.full(window, 1 / window), mode="valid")
 
 
-def seed_row(samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series) -> dict[str, Any]:
-    """What `seeds.csv` says of one trained model's `load_samples`, without names, training tokens and grid.
+def measure_of(runs: Iterable[pd.DataFrame]) -> str:
+    """What runs with these `load_samples` are compared by: `"reward"` if it has more values than right and wrong."""
+    rewards = {value for samples in runs if "reward" in samples for value in samples["reward"].dropna().unique()}
+    return "accuracy" if rewards <= {0, 1} or rewards <= {-1, 1} else "reward"
 
-    `base` has `accuracy`, `accuracy_interval`, `mean_tokens` and `p95_tokens`; the rest is as for [`settling`].
+
+def measured(samples: pd.DataFrame, measure: str = "accuracy") -> dict[str, Any]:
+    """What `seeds.csv` says of a model's `load_samples`: its score, by accuracy or by `"reward"`, and tokens."""
+    column = "is_correct" if measure == "accuracy" else "reward"
+    means = samples.groupby(["benchmark", "id"], sort=False)[[column, "num_tokens"]].mean().dropna()
+    scores, length = means[column].to_numpy(), intervals.mean_amount(means["num_tokens"].to_numpy())
+    score = intervals.mean_share(scores) if measure == "accuracy" else intervals.mean_amount(scores, -math.inf)
+    return {"measure": measure, **_ends(score, length), "p95_tokens": float(np.quantile(samples["num_tokens"], 0.95))}
+
+
+def seed_row(
+    samples: pd.DataFrame, base: Row, target_length: float | None, mean_lengths: pd.Series, multipliers: pd.Series
+) -> dict[str, Any]:
+    """What `seeds.csv` says of one trained model, without names, training tokens and grid.
+
+    `base` is what is [`measured`] before training, `multipliers` has lambda by step; the rest is as for [`settling`].
     """
-    lengths, means = samples["num_tokens"], samples.groupby("id", sort=False)[["is_correct", "num_tokens"]].mean()
-    accuracy = intervals.mean_share(means["is_correct"].to_numpy())
-    measured = _ends(accuracy, intervals.mean_amount(means["num_tokens"].to_numpy()))
-    found = settling(mean_lengths, target_length)
+    row, found = measured(samples, base["measure"]), settling(mean_lengths, target_length)
+    is_met = samples["num_tokens"] <= (math.nan if target_length is None else target_length)
     return {
-        **measured,
-        **_against(base, measured),
-        "p95_tokens": float(np.quantile(lengths, 0.95)),
+        **row,
+        **_against(base, row),
         "target_length": math.nan if target_length is None else target_length,
-        "satisfaction_rate": math.nan if target_length is None else float((lengths <= target_length).mean()),
+        "satisfaction_rate": math.nan if target_length is None else float(is_met.mean()),
         **found,
         "worst_settling_error": found["settling_error"],
         "num_reached": int(not math.isnan(found["steps_to_target"])),
+        "lambda_end": float(multipliers.iloc[-1]) if len(multipliers) else math.nan,
+        "lambda_peak": float(multipliers.max()),
     }
 
 
-def _ends(accuracy: Estimate, length: Estimate) -> dict[str, float]:
-    numbers = {"accuracy": accuracy, "mean_tokens": length}
+def _ends(score: Estimate, length: Estimate) -> dict[str, float]:
+    numbers = {"score": score, "mean_tokens": length}
     ends = ("", "_interval_low", "_interval_high")
     return {name + end: value for name, number in numbers.items() for end, value in zip(ends, number, strict=True)}
 
 
 def _over_seeds(rows: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Accuracy and tokens with intervals over seeds, a row per group."""
+    """Score and tokens with intervals over seeds, a row per group."""
+    bounds = (1.0, 0.0) if rows["measure"].iloc[0] == "accuracy" else (math.inf, -math.inf)
     groups = rows.groupby(by, dropna=False, sort=False)
-    ends = [_ends(mean_over_seeds(own["accuracy"], 1.0), mean_over_seeds(own["mean_tokens"])) for _, own in groups]
+    ends = [_ends(mean_over_seeds(own["score"], *bounds), mean_over_seeds(own["mean_tokens"])) for _, own in groups]
     return pd.concat([rows[by].drop_duplicates(ignore_index=True), pd.DataFrame(ends)], axis=1)
 
 
@@ -273,16 +294,17 @@ def _against(base: Row, row: Any) -> dict[str, Any]:
 
     Source: [O1-Pruner](https://huggingface.co/papers/2501.12570), with the weights that the literature uses since.
     """
-    gain = (row["accuracy"] - base["accuracy"]) / base["accuracy"]
+    has_share = base["measure"] == "accuracy" and base["score"] > 0
+    gain = (row["score"] - base["score"]) / (base["score"] if has_share else math.nan)
     saved = (base["mean_tokens"] - row["mean_tokens"]) / base["mean_tokens"]
-    score = saved + np.where(gain >= 0, 3.0, 5.0) * gain
-    return {"token_change": row["mean_tokens"] / base["mean_tokens"] - 1, "efficiency_score": score}
+    efficiency = saved + np.where(gain >= 0, 3.0, 5.0) * gain
+    return {"token_change": row["mean_tokens"] / base["mean_tokens"] - 1, "efficiency_score": efficiency}
 
 
 def read_comparison(path: str | Path) -> pd.DataFrame:
     """Rows of a comparison's `seeds.csv` or `table.csv`: numbers as numbers, the rest as text."""
     rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-    return rows.assign(**rows.loc[:, "accuracy":LAST_COLUMN].apply(pd.to_numeric).astype(float))
+    return rows.assign(**rows.loc[:, "score":LAST_COLUMN].apply(pd.to_numeric).astype(float))
 
 
 def grid_fields(columns: Iterable[str]) -> list[str]:
@@ -301,40 +323,29 @@ def in_words(row: Row) -> str:
     return ", ".join([row["name"], *(f"{field} {value}" for field, value in given.items() if value)])
 
 
-def comparison_rows(seeds: pd.DataFrame, base: Row, p95_tokens: Sequence[float] | None = None) -> pd.DataFrame:
+def comparison_rows(seeds: pd.DataFrame) -> pd.DataFrame:
     """The base and each point of a comparison with means over its seeds, in the columns of `table.csv`.
 
-    `seeds` is as [`read_comparison`] returns it, `base` as for [`seed_row`]. `p95_tokens` has the 95th percentile of
-    all lengths of each point; it does not follow from those of the seeds, so without it only lone seeds have one.
+    `seeds` is as [`read_comparison`] returns it, the base first.
     """
     by = ["name", "target_length", *grid_fields(seeds)]
-    groups = seeds.groupby(by, dropna=False, sort=False)
-    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "accuracy":LAST_COLUMN].drop(columns="target_length"), "mean")
-    kinds |= {"seeds": " ".join, "worst_settling_error": "max", "num_reached": "sum"}
-    means = groups.agg(kinds).reset_index()
-    means["p95_tokens"] = p95_tokens or means["p95_tokens"].where(groups.size().to_numpy() == 1)
-    rows = _over_seeds(seeds, by).combine_first(means)  # of one seed the interval over problems
-    first = {name: base[name] for name in ("accuracy", "mean_tokens", "p95_tokens")} | {"name": "base", "seeds": ""}
-    first["accuracy_interval_low"], first["accuracy_interval_high"] = base["accuracy_interval"]
-    table = pd.concat([pd.DataFrame([first]), rows.assign(**_against(base, rows))], ignore_index=True)
-    return table.reindex(columns=seeds.columns)
+    base, trained = seeds[:1], seeds[1:]
+    kinds: dict[Any, Any] = dict.fromkeys(seeds.loc[:, "score":LAST_COLUMN].drop(columns="target_length"), "mean")
+    kinds |= {"seeds": " ".join, "measure": "first", "worst_settling_error": "max", "num_reached": "sum"}
+    means = trained.groupby(by, dropna=False, sort=False).agg(kinds).reset_index()
+    rows = _over_seeds(trained, by).combine_first(means)  # of one seed the interval over problems
+    return pd.concat([base, rows.assign(**_against(base.iloc[0], rows))], ignore_index=True)[[*seeds.columns]]
 
 
-def comparison_markdown(
-    seeds: pd.DataFrame, base: Row, levels: pd.DataFrame | None = None, p95_tokens: Sequence[float] | None = None
-) -> str:
-    """The result of a comparison: its methods, which of them are told apart, their front, and each level of problems.
-
-    `seeds`, `base` and `p95_tokens` are as for [`comparison_rows`], `levels` has all [`level_rows`].
-    """
-    paragraphs = [_comparison_table(comparison_rows(seeds, base, p95_tokens)), COMPARISON_LEGEND]
-    words = [in_words(row) for row in seeds.to_dict("records")]
-    points = words + seeds["target_length"].map(lambda length: _shown(length, " at {:g}"))
-    known = seeds.assign(words=words, point=points)[points.duplicated(keep=False)]  # two seeds or more
+def comparison_markdown(seeds: pd.DataFrame) -> str:
+    """The result of a comparison, with `seeds` as for [`comparison_rows`]: its methods, which of them are told apart,
+    their front, and their scores at equal length."""
+    paragraphs, trained = [_comparison_table(comparison_rows(seeds)), COMPARISON_LEGEND], seeds[1:]
+    words = [in_words(row) for row in trained.to_dict("records")]
+    points = words + trained["target_length"].map(lambda length: _shown(length, " at {:g}"))
+    known = trained.assign(words=words, point=points)[points.duplicated(keep=False)]  # two seeds or more
     if known["point"].nunique() > 1:
         paragraphs += [*_pairs_told(known), markdown(front(known)), FRONT_LEGEND, *_equal_length_table(known)]
-    if levels is not None:
-        paragraphs += [_level_table(levels), LEVEL_LEGEND]
     return "\n\n".join(paragraphs)
 
 
@@ -344,11 +355,12 @@ def _shown(value: float, form: str) -> str:
 
 # of a comparison's table, after the method and what differs in the grid
 CELLS = {
-    "accuracy [95 % of the mean]": "{accuracy:.3f} [{accuracy_interval_low:.3f}, {accuracy_interval_high:.3f}]",
-    "tokens [95 % of the mean]": "{mean_tokens:.1f} [{mean_tokens_interval_low:.1f}, {mean_tokens_interval_high:.1f}]",
+    "score": "{score:.3f} [{score_interval_low:.3f}, {score_interval_high:.3f}]",
+    "tokens": "{mean_tokens:.1f} [{mean_tokens_interval_low:.1f}, {mean_tokens_interval_high:.1f}]",
     "p95": "{p95_tokens:.0f}",
     "change": "{token_change:+.1%}",
     "satisfied": "{satisfaction_rate:.3f}",
+    "lambda end (peak)": "{lambda_end:.3f} ({lambda_peak:.3f})",
     "settled off (worst)": "{settling_error:.1%} ({worst_settling_error:.1%})",
     "stays near": "{near_target_share:.0%}",
     "overshoot": "{overshoot:.1%}",
@@ -364,6 +376,9 @@ def _comparison_table(rows: pd.DataFrame) -> str:
     grid = grid.loc[:, [len({*grid[field]} - {""}) > 1 for field in grid]]
     grid.columns = [field.rpartition(".")[2] for field in grid]
     cells = pd.DataFrame([_row_cells(row) for row in rows.to_dict("records")])
+    headings = {"score": rows["measure"].iloc[0], "tokens": "tokens"}
+    cells = cells.rename(columns={name: f"{shown} [95 % of the mean]" for name, shown in headings.items()})
+    cells = cells.loc[:, (cells != "").any()]
     return markdown(pd.concat([rows["name"].rename("method"), grid, cells], axis=1))
 
 
@@ -383,35 +398,45 @@ def _shown_signs(differences: Sequence[tuple[float, float]]) -> tuple[np.ndarray
 
 
 def _by_point(seeds: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Accuracies and mean tokens of each point's seeds, `(2, S)`."""
-    return {name: own[["accuracy", "mean_tokens"]].to_numpy().T for name, own in seeds.groupby("point", sort=False)}
+    """Scores and mean tokens of each point's seeds, `(2, S)`."""
+    return {name: own[["score", "mean_tokens"]].to_numpy().T for name, own in seeds.groupby("point", sort=False)}
 
 
 def _pairs_told(seeds: pd.DataFrame) -> list[str]:
-    """How many pairs of methods at the same target are told apart."""
-    points = _by_point(seeds)
-    firsts = seeds.drop_duplicates("point").dropna(subset="target_length")
-    pairs = firsts.merge(firsts, on="target_length").query("name_x < name_y")[["point_x", "point_y"]].to_numpy()
-    if not len(pairs):
+    """How many pairs of points are told apart, of many points those at the same target; and each pair of a few."""
+    points, measure = _by_point(seeds), seeds["measure"].iloc[0]
+    pairs, where = [*itertools.combinations(points, 2)], ""
+    if len(points) > FEW_POINTS:
+        firsts = seeds.drop_duplicates("point").dropna(subset="target_length")
+        both = firsts.merge(firsts, on="target_length").query("name_x < name_y")
+        pairs, where = [*zip(both["point_x"], both["point_y"], strict=True)], " of methods at one target"
+    if not pairs:
         return []
     differences = [welch(points[one][kind], points[other][kind]) for kind in (0, 1) for one, other in pairs]
     told = [signs.reshape(2, -1) != 0 for signs in _shown_signs(differences)]
-    words = "{} by accuracy, {} by tokens and {} by either"
+    words = f"{{}} by {measure}, {{}} by tokens and {{}} by either"
     alone, corrected = [words.format(*each.sum(axis=1), each.any(axis=0).sum()) for each in told]
-    return [
-        f"Of {len(pairs)} pairs of methods at one target, Welch's 95 % t interval over seeds tells apart {alone}; "
+    sentence = (
+        f"Of {len(pairs)} pairs{where}, Welch's 95 % t interval over seeds tells apart {alone}; "
         f"after Holm's correction over these {len(differences)} intervals {corrected}."
-    ]
+    )
+    if where:
+        return [sentence]
+    gains, costs = np.array(differences)[:, 0].reshape(2, -1)
+    by = [" and ".join(itertools.compress((measure, "tokens"), each)) or "nothing" for each in told[1].T]
+    table = pd.DataFrame({"difference": [" minus ".join(pair) for pair in pairs]})
+    table[measure], table["tokens"] = [*map("{:+.3f}".format, gains)], [*map("{:+.1f}".format, costs)]
+    return [sentence, markdown(table.assign(**{"told apart after Holm by": by}))]
 
 
 def front(seeds: pd.DataFrame) -> pd.DataFrame:
-    """Where each point lies relative to the front of accuracy over tokens, and which points beat it.
+    """Where each point lies relative to the front of scores over tokens, and which points beat it.
 
-    A point beats another if its accuracy is higher and its mean tokens are less than 1.05 times the other's. What
-    another beats is off the front. On the front is a point if each other one has a lower accuracy or more tokens. Both
+    A point beats another if its score is higher and its mean tokens are less than 1.05 times the other's. What
+    another beats is off the front. On the front is a point if each other one has a lower score or more tokens. Both
     must be shown; of the rest it cannot be told.
 
-    `seeds` has columns `point`, with two seeds or more of each, `accuracy` and `mean_tokens`; `after Holm` is the
+    `seeds` has columns `point`, with two seeds or more of each, `score` and `mean_tokens`; `after Holm` is the
     front corrected over all differences.
     """
     points = _by_point(seeds)
@@ -438,24 +463,24 @@ def _equal_length_table(seeds: pd.DataFrame) -> list[str]:
     names = seeds["words"].where(seeds["target_length"].notna(), seeds["name"])
     curves = [(name, own) for name, own in seeds.groupby(names, sort=False) if own["point"].nunique() > 1]
     (reference, first), *others = curves or [("", seeds)]
-    heading, rows = f"accuracy minus that of {reference} [95 % of the mean]", []
+    heading, rows = f"{seeds['measure'].iloc[0]} minus that of {reference} [95 % of the mean]", []
     for name, own in others:
-        number, low, high = accuracy_at_equal_length(own, first)
+        number, low, high = score_at_equal_length(own, first)
         cell = with_interval(number, "{:+.3f}".format).replace("+nan", "n/a")
         rows.append({"method": name, heading: cell, "tokens": _shown(low, f"{{:.1f}} to {high:.1f}")})
     return [markdown(pd.DataFrame(rows)), EQUAL_LENGTH_LEGEND] if rows else []
 
 
-def accuracy_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Estimate, float, float]:
-    r"""How much more accurate the first method is at the same length, and the range of that in tokens.
+def score_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple[Estimate, float, float]:
+    r"""By how much the first method scores higher at the same length, and the range of that in tokens.
 
     $$ d_s = \frac{1}{\log b - \log a} \int_{\log a}^{\log b} (A_s - B_s) \, d \log T, \qquad
     \bar d \pm t_{S-1} \, \mathrm{sd}(d) / \sqrt S $$
 
-    $A_s$ and $B_s$ are lines through the points of seed s, accuracy over the logarithm of mean tokens T, and [a, b] is
+    $A_s$ and $B_s$ are lines through the points of seed s, score over the logarithm of mean tokens T, and [a, b] is
     the range that the curves of both methods cover with every seed. The integral of such lines is exact.
 
-    The rows are the seeds of two methods' points, with columns `point`, `seeds`, `accuracy` and `mean_tokens`. All is
+    The rows are the seeds of two methods' points, with columns `point`, `seeds`, `score` and `mean_tokens`. All is
     NaN if the seeds are not the same at all points, or there is no range that all cover.
     """
     curves = [_curves(first), _curves(second)]
@@ -475,24 +500,4 @@ def accuracy_at_equal_length(first: pd.DataFrame, second: pd.DataFrame) -> tuple
 def _curves(rows: pd.DataFrame) -> dict[str, np.ndarray]:
     """Logarithms of tokens in rising order and their accuracies, of each seed."""
     by_seed = rows.sort_values("mean_tokens").groupby("seeds")
-    return {seed: np.array([np.log(own["mean_tokens"]), own["accuracy"]]) for seed, own in by_seed}
-
-
-def level_rows(name: str, target_length: float | None, runs: list[pd.DataFrame], levels: Sequence[int]) -> list[Row]:
-    """One point's rows of `levels.csv`, a row per level of the problems.
-
-    `name` has the settings ([`in_words`]), `runs` are the samples of its seeds, `levels` are by their `index`.
-    """
-    parts = [run.groupby(np.asarray(levels)[run["index"]])[["is_correct", "num_tokens"]].mean() for run in runs]
-    means = pd.concat(parts).set_axis(["accuracy", "mean_tokens"], axis=1).rename_axis("level").reset_index()
-    named = means.assign(name=name, target_length=target_length)
-    return _over_seeds(named, ["name", "target_length", "level"]).to_dict("records")
-
-
-def _level_table(levels: pd.DataFrame) -> str:
-    """A line per point: its accuracy and tokens at each level."""
-    rows = []
-    for (name, target), own in levels.groupby(["name", "target_length"], dropna=False, sort=False):
-        cells = {f"level {row.level}": f"{row.accuracy:.3f}, {row.mean_tokens:.1f}" for row in own.itertuples()}
-        rows.append({"method": name, "target": _shown(target, "{:g}"), **cells})
-    return markdown(pd.DataFrame(rows))
+    return {seed: np.array([np.log(own["mean_tokens"]), own["score"]]) for seed, own in by_seed}

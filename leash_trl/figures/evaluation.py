@@ -13,7 +13,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, ScalarFormatter
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun
 from leash_trl.evaluation.tables import comparison_rows, in_words, read_comparison
 from leash_trl.figures import style
-from leash_trl.gym import base_record
 
 
 NEXT_TICK = 1.4  # ratio of two budgets from which their ticks do not touch
@@ -23,11 +22,11 @@ WIDE_RANGE = 6.0  # ratio of the longest to the shortest tokens from which even 
 
 
 def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
-    """Accuracy over mean tokens with both intervals: a curve for each name, a black diamond for the base.
+    """Score over mean tokens with both intervals: a curve for each name, a black diamond for the base.
 
     Args:
         points (`DataFrame`): A method, run or target a row, the base first, in the columns of a comparison's
-            `table.csv`: `name`, `accuracy`, `mean_tokens`, both with `_interval_low` and `_interval_high`,
+            `table.csv`: `name`, `measure`, `score`, `mean_tokens`, both with `_interval_low` and `_interval_high`,
             `target_length` and `seeds`. Several seeds have intervals over seeds, others over problems. More columns
             hold settings, which tell apart rows of one name and target.
         width (`float`): Width in inches.
@@ -42,10 +41,10 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     curves.append((base["name"].item(), base, {"color": "black", "marker": "d"}))
     for label, own, look in curves:
         bars = {"color": look["color"], "linewidth": 0.8, "alpha": 0.7, "zorder": 2}
-        axis.vlines(own["mean_tokens"], own["accuracy_interval_low"], own["accuracy_interval_high"], **bars)
-        axis.hlines(own["accuracy"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
+        axis.vlines(own["mean_tokens"], own["score_interval_low"], own["score_interval_high"], **bars)
+        axis.hlines(own["score"], own["mean_tokens_interval_low"], own["mean_tokens_interval_high"], **bars)
         look = look if len(own) > 1 else {**look, "linestyle": "None"}
-        axis.plot(own["mean_tokens"], own["accuracy"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
+        axis.plot(own["mean_tokens"], own["score"], **look, linewidth=1.4, markersize=7, label=label, zorder=3)
     told = [_told(row) for _, own, _ in [curves[-1], *curves[:-1]] for row in own.to_dict("records")]
     figure.set_label("; ".join(told))
     targets = sorted(rows["target_length"].dropna().unique())
@@ -63,7 +62,7 @@ def pareto_figure(points: pd.DataFrame, width: float = style.WIDE) -> Figure:
     sample = " or ".join(sorted(kinds, reverse=True))
     dotted = "; dotted: target" if targets else ""
     axis.set_xlabel(f"mean tokens, with 95 % interval over {sample}{dotted}")
-    axis.set_ylabel(f"accuracy, with 95 % interval over {sample}")
+    axis.set_ylabel(f"{points['measure'].iloc[0]}, with 95 % interval over {sample}")
     style.legend_above(figure, axis, len(curves))
     return figure
 
@@ -72,8 +71,8 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
     """Points of [`pareto_figure`]: each run's accuracy and tokens on one benchmark, or their means over all."""
     points = []
     for run in runs:
-        point = {"name": run.label, "seeds": str(run.run["seed"]), "target_length": np.nan}
-        for key, metric in (("accuracy", "accuracy"), ("mean_tokens", "tokens")):
+        point = {"name": run.label, "seeds": str(run.run["seed"]), "measure": "accuracy", "target_length": np.nan}
+        for key, metric in (("score", "accuracy"), ("mean_tokens", "tokens")):
             value, low, high = run.estimate(metric, benchmark)
             point |= {key: value, f"{key}_interval_low": low, f"{key}_interval_high": high}
         points.append(point)
@@ -83,11 +82,10 @@ def trade_offs(runs: Sequence[EvaluatedRun], benchmark: str = OVERALL) -> pd.Dat
 def read_trade_offs(path: Path) -> pd.DataFrame:
     """Points of [`pareto_figure`] from the `table.csv` or `seeds.csv` of `leash compare`.
 
-    The seeds of a method at one target become their mean with its interval over seeds. The base of a file without one
-    is the gym's.
+    The seeds of a method at one target become their mean with its interval over seeds.
     """
-    rows = read_comparison(path).fillna({"seeds": ""})
-    return rows if rows["seeds"].iloc[0] == "" else comparison_rows(rows, base_record())
+    rows = read_comparison(path)
+    return rows if rows["seeds"].str.contains(" ").any() else comparison_rows(rows)
 
 
 def _curves(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -107,7 +105,7 @@ def _told(row: Mapping[str, Any]) -> str:
         return value if low == "nan" else f"{value} [{low}, {high}]"
 
     target = "" if pd.isna(row["target_length"]) else f" at target {row['target_length']:g}"
-    return f"{row['label']}{target}: accuracy {told('accuracy', 3)}, tokens {told('mean_tokens', 1)}"
+    return f"{row['label']}{target}: {row['measure']} {told('score', 3)}, tokens {told('mean_tokens', 1)}"
 
 
 def budget_figure(points: pd.DataFrame, width: float = 7.0) -> Figure:

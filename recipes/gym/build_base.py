@@ -23,11 +23,13 @@ import transformers
 from matplotlib.figure import Figure
 from transformers import PreTrainedTokenizerBase, Trainer, TrainingArguments
 
-from leash_trl.cli.gym_run import measure
+from leash_trl.engines.engine import SamplingSettings
+from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.intervals import mean_share
+from leash_trl.evaluation.sampling import SamplingPlan, evaluate
 from leash_trl.figures import style
 from leash_trl.gym import CHECKPOINT, RECORD, base_digest, base_record, task
-from leash_trl.gym.dataset import SIZES
+from leash_trl.gym.dataset import SIZES, gym_problems
 from leash_trl.gym.stories import stories
 from leash_trl.gym.styles import force_styles
 from leash_trl.gym.task import TraceStyle, problems, solution_trace
@@ -147,7 +149,10 @@ def build_checkpoint(output_dir: Path, seed: int = 0) -> None:
 
 def write_record() -> None:
     """Measures the base model, free and in each forced style, and stores the result beside it."""
-    samples = measure(num_samples=NUM_SAMPLES)
+    model, tokenizer = transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT), build_tokenizer()
+    held_out = gym_problems("test", SIZES["test"])
+    plan = SamplingPlan(num_samples=NUM_SAMPLES, sampling=SamplingSettings(1.0, 1.0, max_new_tokens=256))
+    samples = evaluate(TransformersEngine(model, tokenizer, batch_size=512), held_out, plan)
     accuracy, low, high = mean_share(samples.groupby("id")["is_correct"].mean().to_numpy())
     record = {
         "made_by": "recipes/gym/build_base.py build; recipes/gym/build_base.py record",
@@ -161,7 +166,7 @@ def write_record() -> None:
         "p95_tokens": samples["num_tokens"].quantile(0.95),
         "satisfaction_rate": None,
         "truncated_rate": (samples["finish_reason"] == "length").mean(),
-        "styles": [*force_styles(transformers.AutoModelForCausalLM.from_pretrained(CHECKPOINT), build_tokenizer())],
+        "styles": [*force_styles(model, tokenizer)],
     }
     RECORD.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 

@@ -6,15 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import yaml
 from filelock import FileLock
 
-from leash_trl.cli import compare, gym_run
+from leash_trl.cli import compare
 from leash_trl.cli.compare import CompareArguments, planned_runs
+from leash_trl.cli.compared_run import Run
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
+from leash_trl.evaluation.frame import load_samples
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
@@ -43,7 +44,9 @@ def config(tmp_path):
 
 
 def planned(config, arms=None, seeds=None, **given):
-    return planned_runs(CompareArguments(comparison=config, arms=arms, seeds=seeds, output_dir="out"), given)
+    base, *runs = planned_runs(CompareArguments(comparison=config, arms=arms, seeds=seeds, output_dir="out"), given)
+    assert (base.name, base.seed, base.folder) == ("base", None, Path("out/base"))
+    return runs
 
 
 # --- the plan --------------------------------------------------------------------------------------------------------
@@ -113,6 +116,10 @@ def test_a_recipe_is_a_comparison_of_one_arm(config):
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
+        ({"arms": {"base": {}}}, [], "base"),
+        ({"eval": {"num_sample": 4}}, [], "num_sample"),
+        ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
+        ({}, ["--devices", "0,1;2"], "0,1;2"),
         ({"seeds": 3}, [], "seeds"),
         ({}, ["--arms", "lehs"], "lehs"),
         ({}, ["--max_stepz", "5"], "max_steps"),
@@ -131,49 +138,117 @@ def test_help_is_light():
     assert not {"torch", "numpy", "matplotlib"} & set(loaded)
 
 
-# --- claims ----------------------------------------------------------------------------------------------------------
+# --- a run -----------------------------------------------------------------------------------------------------------
+
+
+def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
+    rewards = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
+    base = {**FIELDS, **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    (run, *_) = planned(config(base=base))
+    expected = {"benchmarks": ["gym"], "split": "test", **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    assert expected.items() <= run.evaluation.items()
+    assert run.evaluation["max_new_tokens"] == 64
+    own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}
+    (run, *_) = planned(config(base=base, eval=own))
+    assert own.items() <= run.evaluation.items()
+    assert not {"split", "reward_weights"} & run.evaluation.keys()
+
+
+def test_a_run_on_several_devices_trains_in_as_many_processes_and_goes_on_with_what_is_left(config, tmp_path):
+    (run, *_) = planned(config())
+    run.folder = tmp_path / "leash" / "seed-0"
+    train, evaluate = run.commands(2)
+    assert train[:2] == ["torch.distributed.run", "--standalone"]
+    assert {"--nproc_per_node=2", "train", str(run.folder)} <= {*train}
+    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=0"} <= {*evaluate}
+    (tmp_path / "leash" / "seed-0" / "checkpoint-1").mkdir(parents=True)
+    (tmp_path / "leash" / "seed-0" / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    train, _ = run.commands(1)
+    assert (train[:2], train[-2:]) == (["leash_trl", "train"], ["--resume_from_checkpoint", "true"])
+    (tmp_path / "leash" / "seed-0" / "trainer_state.json").write_text("{}")
+    assert [command[1] for command in run.commands(1)] == ["eval"]
+
+
+def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config):
+    l1 = {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}}
+    efforts = {"efforts": {"low": 16, "high": 40}, "length_control": "none"}
+    asked = {
+        run.label: {word.partition("=")[2] for command in run.commands(1) for word in command if "--request=" in word}
+        for run in planned(config(arms={"l1": l1, "leash": {}, "efforts": efforts}), seeds=[0])
+    }
+    assert asked["leash"] == {""}
+    assert "46" in asked["l1"].pop()
+    assert asked["efforts"] == {" Effort: low.", " Effort: high."}
+
 
 METHOD = """from leash_trl import LengthControl
 class Mine(LengthControl):
     name = 'mine'
 """
+REWARD = """def claimed(completions, **kwargs):
+    return [2.0 for _ in completions]
+"""
 
 
-def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(tmp_path, monkeypatch):
+def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    rows, method = Path("rows.jsonl"), Path("claimed_method.py")
-    rows.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
+    rows, held_out, method, reward = map(Path, ("rows.jsonl", "held_out.jsonl", "claimed_method.py", "claimed.py"))
+    for file in (rows, held_out):
+        file.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
     method.write_text(METHOD)
+    reward.write_text(REWARD)
     recipe = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine"}
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.yaml").write_text(gym_run.claim(recipe, 0))
-    gym_run.check_claim(tmp_path / "run", gym_run.claim(recipe, 0))
-    for changed, seed in (({**recipe, "max_steps": 3}, 0), (recipe, 1)):
+    own = {"benchmarks": ["held_out.jsonl"]}
+
+    def runs(**changes):
+        base = {**recipe, "reward_funcs": ["claimed.py:claimed"], **changes}
+        return planned_runs(CompareArguments(comparison=config(base=base, arms={"a": {}}, eval=own)), {})
+
+    for run in runs():
+        run.folder.mkdir(parents=True)
+        for name, content in run.claim().items():
+            (run.folder / name).write_text(content)
+        run.check_claim(run.claim())
+    for run in runs(max_steps=3)[1:] + runs(max_completion_length=48):
         with pytest.raises(UserError):
-            gym_run.check_claim(tmp_path / "run", gym_run.claim(changed, seed))
-    for file in (rows, method):
+            run.check_claim(run.claim())
+    for file in (rows, held_out, method, reward):
         before = file.read_text()
         file.write_text(before.replace("2", "3") + "\n")
-        with pytest.raises(UserError):
-            gym_run.check_claim(tmp_path / "run", gym_run.claim(recipe, 0))
+        for run in runs():
+            with pytest.raises(UserError):
+                run.check_claim(run.claim())
         file.write_text(before)
 
 
 # --- runs ------------------------------------------------------------------------------------------------------------
 
 CHILD = """
-import json, os, pathlib, sys
-folder, fails = pathlib.Path(sys.argv[1]), sys.argv[2] == "fails"
-with open(folder.parent.parent / "started.txt", "a") as file:
-    file.write(f"{folder.parent.name}/{folder.name}\\n")
+import json, pathlib, sys
+folder, name, fails = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "fails"
+root = folder.parent if name == "base" else folder.parent.parent
+with open(root / "started.txt", "a") as file:
+    file.write(name + "\\n")
 if fails:
     raise ValueError("no luck today")
 log = [{"step": 1, "leash/mean_length": 90.0, "leash/generated_tokens": 500, "leash/lambda": 0.5}]
 log.append({"step": 2, "leash/mean_length": 45.0, "leash/generated_tokens": 1000, "leash/lambda": 0.25})
 (folder / "trainer_state.json").write_text(json.dumps({"global_step": 2, "log_history": log}))
-rows = [f"{i},{i},{k},{40 + 10 * k},{float(i + k < 2)},,46,trained" for i in range(2) for k in range(2)]
-(folder / "samples.csv").write_text("\\n".join(["id,index,sample,num_tokens,is_correct,effort,target,model", *rows]))
+run = {"label": name, "model": "", "num_samples": 2, "sampling": {}, "decoding": {}}
+run["benchmarks"] = {"gym": {"num_problems": 2}}
+has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
+length = 80 if name == "base" else 40
+lines = []
+for i in range(2):
+    completions = [{"is_correct": i + k < 2, "num_tokens": length + 10 * k} for k in range(2)]
+    completions = [{**each, "reward": each["is_correct"] - 0.5} if has_rewards else each for each in completions]
+    lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
+for part in sys.argv[4:]:
+    (folder / part / "samples").mkdir(parents=True, exist_ok=True)
+    (folder / part / "run.json").write_text(json.dumps(run))
+    (folder / part / "samples" / "gym.jsonl").write_text("".join(lines))
+    (folder / part / "results.json").write_text("{}")
 """
 
 
@@ -184,11 +259,11 @@ def comparison(config, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
     def run(*more, failing=(), **changes):
-        def commands(folder):
-            fails = f"{folder.parent.name}/{folder.name}" in failing
-            return [["fake_run", str(folder), "fails" if fails else "works"]]
+        def commands(self, num_devices):
+            how = "fails" if self.name in failing else "works"
+            return [["fake_run", str(self.folder), self.name, how, *self.asked]]
 
-        monkeypatch.setattr(gym_run, "commands", commands)
+        monkeypatch.setattr(Run, "commands", commands)
         return main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more])
 
     return run
@@ -201,19 +276,20 @@ def table(path):
 def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(comparison, tmp_path, capsys):
     out = tmp_path / "out"
     assert comparison("--jobs", "1") == 0
-    assert (out / "started.txt").read_text().split() == ["leash/seed-0", "frozen/seed-0", "leash/seed-1"]
+    assert (out / "started.txt").read_text().split() == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
     assert (out / "table.md").read_text() in capsys.readouterr().out
     assert [row["name"] for row in table(out / "table.csv")] == ["base", "leash", "LEASH-C"]
     seeds = table(out / "seeds.csv")
-    assert [(row["name"], row["seeds"]) for row in seeds] == [("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
+    names = [(row["name"], row["seeds"]) for row in seeds]
+    assert names == [("base", ""), ("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
     # three of four are right; 40, 50, 40 and 50 tokens; the second batch of 90 and 45 tokens is below 46
-    assert {(float(row["accuracy"]), float(row["mean_tokens"]), float(row["steps_to_target"])) for row in seeds} == {
+    assert {(float(row["score"]), float(row["mean_tokens"]), float(row["steps_to_target"])) for row in seeds[1:]} == {
         (0.75, 45.0, 2.0)
     }
-    assert {row["level"] for row in table(out / "levels.csv")} == {"1", "7"}  # of the gym's first two test problems
+    assert {float(row["token_change"]) for row in seeds[1:]} == {45 / 85 - 1}
     assert (out / "pareto.png").stat().st_size > 10_000
     assert comparison() == 0
-    assert len((out / "started.txt").read_text().split()) == 3
+    assert len((out / "started.txt").read_text().split()) == 4
 
 
 def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
@@ -227,13 +303,31 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp
     assert "Missing" not in capsys.readouterr().out
 
 
-def test_one_arm_is_shown_before_and_after_training(comparison, tmp_path):
+def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
     assert comparison("--arms", "frozen") == 0
-    *_, row = (tmp_path / "out" / "table.md").read_text().strip().splitlines()
-    cells = [cell.strip() for cell in row.strip("|").split("|")]
-    # run, target; accuracy and tokens of the base and after training; satisfied; lambda at the end and at its peak
-    assert cells == ["frozen/seed-0", "46.0", "0.748", "70.3", "0.750", "45.0", "0.500", "0.250 (0.500)"]
+    text = (tmp_path / "out" / "table.md").read_text()
+    heading, _, base, arm = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line)
+    row = dict(zip(heading, arm, strict=True))
+    assert base[1] == "base"
+    shown = {"method": "LEASH-C", "satisfied": "0.500", "lambda end (peak)": "0.250 (0.500)", "change": "-47.1%"}
+    assert shown.items() <= row.items()
     assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
+
+
+def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_path):
+    assert comparison(eval={"reward_funcs": ["math_reward", "think_format_reward"], "benchmarks": ["gym_test"]}) == 0
+    rows = table(tmp_path / "out" / "seeds.csv")
+    assert {row["measure"] for row in rows} == {"reward"}
+    assert float(rows[1]["score"]) == pytest.approx(0.25 * 3 - 0.5)
+    assert rows[1]["efficiency_score"] == ""
+
+
+def test_every_effort_is_a_row_of_its_own(comparison, tmp_path):
+    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
+    assert comparison("--seeds", "0", arms={"leash": efforts}) == 0
+    rows = table(tmp_path / "out" / "seeds.csv")
+    found = [(row["name"], row["effort"], row["target_length"]) for row in rows]
+    assert found == [("base", "", ""), ("leash", "low", "40.0"), ("leash", "high", "50.0")]
 
 
 def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
@@ -244,7 +338,7 @@ def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
 def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
     assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}) == 0
-    assert [float(row["steps_to_target"]) for row in table(tmp_path / "out" / "seeds.csv")] == [2, 1]
+    assert [float(row["steps_to_target"]) for row in table(tmp_path / "out" / "seeds.csv")[1:]] == [2, 1]
 
 
 def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
@@ -258,17 +352,18 @@ def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
 def test_two_arms_from_file_to_table(config, tmp_path, monkeypatch):
     monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
     arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}
-    command = ["compare", "--config", config(arms=arms), "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
+    file = config(arms=arms, eval={"limit": 64, "benchmarks": ["gym_test"]})
+    command = ["compare", "--config", file, "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
     assert main(command) == 0
-    leash = pd.read_csv(tmp_path / "out" / "leash" / "seed-0" / "samples.csv")
-    assert len(leash) == 512 * 4
-    row, _ = table(tmp_path / "out" / "seeds.csv")
+    leash = load_samples(tmp_path / "out" / "leash" / "seed-0" / "eval")
+    assert len(leash) == 64 * 4
+    _, row, _ = table(tmp_path / "out" / "seeds.csv")
     assert float(row["mean_tokens"]) == leash["num_tokens"].mean()
     assert 0 < float(row["generated_tokens"]) <= 2 * 16 * 64
     before = (tmp_path / "out" / "table.md").read_text()
     trained = (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime
-    # stopped before its evaluation, a run goes on with that
-    (tmp_path / "out" / "leash" / "seed-0" / "samples.csv").unlink()
+    # stopped before the end of its evaluation, a run goes on with that
+    (tmp_path / "out" / "leash" / "seed-0" / "eval" / "results.json").unlink()
     assert main(command) == 0
     assert (tmp_path / "out" / "table.md").read_text() == before
     assert (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime == trained

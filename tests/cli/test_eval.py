@@ -185,8 +185,8 @@ def test_the_suffix_reaches_the_questions(tmp_path):
     for asked, question in (
         ({"prompt_suffix": " Be brief."}, "1 + 1 = ? Be brief."),
         ({}, f"1 + 1 = ?{BOXED_SUFFIX}"),
-        ({"effort": "low"}, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
-        ({"prompt_suffix": "", "effort": "low", "effort_suffix": " ({effort})"}, "1 + 1 = ? (low)"),
+        ({"request": " Effort: low."}, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
+        ({"prompt_suffix": "", "request": " (low)"}, "1 + 1 = ? (low)"),
     ):
         arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
         assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == question
@@ -218,7 +218,7 @@ def test_a_full_disk_and_ctrl_c_are_one_line_that_says_how_to_go_on(tmp_path, mo
     def fail(*args, **options):
         raise error
 
-    monkeypatch.setattr("leash_trl.evaluation.sampling._graded_problems", fail)
+    monkeypatch.setattr("leash_trl.evaluation.sampling.sampled", fail)
     assert main([*EVAL, str(tmp_path / "run")]) == code
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("leash eval: ")

@@ -37,14 +37,27 @@ print(len(list(here.parent.glob("*.running"))))
 here.unlink()
 """
     jobs = jobs_of(tmp_path, [[[module("counts", code)]]] * 4)
-    assert {exit_code for _, exit_code, _ in run_all(jobs, 2)} == {0}
+    assert {exit_code for _, exit_code, _ in run_all(jobs, [None] * 2)} == {0}
     assert max(int(log.read_text()) for log in jobs) == 2
+
+
+def test_every_job_has_a_set_of_devices_that_no_other_has_meanwhile(module, tmp_path):
+    code = f"""
+import os, pathlib, time
+taken = pathlib.Path({str(tmp_path)!r}) / os.environ["CUDA_VISIBLE_DEVICES"]
+taken.mkdir()
+time.sleep(0.2)
+taken.rmdir()
+"""
+    jobs = jobs_of(tmp_path, [[[module("takes", code)]]] * 5)
+    assert {exit_code for _, exit_code, _ in run_all(jobs, ["0,1", "2,3"])} == {0}
+    assert {log.read_text() for log in jobs} == {"CUDA_VISIBLE_DEVICES=0,1\n", "CUDA_VISIBLE_DEVICES=2,3\n"}
 
 
 def test_a_job_ends_with_its_first_failing_command_and_stops_no_other(module, tmp_path):
     says, fails = [module("says", "import sys; print(*sys.argv[1:])"), "yes"], [module("fails", "raise SystemExit(3)")]
     jobs = jobs_of(tmp_path, [[says, fails, says], [says, says]])
-    assert {log.name: exit_code for log, exit_code, _ in run_all(jobs, 1)} == {"0.log": 3, "1.log": 0}
+    assert {log.name: exit_code for log, exit_code, _ in run_all(jobs, [None])} == {"0.log": 3, "1.log": 0}
     assert [log.read_text() for log in jobs] == ["yes\n", "yes\nyes\n"]
 
 
@@ -81,7 +94,7 @@ def test_no_child_outlives_its_parent(sent, module, tmp_path):
     code = f"""
 from pathlib import Path
 from leash_trl.cli.run_queue import run_all
-list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, 2))
+list(run_all({{Path({str(tmp_path)!r}) / name: lambda: [["sleeper"]] for name in "abc"}}, [None, None]))
 """
     logs = [tmp_path / "a", tmp_path / "b"]
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL) as parent:

@@ -1,6 +1,5 @@
 """The tables of a comparison: made anew from the committed files, and by hand."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -11,21 +10,19 @@ import pytest
 
 from leash_trl.evaluation.intervals import mean_amount, mean_share
 from leash_trl.evaluation.tables import (
-    accuracy_at_equal_length,
     comparison_markdown,
     comparison_rows,
     csv,
     front,
-    level_rows,
     read_comparison,
+    score_at_equal_length,
     seed_row,
     settling,
 )
-from leash_trl.gym import RECORD
 
 
 GYM = Path("recipes/gym")
-BASE = {"accuracy": 0.8, "accuracy_interval": [0.7, 0.9], "mean_tokens": 100.0, "p95_tokens": 158.0}
+BASE = {"measure": "accuracy", "score": 0.8, "mean_tokens": 100.0, "p95_tokens": 158.0}
 
 
 def point(method, target, accuracies, tokens, seeds=None, **settings):
@@ -33,7 +30,8 @@ def point(method, target, accuracies, tokens, seeds=None, **settings):
     rows = {
         "name": method,
         "seeds": [str(seed) for seed in (range(len(accuracies)) if seeds is None else seeds)],
-        "accuracy": np.array(accuracies, dtype=float),
+        "measure": "accuracy",
+        "score": np.array(accuracies, dtype=float),
         "mean_tokens": np.array(tokens, dtype=float),
         "target_length": math.nan if target is None else float(target),
     }
@@ -47,6 +45,10 @@ def near(method, target, accuracy, tokens, spread=0.001, **settings):
     return point(method, target, accuracy + spread * steps, tokens * (1 + 0.001 * steps), **settings)
 
 
+def with_base(*points):
+    return pd.concat([pd.DataFrame([{"name": "base", "seeds": "", **BASE}]), *points]).reset_index(drop=True)
+
+
 def cells(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
@@ -54,24 +56,19 @@ def cells(table):
 # --- the committed files ---------------------------------------------------------------------------------------------
 
 
-def test_every_cell_of_the_gyms_comparison_is_that_of_its_csv_files():
+def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
-    table = written[written.index("| method |") :]
-    _, _, _, *rows = cells(table.partition("\n\n")[0])
-    p95_tokens = [float(row[6]) for row in rows]  # of all seeds together, which no file of single seeds has
-    base = json.loads(RECORD.read_text(encoding="utf-8"))
-    levels = pd.read_csv(GYM / "compare_levels.csv")
     seeds = read_comparison(GYM / "compare_seeds.csv")
-    assert comparison_markdown(seeds, base, levels, p95_tokens) + "\n" == table
+    assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
 
 
 def test_the_pages_of_the_other_committed_seeds_have_their_numbers():
-    rows = comparison_rows(read_comparison(GYM / "budgets_seeds.csv"), json.loads(RECORD.read_text(encoding="utf-8")))
+    rows = comparison_rows(read_comparison(GYM / "budgets_seeds.csv"))
     budgets, controllers = ((GYM / f"{name}.md").read_text(encoding="utf-8") for name in ("budgets", "controllers"))
-    for row in rows.itertuples():
-        assert f"| {row.accuracy:.3f} [{row.accuracy_interval_low:.3f}, {row.accuracy_interval_high:.3f}] |" in budgets
-    for row in read_comparison(GYM / "controllers_seeds.csv").itertuples():
-        assert f"{row.accuracy:.3f} at {row.mean_tokens:.1f}" in controllers
+    for row in rows[1:].itertuples():
+        assert f"| {row.score:.3f} [{row.score_interval_low:.3f}, {row.score_interval_high:.3f}] |" in budgets
+    for row in read_comparison(GYM / "controllers_seeds.csv")[1:].itertuples():
+        assert f"{row.score:.3f} at {row.mean_tokens:.1f}" in controllers
 
 
 # --- one seed --------------------------------------------------------------------------------------------------------
@@ -79,6 +76,7 @@ def test_the_pages_of_the_other_committed_seeds_have_their_numbers():
 
 SAMPLES = pd.DataFrame(
     {
+        "benchmark": "gym",
         "id": ["a", "a", "b", "b"],
         "index": [0, 0, 1, 1],
         "is_correct": [1.0, 0.0, 1.0, 1.0],
@@ -90,13 +88,18 @@ SAMPLES = pd.DataFrame(
 def seed(number=100, target=24, samples=SAMPLES, **settings):
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
     names = {"name": "DOT", "seeds": str(number)}
-    return names | seed_row(samples, BASE, target, lengths) | {"generated_tokens": 1000.0} | settings
+    return (
+        names
+        | seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+        | {"generated_tokens": 1000.0}
+        | settings
+    )
 
 
 def test_a_seed_by_hand():
     row = seed()
     accuracy, length = mean_share(np.array([0.5, 1.0])), mean_amount(np.array([17.0, 33.0]))
-    assert (row["accuracy"], row["accuracy_interval_low"], row["accuracy_interval_high"]) == tuple(accuracy)
+    assert (row["score"], row["score_interval_low"], row["score_interval_high"]) == tuple(accuracy)
     assert (row["mean_tokens"], row["mean_tokens_interval_low"], row["mean_tokens_interval_high"]) == tuple(length)
     assert row["satisfaction_rate"] == 3 / 4  # at the target counts
     assert row["token_change"] == pytest.approx(-0.75)
@@ -112,7 +115,7 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
     assert {*back.columns} == {*read_comparison(GYM / "compare_seeds.csv").columns}
     assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
     assert back["seeds"].tolist() == ["100", "101"]
-    assert back["accuracy"].tolist() == [0.75, 0.75]
+    assert back["score"].tolist() == [0.75, 0.75]
 
 
 def test_without_a_target_nothing_is_said_of_it():
@@ -140,23 +143,23 @@ def test_settling_by_hand(lengths, expected):
 
 def test_seeds_become_their_mean_with_an_interval_over_seeds():
     rows = pd.DataFrame([seed(100), seed(101, samples=SAMPLES.assign(is_correct=1.0, num_tokens=24))])
-    _, row = comparison_rows(rows, BASE, [33.0]).to_dict("records")
-    assert (row["seeds"], row["accuracy"], row["mean_tokens"], row["p95_tokens"]) == ("100 101", 0.875, 24.5, 33)
+    _, row = comparison_rows(with_base(rows)).to_dict("records")
+    assert (row["seeds"], row["score"], row["mean_tokens"], row["p95_tokens"]) == (
+        "100 101",
+        0.875,
+        24.5,
+        pytest.approx(31.65),
+    )
     # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
     assert row["mean_tokens_interval_high"] == pytest.approx(24.5 + 6.3531, abs=1e-4)
-    assert row["accuracy_interval_high"] == 1
+    assert row["score_interval_high"] == 1
     assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
-
-
-def test_the_percentile_of_several_seeds_is_not_made_of_theirs():
-    rows = comparison_rows(pd.concat([near("A", 24, 0.5, 20), point("B", 24, [0.5], [20])]), BASE)
-    assert rows["p95_tokens"].isna().tolist() == [False, True, True]
 
 
 def test_a_point_that_some_seeds_never_reached_says_how_many():
     rows = near("A", 24, 0.5, 20).assign(num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
-    assert "| 6 (2 of 3) |" in comparison_markdown(rows, BASE)
-    assert "| never |" in comparison_markdown(near("A", 24, 0.5, 20), BASE)
+    assert "| 6 (2 of 3) |" in comparison_markdown(with_base(rows))
+    assert "| never |" in comparison_markdown(with_base(near("A", 24, 0.5, 20)))
 
 
 def test_columns_of_the_grid_are_those_that_differ():
@@ -164,20 +167,8 @@ def test_columns_of_the_grid_are_those_that_differ():
         near("A", 24, 0.5, 20, **{"x.alpha": "1", "x.beta": "2"}),
         near("A", 24, 0.6, 20, **{"x.alpha": "3", "x.beta": "2"}),
     ]
-    heading = cells(comparison_markdown(pd.concat(rows), BASE))[0]
+    heading = cells(comparison_markdown(with_base(*rows)))[0]
     assert heading[:3] == ["method", "alpha", "seeds"]
-
-
-def test_levels_by_hand(tmp_path):
-    other = SAMPLES.assign(is_correct=[0.0, 0.0, 1.0, 0.0])
-    rows = level_rows("DOT, alpha 1", 24, [SAMPLES, other], [9, 3])
-    found = {row["level"]: (row["accuracy"], row["mean_tokens"]) for row in rows}
-    assert found == {9: (0.25, 17.0), 3: (0.75, 33.0)}
-    (tmp_path / "levels.csv").write_text(csv(pd.DataFrame(rows)))
-    back = pd.read_csv(tmp_path / "levels.csv")
-    assert [*back.columns] == [*pd.read_csv(GYM / "compare_levels.csv").columns]
-    table = comparison_markdown(near("DOT", 24, 0.5, 20), BASE, back).split("\n\n")[-2]
-    assert cells(table)[2] == ["DOT, alpha 1", "24", "0.750, 33.0", "0.250, 17.0"]
 
 
 # --- told apart ------------------------------------------------------------------------------------------------------
@@ -195,7 +186,7 @@ def test_pairs_and_curves_by_hand():
         point("DOT", None, [0.6, 0.601, 0.6], [11.9, 12, 12.1], alpha="1"),
         point("DOT", None, [0.8, 0.801, 0.8], [17.9, 18, 18.1], alpha="3"),
     ]
-    text = comparison_markdown(pd.concat(points).fillna({"alpha": ""}), BASE).split("\n\n")
+    text = comparison_markdown(with_base(pd.concat(points).fillna({"alpha": ""}))).split("\n\n")
     _, _, pairs, places, _, equal, _ = text
     # L1 and LEASH: at 12 by accuracy, at 18 by tokens; far from both at both by both
     assert re.findall(r"\b\d+\b", pairs) == ["6", "95", "5", "5", "6", "12", "5", "5", "6"]
@@ -211,10 +202,10 @@ def test_pairs_and_curves_by_hand():
 
 
 def test_what_has_no_second_seed_or_point_is_not_told_apart():
-    lonely = comparison_markdown(pd.concat([point("A", 12, [0.5], [9.0]), near("B", 12, 0.5, 9)]), BASE)
+    lonely = comparison_markdown(with_base(point("A", 12, [0.5], [9.0]), near("B", 12, 0.5, 9)))
     assert len(lonely.split("\n\n")) == 2
-    one_target = comparison_markdown(pd.concat([near("A", 12, 0.5, 9), near("B", 12, 0.6, 9)]), BASE)
-    assert len(one_target.split("\n\n")) == 5  # no curves
+    one_target = comparison_markdown(with_base(near("A", 12, 0.5, 9), near("B", 12, 0.6, 9)))
+    assert len(one_target.split("\n\n")) == 6  # no curves
 
 
 def places(points, is_corrected=False):
@@ -274,11 +265,11 @@ def curve(method, lengths, accuracies, seeds=None):
     return pd.concat(points)
 
 
-def test_accuracy_at_equal_length_by_hand():
+def test_score_at_equal_length_by_hand():
     first = curve("A", [[1, 3], [1, 3]], [[0.5, 0.9], [0.5, 0.7]])
     second = curve("B", [[2, 4], [2, 4]], [[0.5, 0.8], [0.4, 0.6]])
     # both cover 2 to 3. seed 0: 0.7 - 0.5 to 0.9 - 0.65, mean 0.225; seed 1: 0.6 - 0.4 to 0.7 - 0.5, mean 0.2
-    difference, shortest, longest = accuracy_at_equal_length(first, second)
+    difference, shortest, longest = score_at_equal_length(first, second)
     assert difference.value == pytest.approx(0.2125)
     # standard deviation 0.025 / sqrt(2), over sqrt(2)
     assert difference.low == pytest.approx(0.2125 - 12.7062 * 0.0125, abs=1e-5)
@@ -288,9 +279,9 @@ def test_accuracy_at_equal_length_by_hand():
 def test_bends_inside_the_range_count_and_order_of_points_and_seeds_does_not():
     tent = curve("A", [[0, 1, 2], [0, 1, 2]], [[0, 1, 0], [0, 0.8, 0]])
     flat = curve("B", [[0, 2], [0, 2]], [[0, 0], [0.1, 0.1]])
-    found = accuracy_at_equal_length(tent, flat)
+    found = score_at_equal_length(tent, flat)
     assert found[0].value == pytest.approx((0.5 + 0.3) / 2)
-    assert accuracy_at_equal_length(tent[::-1], flat) == found
+    assert score_at_equal_length(tent[::-1], flat) == found
 
 
 @pytest.mark.parametrize(
@@ -303,5 +294,5 @@ def test_bends_inside_the_range_count_and_order_of_points_and_seeds_does_not():
 )
 def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
     other = curve("B", lengths, [[0, 0], [0, 0]], seeds)
-    difference, shortest, longest = accuracy_at_equal_length(curve("A", [[0, 2], [0, 2]], [[0, 0], [0, 0]]), other)
+    difference, shortest, longest = score_at_equal_length(curve("A", [[0, 2], [0, 2]], [[0, 0], [0, 0]]), other)
     assert all(math.isnan(number) for number in (*difference, shortest, longest))

@@ -38,10 +38,10 @@ def evaluations(label):
 
 def points(*rows):
     """Rows of a comparison of (name, target, tokens, accuracy), each of five seeds."""
-    frame = pd.DataFrame(rows, columns=["name", "target_length", "mean_tokens", "accuracy"])
-    for key, reach in (("mean_tokens", 5), ("accuracy", 0.1)):
+    frame = pd.DataFrame(rows, columns=["name", "target_length", "mean_tokens", "score"])
+    for key, reach in (("mean_tokens", 5), ("score", 0.1)):
         frame = frame.assign(**{f"{key}_interval_low": frame[key] - reach, f"{key}_interval_high": frame[key] + reach})
-    return frame.assign(seeds="0 1 2 3 4")
+    return frame.assign(seeds="0 1 2 3 4", measure="accuracy")
 
 
 def methods(number, targets=(12, 18, 28)):

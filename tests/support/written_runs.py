@@ -9,7 +9,8 @@ from leash_trl.evaluation.tables import comparison_markdown, comparison_rows, re
 
 
 GYM_SEEDS = Path(__file__).parents[2] / "recipes" / "gym" / "compare_seeds.csv"
-BASE = {"accuracy": 0.7, "accuracy_interval": [0.65, 0.75], "mean_tokens": 100.0, "p95_tokens": 150.0}
+BASE = {"name": "base", "seeds": "", "measure": "accuracy", "score": 0.7, "mean_tokens": 100.0, "p95_tokens": 150.0}
+BASE |= {"score_interval_low": 0.65, "score_interval_high": 0.75}
 
 
 def said(num_tokens, is_correct=True, text="text", answer="1"):
@@ -59,7 +60,7 @@ def seeds_of(name, tokens, accuracy, target=46.0, **settings):
     """Two seeds of a method, as rows of a comparison."""
     return [
         dict.fromkeys(read_comparison(GYM_SEEDS).loc[:, :"generated_tokens"], 0.1)
-        | {"name": name, "seeds": str(seed), "accuracy": accuracy, "mean_tokens": tokens + seed}
+        | {"name": name, "seeds": str(seed), "measure": "accuracy", "score": accuracy, "mean_tokens": tokens + seed}
         | {"target_length": target, "num_reached": 1, **settings}
         for seed in (0, 1)
     ]
@@ -68,8 +69,8 @@ def seeds_of(name, tokens, accuracy, target=46.0, **settings):
 def write_comparison(folder: Path, seeds):
     """A folder with the files of leash compare for these rows."""
     folder.mkdir(parents=True)
-    seeds = pd.DataFrame(seeds)
+    seeds = pd.DataFrame([BASE, *seeds])[[*seeds[0]]]
     seeds.to_csv(folder / "seeds.csv", index=False)
-    comparison_rows(seeds, BASE).to_csv(folder / "table.csv", index=False)
-    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds, BASE)}\n")
+    comparison_rows(seeds).to_csv(folder / "table.csv", index=False)
+    (folder / "table.md").write_text(f"`leash compare`: 3 problems.\n\n{comparison_markdown(seeds)}\n")
     return folder

@@ -1,0 +1,53 @@
+"""Reward functions that a recipe or a command line names: ours, TRL's, and the user's own."""
+
+import hashlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trl.rewards import accuracy_reward, reasoning_accuracy_reward, think_format_reward
+
+from leash_trl.rewards import lenient_math_reward, math_reward
+
+
+OWN_REWARDS = (math_reward, lenient_math_reward)
+REWARDS = (*OWN_REWARDS, accuracy_reward, reasoning_accuracy_reward, think_format_reward)
+REWARD_FUNCS = {reward.__name__: reward for reward in REWARDS}
+
+
+def reward_functions(names: Sequence[str]) -> list[Any]:
+    """The reward functions of these names, import paths or places in files."""
+    return [REWARD_FUNCS.get(name) or imported("reward_funcs", name) for name in names]
+
+
+def imported(field: str, path: str) -> Any:
+    """What `module.name`, also of the working folder, or `file.py:name` is; `ValueError` if there is no such thing."""
+    place, _, name = path.rpartition(":" if ".py:" in path else ".")
+    file = Path(place).resolve() if place.endswith(".py") else None
+    sys.path.insert(0, str(file.parent) if file else os.getcwd())
+    try:
+        # the colon keeps what the module's import raises
+        found = pkgutil.resolve_name(f"{file.stem if file else place}:{name}")
+    except (ImportError, AttributeError, ValueError) as error:
+        remedy = "give my_module.my_function, or my_file.py:my_function"
+        raise ValueError(f"{field}: cannot load {path!r} ({error}); {remedy}") from error
+    if file and (other := sys.modules[file.stem].__file__) != str(file):
+        raise ValueError(f"{field} is {path!r}, but {other} has that name; rename the file")
+    return found
+
+
+def code_digest(objects: Iterable[Any]) -> str:
+    """[`digest`] of the modules in which classes and functions are written."""
+    modules = {each.__module__ for each in objects}
+    return digest(Path(str(sys.modules[name].__file__)) for name in sorted(modules))
+
+
+def digest(files: Iterable[Path]) -> str:
+    """SHA-256 of the contents of files."""
+    sha = hashlib.sha256()
+    for file in files:
+        sha.update(file.read_bytes() if file.is_file() else b"")
+    return sha.hexdigest()

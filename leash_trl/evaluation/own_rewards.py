@@ -1,0 +1,76 @@
+"""Grades completions with a user's own reward functions, called as TRL's trainers call them."""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from leash_trl.length_control.rollouts import weighted_task_rewards
+
+
+@dataclass(frozen=True)
+class OwnRewards:
+    """Reward functions that say what is correct, by the rule of training: a reward above 0.
+
+    Args:
+        functions (`Sequence[Callable]`): As for [`~trl.GRPOTrainer`], async ones too.
+        weights (`Sequence[float]`): One for each; by default all are 1.
+        correctness_func (`str`): Name of the function that says what is correct, in place of the weighted sum.
+    """
+
+    functions: Sequence[Callable[..., Any]]
+    weights: Sequence[float] | None = None
+    correctness_func: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [function.__name__ for function in self.functions]
+        if self.weights is not None and len(self.weights) != len(names):
+            raise ValueError(f"reward_weights are {self.weights}, but must be one for each of {', '.join(names)}")
+        if self.correctness_func not in (None, *names):
+            raise ValueError(f"correctness_func is {self.correctness_func!r}, but must be one of {', '.join(names)}")
+
+    def verdicts(
+        self, rows: Mapping[str, list[Any]], texts: Sequence[str], token_ids: Sequence[Sequence[int]]
+    ) -> list[dict[str, Any]]:
+        """What the records of completions say of their grades; `rows` has a value per problem, the others k each."""
+        k = len(texts) // len(rows["prompt"])
+        columns = {name: [value for value in values for _ in range(k)] for name, values in rows.items()}
+        is_chat = not isinstance(rows["prompt"][0], str)
+        given = {
+            **{name: values for name, values in columns.items() if name not in ("prompt", "completion")},
+            "prompts": columns["prompt"],
+            "completions": [[{"role": "assistant", "content": text}] if is_chat else text for text in texts],
+            "completion_ids": token_ids,
+            "trainer_state": None,
+            "log_extra": _unlogged,
+            "log_metric": _unlogged,
+        }
+        rewards = [_called(function, given, len(texts)) for function in self.functions]
+        table = torch.tensor(rewards, dtype=torch.float32).T  # the trainer's precision
+        sums = weighted_task_rewards(table, torch.tensor(self.weights or [1.0] * len(rewards))).tolist()
+        names = [function.__name__ for function in self.functions]
+        deciding = table[:, names.index(self.correctness_func)].tolist() if self.correctness_func else sums
+        return [
+            {
+                "answer": None,
+                "is_correct": None if right != right else right > 0,
+                "reward": None if reward != reward else reward,
+                "grader_failure": "had no reward" if right != right else None,
+            }
+            for reward, right in zip(sums, deciding, strict=True)
+        ]
+
+
+def _called(function: Callable[..., Any], given: Mapping[str, Any], size: int) -> list[float]:
+    found = function(**given)
+    found = [*(asyncio.run(found) if inspect.iscoroutine(found) else found)]
+    if len(found) != size:
+        raise ValueError(f"{function.__name__} returned {len(found)} rewards for {size} completions")
+    return [torch.nan if reward is None else float(reward) for reward in found]
+
+
+def _unlogged(*args: Any) -> None:
+    """In the place of the trainer's logging functions."""

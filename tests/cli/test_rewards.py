@@ -1,0 +1,52 @@
+"""Which reward function a name, an import path or a place in a file means."""
+
+import pytest
+
+from leash_trl.cli.arguments import read_recipe
+from leash_trl.cli.rewards import reward_functions
+from leash_trl.rewards import math_reward
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The working folder, and below it another with the user's recipe and reward."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["", *__import__("sys").path])
+    (tmp_path / "task").mkdir()
+    return tmp_path
+
+
+def test_names_import_paths_and_files(folder):
+    (folder / "task" / "named_rewards.py").write_text("def near(completions, **kwargs):\n    return [0.25]\n")
+    (folder / "shown_rewards.py").write_text("def far(completions, **kwargs):\n    return [0.75]\n")
+    ours, near, far = reward_functions(["math_reward", "task/named_rewards.py:near", "shown_rewards.far"])
+    assert ours is math_reward
+    assert (near([]), far([])) == ([0.25], [0.75])
+
+
+@pytest.mark.parametrize("name", ["missing.py:f", "math_rewards", "json.nothing", "task/empty.py:f"])
+def test_what_there_is_not_is_an_error_with_its_name(name, folder):
+    (folder / "task" / "empty.py").write_text("")
+    with pytest.raises(ValueError, match=name):
+        reward_functions([name])
+
+
+def test_a_file_does_not_give_way_to_a_module_of_its_name(folder):
+    (folder / "task" / "json.py").write_text("def f():\n    pass\nloads = f\n")
+    with pytest.raises(ValueError, match="json"):
+        reward_functions(["task/json.py:loads"])
+
+
+def test_files_beside_a_recipe_are_found_from_anywhere(folder):
+    for name in ("rows.jsonl", "both.jsonl", "judge.py"):
+        (folder / "task" / name).write_text("")
+    (folder / "both.jsonl").write_text("")
+    text = (
+        "dataset_name: rows.jsonl\neval: {reward_funcs: [judge.py:f], benchmarks: [both.jsonl, gym]}\nmax_steps: 2\n"
+    )
+    (folder / "task" / "own.yaml").write_text(text)
+    assert read_recipe("task/own.yaml") == {
+        "dataset_name": "task/rows.jsonl",
+        "eval": {"reward_funcs": ["task/judge.py:f"], "benchmarks": ["both.jsonl", "gym"]},
+        "max_steps": 2,
+    }

@@ -1,0 +1,106 @@
+"""A user's reward functions as graders: what they are given, and what becomes of what they return."""
+
+import math
+
+import pytest
+from written_runs import said, write_evaluation
+
+from leash_trl.evaluation.frame import changes, load_evaluated_run
+from leash_trl.evaluation.own_rewards import OwnRewards
+
+
+ROWS = {"id": [7, 8], "prompt": [[{"role": "user", "content": text}] for text in "ab"], "answer": ["x", "y"]}
+TEXTS = ["x", "z", "z", "y"]
+
+
+def matches(completions, answer, **kwargs):
+    return [float(each[0]["content"] == gold) for each, gold in zip(completions, answer, strict=True)]
+
+
+def brief(completion_ids, **kwargs):
+    return [None if len(ids) > 2 else -0.5 for ids in completion_ids]
+
+
+def verdicts(*functions, rows=ROWS, **settings):
+    return OwnRewards(functions, **settings).verdicts(rows, TEXTS, [[1], [1, 2], [1, 2, 3], [1]])
+
+
+def column(found, name):
+    return [each[name] for each in found]
+
+
+def test_a_function_is_called_as_in_training():
+    given = {}
+
+    def looks(prompts, completions, completion_ids, answer, id, trainer_state, log_extra, log_metric, **rest):
+        log_metric("share", 0.5)
+        log_extra("text", [*answer])
+        given.update(prompts=prompts, completions=completions, answer=answer, id=id, rest=rest)
+        return [1] * len(prompts)
+
+    verdicts(looks)
+    assert given["answer"] == ["x", "x", "y", "y"]
+    assert given["id"] == [7, 7, 8, 8]
+    assert given["prompts"][2] == ROWS["prompt"][1]
+    assert given["completions"][1] == [{"role": "assistant", "content": "z"}]
+    assert given["rest"] == {}
+
+
+def test_prompts_that_are_text_have_completions_that_are_text():
+    def first(completions, **kwargs):
+        return [float(completions == TEXTS)] * 4
+
+    assert column(verdicts(first, rows={**ROWS, "prompt": ["a", "b"]}), "reward") == [1.0] * 4
+
+
+async def matches_later(completions, answer, **kwargs):
+    return matches(completions, answer)
+
+
+@pytest.mark.parametrize("function", [matches, matches_later])
+def test_above_0_is_right(function):
+    found = verdicts(function)
+    assert column(found, "reward") == [1.0, 0.0, 0.0, 1.0]
+    assert column(found, "is_correct") == [True, False, False, True]
+
+
+def test_several_are_summed_with_their_weights_and_none_is_left_out():
+    found = verdicts(matches, brief, weights=[1.0, 2.0])
+    assert column(found, "reward") == [0.0, -1.0, 0.0, 0.0]
+    assert column(found, "is_correct") == [False] * 4
+    one = verdicts(matches, brief, correctness_func="matches")
+    assert column(one, "is_correct") == [True, False, False, True]
+    assert column(one, "reward") == [0.5, -0.5, 0.0, 0.5]
+
+
+def test_what_has_no_reward_is_neither_right_nor_wrong():
+    found = verdicts(brief)
+    assert [each["is_correct"] for each in found] == [False, False, None, False]
+    assert found[2]["reward"] is None
+    assert found[2]["grader_failure"]
+    assert verdicts(lambda prompts, **kwargs: [math.nan] * len(prompts))[0]["is_correct"] is None
+
+
+@pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])
+def test_settings_for_other_functions_are_refused(settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        OwnRewards([matches, brief], **settings)
+
+
+def test_a_reward_for_each_completion():
+    with pytest.raises(ValueError, match="3 rewards for 4"):
+        verdicts(lambda prompts, **kwargs: [1.0] * (len(prompts) - 1))
+
+
+def test_rewards_are_measured_and_compared_beside_what_is_right(tmp_path):
+    def evaluated(label, *rewards):
+        rows = [[{**said(10, reward > 0, answer=None), "reward": reward} for reward in problem] for problem in rewards]
+        return load_evaluated_run(write_evaluation(tmp_path / label, label, {"own": rows}))
+
+    base, better = evaluated("base", (0.5, -0.5), (0.0, 0.25)), evaluated("better", (0.75, 0.25), (0.5, 0.25))
+    assert base.estimate("reward").value == 0.0625
+    assert base.estimate("accuracy").value == 0.5
+    assert not {"majority", "short_accuracy", "no_answer_rate"} & {*base.results["metric"]}
+    found = changes(better, base).set_index(["benchmark", "metric"])["value"]
+    assert found["own", "reward_change"] == 0.375
+    assert found["own", "accuracy_change"] == 0.5
