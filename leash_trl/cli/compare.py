@@ -26,10 +26,10 @@ BASE = "base"
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
-    "file with base (fields of leash train for all), eval (options of leash eval; as in training unless said), arms "
+    "file with base (a recipe or its fields, for all), eval (options of leash eval; as in training unless said), arms "
     f"(methods with their own fields, label and number of seeds: {DEFAULT_SEEDS} unless said) and grid (lists of "
-    "values, for arms without such a field or grid; null takes a field out), as the package's own_task.yaml; or a "
-    "recipe, then the only arm"
+    "values, for arms without such a field or grid; null takes a field out), as own_task_compare.yaml; or a recipe, "
+    "then the only arm"
 )
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
@@ -56,9 +56,10 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
     config, folder = options.comparison, Path(options.output_dir)
     with user_errors():
         comparison = read_recipe(config)
-    if "arms" not in comparison:
-        comparison = {"base": comparison, "arms": {Path(config).stem: None}}
-    base, arms, grid, own_eval = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid", "eval"))
+        if "arms" not in comparison:
+            comparison = {"base": comparison, "arms": {Path(config).stem: None}}
+        base, arms, grid, own_eval = (comparison.pop(name, None) or {} for name in ("base", "arms", "grid", "eval"))
+        base = read_recipe(base) if isinstance(base, str) else base
     if unknown := [*comparison, *({*(options.arms or [])} - {*arms})]:
         raise UserError(f"{config}: {unknown[0]!r} is neither base, eval, arms or grid, nor one of {', '.join(arms)}")
     turns: list[list[Run]] = []
