@@ -67,8 +67,9 @@ def load_problems(
         raise ValueError(f"limit is {limit}, must be 1 or more")
     named = parse_reference(reference, config)
     splits = load_splits(named)
-    usual = [*splits][0] if len(splits) == 1 else named.source and named.source.split
-    problems = _read_rows(_split(splits, "split", split or usual, named.name), named.name, suffix, has_chat_template)
+    usual = named.source.split if named.source else None
+    split = split or (next(iter(splits)) if len(splits) == 1 else usual)
+    problems = _read_rows(_split(splits, "split", split, named.name), named.name, suffix, has_chat_template)
     is_benchmark = (kind or (named.source and named.source.kind)) == "benchmark"
     problems = _without_repeats(problems, named.name, is_benchmark)
     return problems.select(range(min(limit or len(problems), len(problems))))
@@ -102,13 +103,12 @@ def load_training_rows(
     """
     named = parse_reference(data, config) if isinstance(data, str) else Reference("the mixture")
     splits = load_splits(named, streaming) if isinstance(data, str) else data
-    source = named.source
-    if source and source.kind == "benchmark" and (len(splits) == 1 or train_split == source.split):
+    if named.source and named.source.kind == "benchmark" and (len(splits) == 1 or train_split == named.source.split):
         remedy = f"but {named.name} is a benchmark, to evaluate on; name its train split, or train on other data"
         raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
-    if source and streaming:
+    if named.source and streaming:
         logger.warning("%s is streamed, so rows that repeat or contradict others stay", named.name)
-    is_published = source is not None and not streaming
+    is_published = named.source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
         raw = _split(splits, field, split, named.name)
