@@ -1,7 +1,6 @@
 """Samples and grades problems: unit by unit into a run's folder, where a killed run goes on, or in memory."""
 
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -73,8 +72,9 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
 
 def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
     """The request of a plan that needs the longest context, that of the longest prompt."""
-    asked = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in data_sets)
-    return Request(tuple(max(itertools.chain(*asked), key=len)), 0, plan.sampling.max_new_tokens)
+    parts = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in data_sets)
+    ids = max((ids for part in parts for ids in part), key=len)
+    return Request(tuple(ids), 0, plan.sampling.max_new_tokens)
 
 
 def describe_run(
