@@ -10,8 +10,6 @@ from datasets import Dataset
 from leash_trl.data.prompts import bare_question
 
 
-NGRAM = 10
-THRESHOLD = 0.6
 COLUMNS = ["train_index", "train_id", "benchmark", "benchmark_id", "share", "is_exact"]
 
 LATEX_SPACING = re.compile(r"\\(?:[,;:! ]|q?quad\b|left\b|right\b|displaystyle\b)|~")
@@ -74,7 +72,7 @@ def _questions(problems: Dataset) -> Iterable[tuple[str, str]]:
 
 
 def find_overlaps(
-    training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = NGRAM, threshold: float = THRESHOLD
+    training: Dataset, benchmarks: Mapping[str, Dataset], *, ngram: int = 10, threshold: float = 0.6
 ) -> pd.DataFrame:
     r"""Training problems that are also in a benchmark, word for word or nearly.
 

@@ -26,7 +26,6 @@ Rows: TypeAlias = Dataset | IterableDataset
 Splits: TypeAlias = Mapping[str, Rows]
 
 TEXT = Value("string")
-MESSAGES = [{"role": TEXT, "content": TEXT}]
 
 
 def load_problems(
@@ -71,12 +70,11 @@ def load_problems(
         raise ValueError(f"limit is {limit}, must be 1 or more")
     named = parse_reference(reference, config)
     splits = load_splits(named)
-    if split is None:
-        usual = named.source.split if named.source else None
-        split = next(iter(splits)) if len(splits) == 1 and usual not in splits else usual
+    usual = named.source.split if named.source else None
+    split = split or (next(iter(splits)) if len(splits) == 1 else usual)
     raw = _split(splits, "split", split, named.name)
-    is_benchmark = named.is_benchmark if kind is None else kind == "benchmark"
     problems = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold)
+    is_benchmark = (kind or (named.source and named.source.kind)) == "benchmark"
     if needs_gold:
         problems = _without_repeats(problems, named.name, is_benchmark)
     else:
@@ -112,15 +110,17 @@ def load_training_rows(
     """
     named = parse_reference(data, config) if isinstance(data, str) else Reference("the mixture")
     splits = load_splits(named, streaming) if isinstance(data, str) else data
-    if named.source is not None and named.is_benchmark and (len(splits) == 1 or train_split == named.source.split):
+    if named.source and named.source.kind == "benchmark" and (len(splits) == 1 or train_split == named.source.split):
         remedy = f"but {named.name} is a benchmark, to evaluate on; name its train split, or train on other data"
         raise ValueError(f"dataset_train_split is {train_split!r}, {remedy}")
-    if named.source is not None and streaming:
+    if named.source and streaming:
         logger.warning("%s is streamed, so rows that repeat or contradict others stay", named.name)
     is_published = named.source is not None and not streaming
 
     def read(field: str, split: str) -> Rows:
         raw = _split(splits, field, split, named.name)
+        if streaming and isinstance(raw, Dataset):
+            raw = raw.to_iterable_dataset()
         rows = _read_rows(raw, named.name, suffix, has_chat_template, needs_gold=is_published)
         return _without_repeats(rows, named.name) if is_published else rows
 
@@ -150,15 +150,10 @@ def load_splits(reference: Reference, streaming: bool = False) -> Splits:
     """The rows of a data set as they are, by split."""
     with named_files(reference.path or reference.hub_id):
         if reference.path is not None:
-            splits = _local_splits(reference.path, reference.config, streaming)
-        elif reference.source is not None and reference.source.embedded is not None:
-            splits = load_gym(reference.source.embedded)
-        else:
-            splits = load_dataset(reference.hub_id, reference.config, streaming=streaming)
-    return {
-        name: rows.to_iterable_dataset() if streaming and isinstance(rows, Dataset) else rows
-        for name, rows in splits.items()
-    }
+            return _local_splits(reference.path, reference.config, streaming)
+        if reference.source is not None and reference.source.embedded is not None:
+            return load_gym(reference.source.embedded)
+        return load_dataset(reference.hub_id, reference.config, streaming=streaming)
 
 
 def _local_splits(path: Path, config: str | None, streaming: bool) -> Splits:
@@ -181,9 +176,7 @@ def _split(splits: Splits, field: str, split: str | None, name: str) -> Rows:
     if split is None or split not in splits:
         remedy = "name one of them, or a folder with a file for each, such as train.jsonl and test.jsonl"
         raise ValueError(f"{field} is {split!r}, but {name} has the splits {', '.join(splits)}; {remedy}")
-    if isinstance(rows := splits[split], Dataset) and len(rows) == 0:
-        raise ValueError(f"{name} has no rows")
-    return rows
+    return splits[split]
 
 
 def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs_gold: bool = True) -> Rows:
@@ -193,7 +186,7 @@ def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs
     features = raw.features or Dataset.from_list([next(iter(raw))]).features
     schema = detect_schema(features, needs_gold)
     types: dict[str, Any] = {"id": TEXT} if needs_gold else {}
-    types["prompt"] = MESSAGES if has_chat_template else TEXT
+    types["prompt"] = [{"role": TEXT, "content": TEXT}] if has_chat_template else TEXT
     if (schema is None or "prompt" in schema.columns) and not isinstance(features["prompt"], Value):
         types["prompt"] = features["prompt"]
     if schema is not None:
@@ -205,7 +198,6 @@ def _read_rows(raw: Rows, name: str, suffix: str, has_chat_template: bool, needs
         "schema": schema,
         "suffix": suffix,
         "has_chat_template": has_chat_template,
-        "has_images": not needs_gold and not {"image", "images"}.isdisjoint(features),
         "needs_gold": needs_gold,
     }
     if isinstance(raw, IterableDataset):
@@ -239,17 +231,10 @@ def _read_batch(batch: Mapping[str, list[Any]], indices: list[int], name: str, *
 
 
 def _read_row(
-    row: Mapping[str, Any],
-    own_id: str,
-    schema: Schema | None,
-    suffix: str,
-    has_chat_template: bool,
-    has_images: bool,
-    needs_gold: bool,
+    row: Mapping[str, Any], own_id: str, schema: Schema | None, suffix: str, has_chat_template: bool, needs_gold: bool
 ) -> dict[str, Any]:
     made: dict[str, Any] = {"id": row_id(row) or own_id} if needs_gold else {}
-    # images take long to read; the trainer looks for them where a prompt has no text
-    asked = {**row, "images": has_images}
+    asked = dict(row)
     if schema is not None:
         has_prompt = "prompt" in schema.columns
         has_chat_template |= has_prompt and not isinstance(row["prompt"], str)  # messages stay messages

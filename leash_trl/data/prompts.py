@@ -19,8 +19,6 @@ _DAPO_HEAD = (
 DAPO_HEADS = (_DAPO_HEAD.format("$Answer (without quotes)"), _DAPO_HEAD.format("\\boxed{$Answer}"))
 DAPO_TAIL = '\n\nRemember to put your answer on its own line after "Answer:".'
 
-# The release asks "Answer LETTER within \boxed{}" for GPQA, before its suffix.
-LETTER_INSTRUCTION = "Answer with the LETTER of the right choice within \\boxed{}."
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -46,14 +44,13 @@ def is_blank(row: Mapping[str, Any]) -> bool:
 
 def check_not_blank(dataset: "Dataset") -> None:
     """Raises `ValueError` if a prompt is neither text nor messages, or asks nothing; it names the first such row."""
-    prompts = dataset.select_columns("prompt")
-    for start in range(0, len(dataset), 1000):
-        for row, prompt in enumerate(prompts[start : start + 1000]["prompt"], start):
-            is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
-            is_known = is_messages or isinstance(prompt, str)
-            # images take long to read
-            if not is_known or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
-                raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_problem(prompt)}")
+    batches = dataset.select_columns("prompt").iter(1000)
+    for row, prompt in enumerate(prompt for batch in batches for prompt in batch["prompt"]):
+        is_messages = isinstance(prompt, list) and all(isinstance(part, dict) for part in prompt)
+        is_known = is_messages or isinstance(prompt, str)
+        # images take long to read
+        if not is_known or (is_blank({"prompt": prompt}) and is_blank(dataset[row])):
+            raise ValueError(f"row {row} (counted from 0) of the data set: {_blank_problem(prompt)}")
 
 
 def _blank_problem(prompt: Any) -> str:
@@ -121,7 +118,7 @@ def bare_question(text: str) -> str:
 def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
     r"""A question with its choices, one lettered line each, and the request for a letter.
 
-    Differs: only the first half of the release's sentence is known; this request has the same meaning.
+    Differs: of the release's sentence only "Answer LETTER within \boxed{}" is known; this has the same meaning.
 
     Example:
         >>> print(multiple_choice_question("Which is prime?", ["4", "5"]))
@@ -133,4 +130,4 @@ def multiple_choice_question(question: str, choices: Sequence[str]) -> str:
         Answer with the LETTER of the right choice within \boxed{}.
     """
     lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS[: len(choices)], choices, strict=True)]
-    return "\n".join([question, "", *lines, "", LETTER_INSTRUCTION])
+    return "\n".join([question, "", *lines, "", "Answer with the LETTER of the right choice within \\boxed{}."])

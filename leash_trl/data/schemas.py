@@ -16,11 +16,7 @@ from leash_trl.data.prompts import LETTERS, bare_question, multiple_choice_quest
 Row = Mapping[str, Any]
 Messages = list[dict[str, Any]]
 
-SHUFFLE_SEED = 42
-PLACEHOLDER_CHOICE = "N/A"
-GSM8K_MARK = "####"
 GPQA_CHOICES = ("Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3", "Correct Answer")
-INTEGER_AS_FLOAT = re.compile(r"(-?\d+)\.0+")
 
 # In this order: if a row has several, the first that is not empty counts.
 ID_COLUMNS = ("id", "unique_id", "problem_idx", "question_id", "Record ID")
@@ -66,7 +62,7 @@ def _read_verl(row: Row) -> tuple[str | Messages, str]:
     column = "reward_model.ground_truth"
     gold = read_text({column: (row["reward_model"] or {}).get("ground_truth")}, column)
     # the AMC file of the LEASH release has "142.0" for 142
-    integer = INTEGER_AS_FLOAT.fullmatch(gold)
+    integer = re.fullmatch(r"(-?\d+)\.0+", gold)
     return _question_of_messages(row), integer[1] if integer else gold
 
 
@@ -77,20 +73,7 @@ def _read_trl(row: Row) -> tuple[str | Messages, str]:
 
 def _read_texts(question: str, gold: str, row: Row) -> tuple[str | Messages, str]:
     """GSM8K has a worked solution as its answer, with the gold after a mark."""
-    return read_text(row, question), read_text({gold: read_text(row, gold).rpartition(GSM8K_MARK)[2]}, gold)
-
-
-def cleaned_choice(text: str) -> str:
-    """A choice of GPQA without the traces of its web form.
-
-    Source: the clean-up of NeMo-Skills and lm-evaluation-harness. Differs: text in square brackets stays, because
-    names of chemicals have it (`bicyclo[2.2.1]heptane`).
-
-    Example:
-        >>> cleaned_choice(" Aldol [title] gives  B ")
-        'Aldol. gives B'
-    """
-    return text.strip().replace(" [title]", ". ").replace("  ", " ")
+    return read_text(row, question), read_text({gold: read_text(row, gold).rpartition("####")[2]}, gold)
 
 
 def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
@@ -98,23 +81,23 @@ def _read_gpqa(row: Row) -> tuple[str | Messages, str]:
 
     So the order is the same wherever the row is and whatever is left out. NeMo-Skills starts `random.seed(42)` anew
     for each row, which puts the correct choice at C every time.
+
+    Traces of a web form go as in NeMo-Skills and lm-evaluation-harness, but text in square brackets stays, because
+    names of chemicals have it (`bicyclo[2.2.1]heptane`).
     """
     question = read_text(row, "Question")
     columns = [*GPQA_CHOICES]
-    random.Random(f"{SHUFFLE_SEED} {question}").shuffle(columns)
-    choices = [cleaned_choice(read_text(row, column)) for column in columns]
+    random.Random(f"42 {question}").shuffle(columns)
+    choices = [read_text(row, column).replace(" [title]", ". ").replace("  ", " ") for column in columns]
     return multiple_choice_question(question, choices), LETTERS[columns.index("Correct Answer")]
 
 
 def _read_mmlu_pro(row: Row) -> tuple[str | Messages, str]:
     """Leaves out placeholders among the choices, so the letter of the answer may move up."""
-    right = LETTERS.find(row["answer"] or "-")
-    if row["answer_index"] != right or not 0 <= right < len(row["options"]):
-        raise ValueError(
-            f"answer is {row['answer']!r} and answer_index {row['answer_index']!r}, must name one of the "
-            f"{len(row['options'])} options; mend or drop the row"
-        )
-    kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != PLACEHOLDER_CHOICE]
+    letter, right = row["answer"], row["answer_index"]
+    if right not in range(len(row["options"])) or letter != LETTERS[right]:
+        raise ValueError(f"answer {letter!r} and answer_index {right!r} must name one option; mend or drop the row")
+    kept = [i for i, choice in enumerate(row["options"]) if i == right or choice.strip() != "N/A"]
     choices = [row["options"][i].strip() for i in kept]
     return multiple_choice_question(read_text(row, "question"), choices), LETTERS[kept.index(right)]
 

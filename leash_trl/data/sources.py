@@ -67,11 +67,6 @@ class Reference:
     hub_id: str | None = None
     config: str | None = None
 
-    @property
-    def is_benchmark(self) -> bool:
-        """Whether every row counts, repeated or not."""
-        return self.source is not None and self.source.kind == "benchmark"
-
 
 def parse_reference(text: str, config: str | None = None) -> Reference:
     """The data set for a name on a command line.
@@ -95,9 +90,7 @@ def parse_reference(text: str, config: str | None = None) -> Reference:
     if source is None and text and Path(text).exists():
         return Reference(Path(text).stem, path=Path(text), config=config)
     name, equals, path = text.partition("=")
-    if equals and name in SOURCES:
-        if not path or not Path(path).exists():
-            raise ValueError(f"{text!r} names {path!r}, but there is no such file or folder")
+    if equals and path and name in SOURCES:
         return Reference(name, SOURCES[name], path=Path(path), config=config)
     if source is not None and source.hub_id is None:
         return Reference(source.name, source)

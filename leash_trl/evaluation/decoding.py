@@ -279,14 +279,9 @@ class Deer(DecodingStrategy):
     end_thinking: str = "\n</think>\n\n"
 
     def __post_init__(self) -> None:
-        if self.policy not in ("avg1", "avg2"):
-            raise ValueError(f"policy is {self.policy!r}, but must be 'avg1' or 'avg2'")
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold is {self.threshold}, but must be from 0 to 1")
-        if self.max_trial_tokens < 2:
-            raise ValueError(
-                f"max_trial_tokens is {self.max_trial_tokens}, but must be at least 2; the first is left out"
-            )
+        if self.policy not in ("avg1", "avg2") or not 0 <= self.threshold <= 1 or self.max_trial_tokens < 2:
+            known = "policy 'avg1' or 'avg2', threshold from 0 to 1 and max_trial_tokens from 2 on"
+            raise ValueError(f"deer takes {known}, not {self.policy!r}, {self.threshold} and {self.max_trial_tokens}")
 
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """See [`DecodingStrategy.script`]."""

@@ -17,9 +17,7 @@ def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quan
     if not 0 <= min_passes <= max_passes <= num_samples:
         raise ValueError(f"{bounds} keep nothing of {num_samples} samples; let them rise within 0 to {num_samples}")
     if target_quantile is not None and not (0 <= target_quantile <= 1 <= min_passes):
-        raise ValueError(
-            f"target_quantile={target_quantile}, {bounds}: take one in [0, 1], and min_passes of 1 or more"
-        )
+        raise ValueError(f"target_quantile={target_quantile}, {bounds}: take one in [0, 1], and min_passes from 1 on")
 
 
 def filtered_rows(

@@ -68,10 +68,8 @@ def read_lines(path: str | Path) -> list[dict[str, Any]]:
             problem = json.loads(line)
             problems.append({name: problem[name] for name in PROBLEM_FIELDS})
         except (ValueError, LookupError, TypeError) as error:
-            told = (
-                f"{path}, line {number}: no problem's samples; remove it and what follows, and run the command again"
-            )
-            raise ValueError(told) from error
+            remedy = "remove it and what follows, and run the command again"
+            raise ValueError(f"{path}, line {number}: no problem's samples; {remedy}") from error
     return problems
 
 

@@ -69,8 +69,8 @@ def completion_seed(seed: int, name: str, problem_id: str, number: int) -> int:
 
 def longest_request(tokenizer: PreTrainedTokenizerBase, data_sets: Iterable[Dataset], plan: SamplingPlan) -> Request:
     """The request of a plan that needs the longest context, that of the longest prompt."""
-    parts = (rows["prompt"][start : start + 1000] for rows in data_sets for start in range(0, len(rows), 1000))
-    ids = max((ids for part in parts for ids in prompt_ids(tokenizer, part, **plan.chat_template_kwargs)), key=len)
+    parts = (prompt_ids(tokenizer, rows["prompt"][:], **plan.chat_template_kwargs) for rows in data_sets)
+    ids = max((ids for part in parts for ids in part), key=len)
     return Request(tuple(ids), 0, plan.sampling.max_new_tokens)
 
 
@@ -152,13 +152,8 @@ def prepare_folder(
     ]
     if changes:
         raise ValueError(f"{folder} holds another run ({'; '.join(changes)}); choose another --output_dir")
-    for name, rows in problems.items():
-        for number, (line, problem_id) in enumerate(zip(stored[name], rows["id"], strict=False)):
-            found = line["index"], line["id"], len(line["completions"])
-            if found != (number, problem_id, plan.num_samples):
-                place = f"{paths[name]}, line {number + 1}"
-                raise ValueError(f"{place}: {found} is not what this run wrote; remove it and all after it")
-        _grade_again(paths[name], stored[name], plan.lenient)
+    for name, lines in stored.items():
+        _grade_again(paths[name], lines, plan.lenient)
     write_whole(folder / RUN_FILE, json.dumps(run, indent=2, ensure_ascii=False) + "\n")
     return {name: len(lines) for name, lines in stored.items()}
 
@@ -244,12 +239,9 @@ def _verdicts(
     texts: Sequence[str], solutions: Sequence[str], lenient: bool, in_thinking: bool
 ) -> list[dict[str, Any]]:
     """What a completion's record says of its grade; the arguments are [`~leash_trl.rewards.grading.grade`]'s."""
-    verdicts = grade(texts, solutions, lenient, in_thinking)
-    if any(verdict.is_correct is None and verdict.failure is None for verdict in verdicts):
-        raise ValueError("a solution cannot be read by math-verify; rewards.grading.unreadable_solutions finds them")
     return [
         {"answer": verdict.answer, "is_correct": verdict.is_correct, "grader_failure": verdict.failure}
-        for verdict in verdicts
+        for verdict in grade(texts, solutions, lenient, in_thinking)
     ]
 
 

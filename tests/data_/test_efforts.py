@@ -61,11 +61,6 @@ def test_words_for_efforts_without_an_effort_are_an_error(tmp_path, capsys):
     recipe = ["--config", "gym/smoke.yaml", "--effort_suffix", " ({effort})", "--output_dir", str(tmp_path / "run")]
     assert main(["train", *recipe]) == 2
     assert "effort_suffix is ' ({effort})', which needs efforts" in capsys.readouterr().err
-    sampled = ["--model_name_or_path", "gym", "--benchmarks", "gym_test", "--limit", "2", "--effort_suffix", " x"]
-    assert main(["eval", *sampled, "--output_dir", str(tmp_path / "eval")]) == 2
-    assert "--effort_suffix is ' x', which needs --effort" in capsys.readouterr().err
-    assert main(["eval", *sampled, "--effort", "low", "--output_dir", str(tmp_path / "eval")]) == 2
-    assert "must hold {effort}" in capsys.readouterr().err
 
 
 def test_efforts_that_a_tokenizer_reads_alike_are_refused():

@@ -23,7 +23,7 @@ from published_rows import (
 )
 
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
-from leash_trl.data.schemas import SCHEMAS, cleaned_choice, columns_to_read, detect_schema, row_id
+from leash_trl.data.schemas import SCHEMAS, columns_to_read, detect_schema, row_id
 
 
 def read(row: dict) -> tuple:
@@ -112,7 +112,6 @@ def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
     choices = choices_of(question)
     assert (row, choices[gold], gold) == ("rec0001", "bicyclo[2.2.1]heptane", "D")
     assert [*choices.values()] == ["benzene", "toluene. and more", "phenol", "bicyclo[2.2.1]heptane"]
-    assert cleaned_choice("a [b] c") == "a [b] c"
 
 
 def test_gpqa_golds_are_spread_over_the_letters():

@@ -14,7 +14,13 @@ SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")}
 TUNING = RECIPES / "gym" / "tune.yaml"
 COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
-OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, *(RECIPES / "accelerate").glob("*.yaml")}
+OTHERS = {
+    *COMPARISONS,
+    *SAMPLING,
+    WARM_START,
+    RECIPES / "own_task_compare.yaml",
+    *(RECIPES / "accelerate").glob("*.yaml"),
+}
 FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS)
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
@@ -54,7 +60,8 @@ def test_the_warm_start_parses_as_trl_sft(monkeypatch, tmp_path):
 def arms_of(path):
     from leash_trl.cli.compare import CompareArguments, planned_runs
 
-    return planned_runs(CompareArguments(comparison=str(path), seeds=[0]), {})
+    _, *runs = planned_runs(CompareArguments(comparison=str(path), seeds=[0]), {})  # the first is the base
+    return runs
 
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
