@@ -61,32 +61,29 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
     if arguments.baseline is not None and arguments.evaluation is None:
         raise ValueError("--baseline is what --evaluation is compared with; give both")
-    table, results = _evaluation(arguments, folder)
+    table = _evaluation(arguments, folder)
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():
         print(f"Others cannot load an adapter of the folder {base}; leash merge completes it.", file=sys.stderr)
     write_curves(trainer_state, folder / repository.CURVES_FILE)
     recipe = saved.read_recipe(folder)
     write_model_card(folder, trainer_state, recipe, arguments.repo, adapter.is_file(), table)
-    files: dict[str, Path | bytes] = {**repository.model_files(folder), **results}
+    files: dict[str, Path | bytes] = {**repository.model_files(folder)}
     for place, path in checkpoints.items():
         files |= repository.checkpoint_files(path, place)
     return files
 
 
-def _evaluation(arguments: PushArguments, folder: Path) -> tuple[str, dict[str, Path | bytes]]:
-    """The card's table and, where a benchmark is the Hub's, the Hub's results file."""
+def _evaluation(arguments: PushArguments, folder: Path) -> str:
+    """The card's table; empty without an evaluation."""
     from leash_trl.evaluation.frame import load_evaluated_run
-    from leash_trl.evaluation.tables import hub_eval_results, summary_markdown
-    from leash_trl.hub.repository import EVAL_RESULTS_FILE
+    from leash_trl.evaluation.tables import summary_markdown
 
     if arguments.evaluation is None:
-        return "", {}
+        return ""
     results = load_evaluated_run(arguments.evaluation)
     model, pushed = results.run["model"], folder.resolve()
     is_same = Path(model).resolve() == pushed if Path(model).exists() else Path(model).name == pushed.name
     if model != arguments.repo and not is_same:  # its numbers would stand on this model's card
         raise ValueError(f"--evaluation is of the model {model}, but {folder} is to be pushed; evaluate that")
-    table = summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)
-    hub_file = hub_eval_results(results)
-    return table, {EVAL_RESULTS_FILE: hub_file.encode()} if hub_file else {}
+    return summary_markdown(results, load_evaluated_run(arguments.baseline) if arguments.baseline else None)

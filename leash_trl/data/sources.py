@@ -15,8 +15,7 @@ class Source:
     """A published data set by a short name.
 
     Repeated and contradictory rows of training data are left out; a benchmark keeps every row. `embedded` names data
-    of the package instead of the Hub's; `split` is that to evaluate on or to filter, `num_rows` its known number of
-    rows, and `task_id` what the Hub's evaluation results call the task.
+    of the package instead of the Hub's; `split` is that to evaluate on or to filter.
     """
 
     name: str
@@ -25,34 +24,32 @@ class Source:
     config: str | None = None
     embedded: str | None = None
     split: str = "train"
-    num_rows: int | None = None
-    task_id: str = "default"
 
 
 SOURCES = {
     source.name: source
     for source in (
         # about 17 thousand problems, each 100 times
-        Source("dapo_math_17k", "train", "BytedTsinghua-SIA/DAPO-Math-17k", num_rows=1_791_700),
+        Source("dapo_math_17k", "train", "BytedTsinghua-SIA/DAPO-Math-17k"),
         # the same without repeats and template, in English
-        Source("dapo_math_17k_processed", "train", "open-r1/DAPO-Math-17k-Processed", config="en", num_rows=14_116),
+        Source("dapo_math_17k_processed", "train", "open-r1/DAPO-Math-17k-Processed", config="en"),
         # the LEASH authors' released training file is a part of it
         Source("deepmath_103k", "train", "zwhe99/DeepMath-103K"),
-        Source("aime24", "benchmark", "HuggingFaceH4/aime_2024", num_rows=30),
-        Source("aime25", "benchmark", "math-ai/aime25", split="test", num_rows=30),
-        Source("hmmt_feb25", "benchmark", "MathArena/hmmt_feb_2025", num_rows=30),
-        Source("amc23", "benchmark", "math-ai/amc23", split="test", num_rows=40),
+        Source("aime24", "benchmark", "HuggingFaceH4/aime_2024"),
+        Source("aime25", "benchmark", "math-ai/aime25", split="test"),
+        Source("hmmt_feb25", "benchmark", "MathArena/hmmt_feb_2025"),
+        Source("amc23", "benchmark", "math-ai/amc23", split="test"),
         # AMC 12 of 2022 and 2023, which the LEASH release calls AMC
-        Source("amc", "benchmark", "AI-MO/aimo-validation-amc", num_rows=83),
-        Source("math500", "benchmark", "HuggingFaceH4/MATH-500", split="test", num_rows=500),
-        Source("gpqa_diamond", "benchmark", "Idavidrein/gpqa", "gpqa_diamond", num_rows=198, task_id="diamond"),
-        Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test", num_rows=12_032, task_id="mmlu_pro"),
-        Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test", num_rows=1319),
+        Source("amc", "benchmark", "AI-MO/aimo-validation-amc"),
+        Source("math500", "benchmark", "HuggingFaceH4/MATH-500", split="test"),
+        Source("gpqa_diamond", "benchmark", "Idavidrein/gpqa", "gpqa_diamond"),
+        Source("mmlu_pro", "benchmark", "TIGER-Lab/MMLU-Pro", split="test"),
+        Source("gsm8k", "benchmark", "openai/gsm8k", config="main", split="test"),
         # running sums, bare and as stories
-        Source("gym", "train", embedded="gym", num_rows=3072),
-        Source("gym_test", "benchmark", embedded="gym", split="test", num_rows=512),
-        Source("gym_stories", "train", embedded="gym_stories", num_rows=3072),
-        Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test", num_rows=512),
+        Source("gym", "train", embedded="gym"),
+        Source("gym_test", "benchmark", embedded="gym", split="test"),
+        Source("gym_stories", "train", embedded="gym_stories"),
+        Source("gym_stories_test", "benchmark", embedded="gym_stories", split="test"),
     )
 }
 

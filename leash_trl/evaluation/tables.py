@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
-from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from leash_trl.evaluation import intervals
 from leash_trl.evaluation.frame import OVERALL, EvaluatedRun, changes, have_overall, warning
@@ -183,29 +181,6 @@ def write_results(folder: Path, run: EvaluatedRun, baseline: EvaluatedRun | None
     write_whole(folder / "results.md", results_markdown(run, baseline))
     write_whole(folder / "results.csv", csv(pd.DataFrame({**names, **rows})))
     write_whole(folder / "results.json", json.dumps(document, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
-
-
-def hub_eval_results(run: EvaluatedRun) -> str:
-    """A file for a model repository's `.eval_results/`: avg@k in percent of each whole benchmark of the Hub, and notes
-    on how it was measured; empty without any."""
-    from leash_trl.data.sources import SOURCES  # reaches torch, which figures must not import
-
-    entries = []
-    sampling = ", ".join(f"{setting} {value}" for setting, value in run.run["sampling"].items())
-    for name, benchmark in run.run["benchmarks"].items():
-        source, (value, low, high) = SOURCES.get(name), run.estimate("accuracy", name)
-        if not (source and source.hub_id and source.num_rows in (None, benchmark["num_problems"])):
-            continue
-        row = run.results[run.results["benchmark"] == name].iloc[0]
-        is_hub = benchmark["reference"].partition(":")[0] in (name, source.hub_id)
-        notes = (
-            f"Avg@{row['num_samples']} in % [{percent(low)}, {percent(high)}]; {row['num_graded']} of "
-            f"{row['num_problems']} problems graded{'' if is_hub else ', rows from a local copy'}; "
-            f"{run.estimate('tokens', name).value:.0f} tokens per completion; {sampling}, "
-            f"{run.run['decoding']['name']} decoding"
-        )
-        entries.append(EvalResultEntry(source.hub_id, source.task_id, round(100 * value, 2), notes=notes))
-    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True) if entries else ""
 
 
 def settling(mean_lengths: pd.Series, target_length: float | None) -> dict[str, float]:

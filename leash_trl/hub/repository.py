@@ -14,9 +14,8 @@ from leash_trl.hub.hub_token import without_token
 
 CARD_FILE = "README.md"
 CURVES_FILE = "training_curves.png"
-EVAL_RESULTS_FILE = ".eval_results/leash_trl.yaml"
 LAST_CHECKPOINT = "last-checkpoint"
-# a push of a model deletes these, and the evaluation's results, unless it brings new ones
+# a push of a model deletes these, unless it brings new ones
 WEIGHTS = ("*.safetensors", "*.safetensors.index.json", "pytorch_model*.bin*", "adapter_model.bin", ADAPTER_FILE)
 # `ref` is TRL's second adapter; of Python files only these are a model's own code
 MODEL = (
@@ -67,8 +66,7 @@ def _part(name: str) -> str:
     folder, slash, _ = name.partition("/")
     if slash and folder.startswith((LAST_CHECKPOINT, "checkpoint-")):
         return folder
-    is_weights = not slash and any(fnmatch(name, pattern) for pattern in WEIGHTS)
-    return "model" if is_weights or name == EVAL_RESULTS_FILE else ""
+    return "model" if not slash and any(fnmatch(name, pattern) for pattern in WEIGHTS) else ""
 
 
 @dataclass(frozen=True)

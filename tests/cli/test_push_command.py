@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import yaml
 from sampled_run import completion, problem, write_run
 from saved_run import save, save_checkpoint
 
@@ -54,14 +53,12 @@ def test_a_run_becomes_a_repository_with_card_and_results(hub, run, tmp_path, ca
     assert json.loads(files["last-checkpoint/trainer_state.json"])["global_step"] == 2
     assert "last-checkpoint/optimizer.pt" in files
     assert not [name for name in files if name.startswith("checkpoint-") or "notes" in name or name == "optimizer.pt"]
-    (entry,) = yaml.safe_load(files[".eval_results/leash_trl.yaml"])
-    assert (entry["dataset"]["id"], entry["value"]) == ("HuggingFaceH4/aime_2024", 50.0)
     card = files["README.md"].decode()
     assert "| ours" in card
     assert "-50.0" in card  # 8 tokens against 16
-    # an evaluation that is no longer given leaves the Hub
+    # an evaluation that is no longer given leaves the card
     assert push(run, "--repo", "me/short") == 0
-    assert hub.commits("me/short")[-1].changed == (".eval_results/leash_trl.yaml", "README.md")
+    assert hub.commits("me/short")[-1].changed == ("README.md",)
 
 
 def test_all_checkpoints_that_are_complete_are_pushed(run, capsys):

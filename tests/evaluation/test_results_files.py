@@ -6,13 +6,10 @@ import re
 
 import pandas as pd
 import pytest
-import yaml
-from huggingface_hub import parse_eval_result_entries
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.frame import changes, load_evaluated_run
 from leash_trl.evaluation.tables import (
-    hub_eval_results,
     results_markdown,
     summary_markdown,
     write_results,
@@ -105,42 +102,3 @@ def test_csv_and_json_have_every_number_in_full(runs, written):
 def test_few_problems_are_warned_of(runs):
     assert "aime has 2" in results_markdown(runs[0])
     assert "aime has 2" in summary_markdown(runs[0])
-
-
-# --- the Hub ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def hub_run(tmp_path_factory):
-    """aime24: of 30 problems with three completions each, one is solved once, 40 tokens but for one of 43; aime25: all
-    right, 8 tokens; gym_test is not on the Hub."""
-    hard = [problem(i, *(completion("2", 40, False) for _ in range(3))) for i in range(29)]
-    hard.append(problem(29, completion("1", 43, True), completion("2", 40, False), completion("2", 40, False)))
-    solved = [problem(i, *[completion("1", 8, True)] * 3) for i in range(30)]
-    folder = tmp_path_factory.mktemp("run") / "run"
-    return load(folder, aime24=hard, gym_test=solved[:1], aime25=solved)
-
-
-def test_eval_results_read_back_with_how_they_were_measured(hub_run):
-    aime24, aime25 = parse_eval_result_entries(yaml.safe_load(hub_eval_results(hub_run)))
-    assert (aime24.dataset_id, aime24.task_id, aime24.value) == ("HuggingFaceH4/aime_2024", "default", 1.11)
-    assert (aime25.dataset_id, aime25.task_id, aime25.value) == ("math-ai/aime25", "default", 100)
-    low, high = (100 * end for end in hub_run.estimate("accuracy", "aime24")[1:])
-    assert aime24.notes == (
-        f"Avg@3 in % [{low:.1f}, {high:.1f}]; 30 of 30 problems graded; 40 tokens per completion; "
-        "temperature 0.6, top_p 0.95, top_k 0, max_new_tokens 64, plain decoding"
-    )
-
-
-@pytest.mark.parametrize(
-    ("reference", "is_local"), [("aime24", False), ("HuggingFaceH4/aime_2024:train", False), ("aime24=x.jsonl", True)]
-)
-def test_notes_say_whether_rows_are_a_local_copy(hub_run, reference, is_local):
-    hub_run.run["benchmarks"]["aime24"]["reference"] = reference
-    aime24, _ = parse_eval_result_entries(yaml.safe_load(hub_eval_results(hub_run)))
-    assert ("local" in aime24.notes) == is_local
-
-
-def test_a_part_of_a_benchmark_is_not_published(tmp_path):
-    run = load(tmp_path / "run", aime24=[problem(i, RIGHT) for i in range(29)])
-    assert hub_eval_results(run) == ""

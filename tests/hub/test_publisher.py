@@ -87,12 +87,12 @@ def test_only_what_a_checkpoint_and_a_model_are_made_of_goes_up(hub, make_publis
 
 def test_what_the_new_checkpoint_and_model_do_not_have_goes_from_the_hub(hub, make_publisher, run):
     publisher = make_publisher("checkpoint")
-    old = dict.fromkeys(("adapter_model.safetensors", "notes.txt", ".eval_results/leash_trl.yaml"), b"old")
+    old = dict.fromkeys(("adapter_model.safetensors", "notes.txt"), b"old")
     HubRepository("me/x").commit({**old, "old/model.safetensors": b"kept"}, "before")
     push(publisher, run, 1, **{"scaler.pt": b"1"})
     names = set(hub.files("me/x"))
     assert {"notes.txt", "old/model.safetensors", "model.safetensors", "last-checkpoint/scaler.pt"} <= names
-    assert not {"adapter_model.safetensors", ".eval_results/leash_trl.yaml"} & names
+    assert "adapter_model.safetensors" not in names
     push(publisher, run, 2)
     assert "last-checkpoint/scaler.pt" not in hub.files("me/x")
 
