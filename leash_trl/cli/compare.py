@@ -23,6 +23,7 @@ from leash_trl.trainer.checkpoints import only_run_in
 
 
 BASE = "base"
+ONE_MODEL = ("model_name_or_path", "model_revision")
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
 CONFIG_HELP = (
@@ -77,9 +78,9 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
             seeds = options.seeds or range(num_seeds)
             turns.append([run(seed, folder / arm / f"seed-{seed}") for seed in seeds])
     runs = [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
-    for name in ("model_name_or_path", "model_revision"):
-        if len(models := {run.recipe.get(name) for run in runs}) > 1:
-            raise UserError(f"{config}: {name} is {' and '.join(map(repr, models))}; compare arms of one model")
+    facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in runs]
+    if apart := {name for one in facts for other in facts for name in one if one[name] != other.get(name)}:
+        raise UserError(f"{config}: arms differ in {', '.join(apart)}; take one model, and say the rest under eval")
     return [Run(BASE, BASE, runs[0].recipe, {}, runs[0].evaluation, None, folder / BASE), *runs]
 
 

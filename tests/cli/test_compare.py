@@ -117,6 +117,8 @@ def test_a_recipe_is_a_comparison_of_one_arm(config):
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
         ({"arms": {"base": {}}}, [], "base"),
+        ({"arms": {**ARMS, "x": {"temperature": 0.5}}}, [], "temperature"),
+        ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
         ({}, ["--devices", "0,1;2"], "0,1;2"),
@@ -337,7 +339,7 @@ def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
 
 def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
-    assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}) == 0
+    assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}, eval={"max_new_tokens": 64}) == 0
     assert [float(row["steps_to_target"]) for row in table(tmp_path / "out" / "seeds.csv")[1:]] == [2, 1]
 
 
