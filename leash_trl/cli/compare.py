@@ -75,7 +75,7 @@ def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> lis
                     raise UserError(f"{config}: {arm!r} (label {label!r}) is also {taken[place]!r}; rename one")
                 taken[place] = arm
             run = partial(Run, arm, label, recipe, point, _evaluation(recipe, own_eval, config))
-            seeds = options.seeds or range(num_seeds)
+            seeds = dict.fromkeys(options.seeds or range(num_seeds))
             turns.append([run(seed, folder / arm / f"seed-{seed}") for seed in seeds])
     runs = [run for turn in itertools.zip_longest(*turns) for run in turn if run is not None]
     facts = [{**run.evaluation, **{name: run.recipe.get(name) for name in ONE_MODEL}} for run in runs]

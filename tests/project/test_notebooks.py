@@ -15,6 +15,7 @@ NAMES = (
     "from_filter_to_report",
     "leash_in_ten_minutes",
     "one_model_three_budgets",
+    "own_task",
     "target_and_controller",
     "your_own_reward_data_and_budgets",
 )
