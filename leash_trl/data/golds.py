@@ -5,11 +5,12 @@ import re
 
 from datasets import Dataset
 
-from leash_trl.rewards.grading import fault_list, unreadable_solutions
+from leash_trl.rewards.grading import unreadable_solutions
 
 
 logger = logging.getLogger(__name__)
 
+MOST_SHOWN = 10
 INTEGER = re.compile(r"-?\d{1,15}", re.ASCII)
 
 
@@ -29,7 +30,8 @@ def with_readable_golds(problems: Dataset, name: str, drops: bool = False) -> Da
     if not faults:
         return problems
     message = f"{len(faults)} of {len(problems)} solutions of {name} cannot be graded"
-    faulty = fault_list(faults, golds)
+    shown = [f"row {row}: {golds[row]!r:.80} {fault}" for row, fault in [*faults.items()][:MOST_SHOWN]]
+    faulty = f"{'; '.join(shown)}{', ...' if len(faults) > MOST_SHOWN else ''} (rows counted from 0)"
     if not drops:
         raise ValueError(f"{message}; mend them, or drop their rows, as leash filter does: {faulty}")
     logger.warning("%s and are left out: %s", message, faulty)

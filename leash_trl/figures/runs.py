@@ -50,15 +50,8 @@ def find_runs(paths: Sequence[Path], kinds: Sequence[str] = KINDS) -> dict[str, 
 
 
 def load_evaluated_runs(folders: Sequence[Path]) -> list[EvaluatedRun]:
-    """Evaluated runs, each with the label that `leash eval` gave it.
-
-    To equal labels are added their training steps, if these tell them apart, else their folders.
-    """
-    runs, labels = {folder: read_run(folder) for folder in folders}, {}
-    for folder, run in runs.items():
-        steps = {other.get("step") for other in runs.values() if other["label"] == run["label"]}
-        has_own_step = len(steps) > 1 and run.get("step") is not None
-        labels[folder] = f"{run['label']}, step {run['step']}" if has_own_step else run["label"]
+    """Evaluated runs, each with the label that `leash eval` gave it; to equal labels are added their folders."""
+    labels = {folder: read_run(folder)["label"] for folder in folders}
     return [load_evaluated_run(folder, label) for folder, label in _apart(labels).items()]
 
 

@@ -108,9 +108,3 @@ def unreadable_solutions(solutions: Sequence[str]) -> dict[int, str]:
         if not verdict.is_equal:
             faults[row] = verdict.failure or "cannot be read by math-verify"
     return dict(sorted(faults.items()))
-
-
-def fault_list(faults: dict[int, str], solutions: Sequence[str], num_shown: int = 10) -> str:
-    """The first faults of [`unreadable_solutions`], as text for an error message."""
-    shown = [f"row {row}: {solutions[row]!r:.80} {fault}" for row, fault in list(faults.items())[:num_shown]]
-    return "; ".join(shown) + (", ..." if len(faults) > num_shown else "") + " (rows counted from 0)"

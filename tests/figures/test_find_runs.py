@@ -56,9 +56,9 @@ def test_a_folder_of_nothing_is_refused_by_name(tmp_path):
             find_runs([path], kinds)
 
 
-def test_evaluations_of_one_name_are_told_apart_by_step_or_else_by_folder(evaluated):
+def test_evaluations_of_one_name_are_told_apart_by_folder(evaluated):
     base, early, late = (evaluated(str(step), "base" if step is None else "leash", step=step) for step in (None, 5, 9))
-    assert labels([base, early, late]) == ["base", "leash, step 5", "leash, step 9"]
+    assert labels([base, early, late]) == ["base", "leash (5)", "leash (9)"]
     assert labels([base, late]) == ["base", "leash"]
     assert labels([evaluated("x/a", "leash"), evaluated("x/b", "leash")]) == ["leash (a)", "leash (b)"]
 
