@@ -84,10 +84,11 @@ class Run:
         from leash_trl.evaluation.sampling import weights_fingerprint
         from leash_trl.length_control.methods import find_method
 
-        *kinds, _ = find_method(self.recipe.get("length_control", "leash")).__mro__
-        rewards = [*(self.recipe.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
-        mixed = [str(part.get("data_files") or part["path"]) for part in self.recipe.get("datasets") or []]
-        named = [*filter(None, [self.recipe.get("dataset_name")]), *self.evaluation["benchmarks"]]
+        trained = {} if self.seed is None else self.recipe
+        *kinds, _ = find_method(trained.get("length_control", "leash")).__mro__
+        rewards = [*(trained.get("reward_funcs") or []), *(self.evaluation.get("reward_funcs") or [])]
+        mixed = [str(part.get("data_files") or part["path"]) for part in trained.get("datasets") or []]
+        named = [*filter(None, [trained.get("dataset_name")]), *self.evaluation["benchmarks"]]
         paths = [*map(Path, mixed), *filter(None, (parse_reference(text).path for text in named))]
         model, revision = checkpoint_path(self.recipe["model_name_or_path"]), self.recipe.get("model_revision")
         return {

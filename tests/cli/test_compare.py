@@ -218,7 +218,8 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
     for file in (rows, held_out, method, reward):
         before = file.read_text()
         file.write_text(before.replace("2", "3") + "\n")
-        for run in runs():
+        base, *trained = runs()
+        for run in (*trained, *([base] if file in (held_out, reward) else [])):  # the base is evaluated alone
             with pytest.raises(UserError):
                 run.check_claim(run.claim())
         file.write_text(before)
@@ -292,6 +293,15 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
     assert (out / "pareto.png").stat().st_size > 10_000
     assert comparison() == 0
     assert len((out / "started.txt").read_text().split()) == 4
+
+
+def test_some_arms_alone_go_on_with_the_base_of_all(comparison, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "own_method_of_an_arm.py").write_text(METHOD)
+    arms = {"mine": {"length_control": "own_method_of_an_arm.Mine", "target_length": None}, "leash": {}}
+    assert comparison("--seeds", "0", arms=arms) == 0
+    assert comparison("--seeds", "0", "--arms", "leash", arms=arms) == 0
+    assert len((tmp_path / "out" / "started.txt").read_text().split()) == 3
 
 
 def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
