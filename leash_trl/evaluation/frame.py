@@ -22,7 +22,7 @@ from leash_trl.evaluation.intervals import Estimate
 
 RUN_FILE = "run.json"
 OVERALL = "overall"
-GRADED_AGAIN = "run the command that made this folder again: it grades them again"
+GRADED_AGAIN = "the command that made this folder, run again, grades again what the grader lost"
 PROBLEM_FIELDS = ("index", "id", "solution", "completions")
 RUN_FIELDS = {"label", "model", "num_samples", "sampling", "decoding", "benchmarks"}
 VOTING_SHORTEST = (1, 3)  # the paper of short-m@k recommends these two
