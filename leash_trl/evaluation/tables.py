@@ -401,7 +401,7 @@ def _pairs_told(seeds: pd.DataFrame) -> list[str]:
     by = [" and ".join(itertools.compress((measure, "tokens"), each)) or "nothing" for each in told[1].T]
     table = pd.DataFrame({"difference": [" minus ".join(pair) for pair in pairs]})
     table[measure], table["tokens"] = [*map("{:+.3f}".format, gains)], [*map("{:+.1f}".format, costs)]
-    return [sentence, markdown(table.assign(**{"told apart after Holm by": by}))]
+    return [markdown(table.assign(**{"told apart after Holm by": by})), sentence]
 
 
 def front(seeds: pd.DataFrame) -> pd.DataFrame:

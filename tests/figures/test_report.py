@@ -211,6 +211,8 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
     assert first["change"].tolist() == ["", "-59.5%", "-49.5%"]
     assert pictures(section) == ["comparison-1"]
     assert section.blocks[0] == "leash compare: 3 problems."
+    words = [block if isinstance(block, str) else block["caption"] for block in section.blocks]
+    assert not [text for text in words if "|" in text]
 
 
 # --- the headline ----------------------------------------------------------------------------------------------------
