@@ -84,5 +84,5 @@ def test_a_recipe_of_the_wheel_works_in_an_empty_folder(installed_wheel, tmp_pat
     options = ["--max_steps", "2", "--per_device_train_batch_size", "8", "--save_steps", "2"]
     run = run_installed(installed_wheel, tmp_path, "compare", "--config", "gym/leash.yaml", "--seeds", "0", *options)
     assert run.returncode == 0, run.stderr
-    assert "seed-0" in run.stdout
+    assert "| leash |" in run.stdout
     assert (tmp_path / "runs" / "compare" / "dynamics.png").is_file()
