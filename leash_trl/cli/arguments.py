@@ -13,18 +13,11 @@ import yaml
 from trl import TrlParser
 
 import leash_trl
-from leash_trl.cli.errors import SET_UP_ERRORS, UserError, did_you_mean, said, user_errors
+from leash_trl.cli.errors import SET_UP_ERRORS, UserError, said, user_errors
 
 
 T = TypeVar("T")
 
-# on the command line and in recipes, where a command has no option of that name
-SHORT_NAMES = {
-    "--model_name_or_path": "--model",
-    "--dataset_name": "--dataset",
-    "--benchmarks": "--dataset",
-    "--output_dir": "--output",
-}
 PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
@@ -53,8 +46,7 @@ def read_recipe(name: str) -> dict[str, Any]:
     recipes = {path.relative_to(RECIPES).as_posix(): path for path in RECIPES.rglob("*.yaml")}
     path = Path(name) if Path(name).is_file() else recipes.get(name.removeprefix("recipes/"))
     if path is None:
-        hint = did_you_mean(name, recipes, f"nor a recipe of the package, such as {DEFAULT_RECIPE}")
-        raise FileNotFoundError(f"--config {name}: no such file{hint}")
+        raise FileNotFoundError(f"--config {name}: no such file, nor a recipe of the package: {', '.join(recipes)}")
     try:
         return dict(_beside(path.parent, yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)))
     except (yaml.YAMLError, ValueError, TypeError) as error:
@@ -73,7 +65,7 @@ def _beside(folder: Path, value: Any) -> Any:
 
 
 class CommandParser(TrlParser):
-    """TRL's parser, which reads short names, recipes, null and `positional` fields, and says a mistake in one line."""
+    """TRL's parser, which reads recipes, null and `positional` fields, and says a mistake in one line."""
 
     def __init__(self, kinds: Iterable[type], takes_recipe: bool = False, **texts: Any):
         super().__init__(list(kinds), allow_abbrev=False, **texts)
@@ -90,8 +82,7 @@ class CommandParser(TrlParser):
             return super().add_argument(names[0].removeprefix("--"), **options)
         if options.get("default") in (None, [], {}):
             options["default"] = argparse.SUPPRESS  # no "(default: None)"
-        short = {SHORT_NAMES.get(names[0], names[0])} - {names[0], *self._option_string_actions}
-        action = super().add_argument(*names, *short, **options)
+        action = super().add_argument(*names, **options)
         # the same names with hyphens stay readable, without a place in the help
         action.option_strings = [name for name in action.option_strings if "-" not in name[2:] or name == names[0]]
         return action
@@ -103,18 +94,13 @@ class CommandParser(TrlParser):
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         return None if words == ["null"] else super()._get_values(action, words)
 
-    def _meant(self, name: str) -> str:
-        return did_you_mean(name, self._option_string_actions, f"see {self.prog} --help")
-
     def checked(self, recipe: dict[str, Any], where: str) -> dict[str, Any]:
         """A recipe's values by field, read as on the command line; what mappings and lists of them hold, as it is."""
         values: dict[str, Any] = {}
         for key, value in recipe.items():
             action = self._option_string_actions.get(f"--{key}")
             if action is None:
-                raise UserError(f"{where}: unknown key {key!r}{self._meant(f'--{key}')}")
-            if action.dest in values:
-                raise UserError(f"{where}: {key} is {value!r}, but {action.dest} is {values[action.dest]!r}; drop one")
+                raise UserError(f"{where}: unknown key {key!r}; see {self.prog} --help")
             items = value if isinstance(value, list) and action.nargs == "+" else [value]
             if any(isinstance(item, list | dict) for item in items):
                 values[action.dest] = value
@@ -130,8 +116,7 @@ class CommandParser(TrlParser):
         """What recipe and command line say, by field; `env` goes into the environment."""
         values, rest = self.known(argv)
         if rest:
-            word = next((word for word in rest if word.startswith("-")), rest[0]).partition("=")[0]
-            raise UserError(f"{word!r} is no option{self._meant(word)}")
+            self.error(f"unknown: {' '.join(rest)}")
         return values
 
     def known(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -165,16 +150,18 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
         raise UserError(said(error)) from error
 
 
-def parse(kind: type[T], argv: Sequence[str], takes_recipe: bool = False, **texts: Any) -> T:
+def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False, **texts: Any) -> T:
     """A command's dataclass with the values of its command line and, where it `takes_recipe`, of `--config`.
 
     Fields are options; one without a default is required, and `positional=True` makes one the words without a name.
-    A `dict` is read as JSON or YAML, a `list` takes several words. `texts` are argparse's. A mistake is a `UserError`.
+    A `dict` is read as JSON or YAML, a `list` takes several words. The docstring is the description, and `texts` are
+    more of argparse's. A mistake is a `UserError`.
     """
-    return make(kind, CommandParser([kind], takes_recipe, **texts).given(argv))
+    parser = CommandParser([kind], takes_recipe, prog=prog, description=inspect.getdoc(kind), **texts)
+    return make(kind, parser.given(argv))
 
 
-def parse_known(kind: type[T], argv: Sequence[str], **texts: Any) -> tuple[T, list[str]]:
+def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """As [`parse`], with the words that belong to no option, which are for `leash train`."""
-    values, rest = CommandParser([kind], **texts).known(argv)
+    values, rest = CommandParser([kind], prog=prog, description=inspect.getdoc(kind)).known(argv)
     return make(kind, values), rest

@@ -38,7 +38,10 @@ RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 @dataclass
 class CompareArguments:
-    """Options of `leash compare`."""
+    """Train and evaluate methods over the same seeds: a table with 95 % intervals and a picture.
+
+    The same command goes on where it was stopped. Fields of leash train may follow, for every arm.
+    """
 
     comparison: str = field(metadata={"aliases": ["--config"], "help": CONFIG_HELP})
     arms: list[str] | None = option("only these arms, at all points of their grids")
@@ -153,13 +156,7 @@ def _devices(options: CompareArguments) -> list[str | None]:
 
 def main(argv: list[str]) -> int:
     """Runs `leash compare` and returns the exit code: 1 if a run failed."""
-    options, rest = parse_known(
-        CompareArguments,
-        argv,
-        prog="leash compare",
-        description="Train and evaluate methods over the same seeds: a table with 95 % intervals and a picture. The "
-        "same command goes on where it was stopped. Fields of leash train may follow, for every arm.",
-    )
+    options, rest = parse_known(CompareArguments, argv, "leash compare")
     os.environ.update({name: os.environ.get(name, value) for name, value in RUN_ENVIRONMENT.items()})
     warnings.filterwarnings("ignore", category=FutureWarning)
     from leash_trl.cli.training_arguments import given_fields

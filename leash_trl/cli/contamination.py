@@ -6,16 +6,15 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
+from leash_trl.data.sources import REFERENCE
 
 
-REFERENCE = "a named source, NAME=PATH, a file, a folder or a Hub id"
 NUM_EXAMPLES = 5
-EXAMPLE_WIDTH = 110
 
 
 @dataclass
 class ContaminationArguments:
-    """Options of `leash contamination`."""
+    """Report training problems that benchmarks hold too, and drop them."""
 
     dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
     benchmarks: list[str] = field(metadata={"help": f"benchmarks, each {REFERENCE}"})
@@ -29,12 +28,10 @@ class ContaminationArguments:
 
 def main(argv: list[str]) -> None:
     """Runs `leash contamination`."""
-    description = "Report training problems that benchmarks hold too, and drop them."
-    arguments = parse(ContaminationArguments, argv, prog="leash contamination", description=description)
+    arguments = parse(ContaminationArguments, argv, "leash contamination")
 
     from leash_trl.data.contamination import count_overlaps, find_overlaps
     from leash_trl.data.problems import load_problems
-    from leash_trl.data.prompts import bare_question
     from leash_trl.data.sources import parse_reference
     from leash_trl.files import write_whole
 
@@ -49,12 +46,8 @@ def main(argv: list[str]) -> None:
         overlaps = find_overlaps(training, benchmarks, ngram=arguments.ngram, threshold=arguments.threshold)
     print(f"{arguments.dataset_name}: {len(training):,} problems; near: more than {arguments.threshold:.0%} shared")
     print(count_overlaps(overlaps, benchmarks).to_string(index_names=False))
-    # verbatim ones need no reading
-    for overlap in overlaps[~overlaps["is_exact"]].nlargest(NUM_EXAMPLES, "share").itertuples():
-        benchmark = benchmarks[overlap.benchmark]
-        print(f"\n{overlap.benchmark} {overlap.benchmark_id} and {overlap.train_id}: {overlap.share:.0%}")
-        for row in benchmark[benchmark["id"][:].index(overlap.benchmark_id)], training[overlap.train_index]:
-            print("  " + " ".join(bare_question(row["prompt"][-1]["content"]).split())[:EXAMPLE_WIDTH])
+    near = overlaps[~overlaps["is_exact"]].nlargest(NUM_EXAMPLES, "share")  # verbatim ones need no reading
+    print(near[["benchmark", "benchmark_id", "train_id", "share"]].to_string(index=False) if len(near) else "")
     if output:
         content = io.BytesIO()
         clean = training.select(sorted({*range(len(training))} - {*overlaps["train_index"]}))

@@ -1,12 +1,11 @@
 """Turns a user's mistakes into one line; bugs keep their traceback."""
 
-import difflib
 import errno
 import os
 import shutil
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from safetensors import SafetensorError
 LONGEST_LINE = 600  # characters
 FULL_DISK = os.strerror(errno.ENOSPC)
 LEAST_ROOM = 2**20  # bytes
-LEAST_LIKENESS = 0.75  # of two words, from 0 to 1; see `difflib.get_close_matches`
 SET_UP_ERRORS = (ValueError, OSError, ImportError, KeyError, SafetensorError)
 
 
@@ -31,17 +29,15 @@ def user_errors(*, only_loads: bool = False, **read: Any) -> Iterator[None]:
 
     Args:
         only_loads (`bool`): Whether the code inside only loads what `read` names, so that every error is about it.
-        read: What the code inside loads, by the option that names it; an error about it names option and value.
+        read: What the code inside loads, by the option that names it; an error about files names option and value.
     """
     try:
         yield
     except SET_UP_ERRORS as error:
-        text, given = said(error), {name: str(value) for name, value in read.items() if value is not None}
-        blamed = [name for name, value in given.items() if value in text]
+        text = said(error)
         if only_loads or not isinstance(error, ValueError | ImportError):  # all others are about files
-            blamed = blamed or list(given)
-        if unsaid := [f"{name} is {given[name]!r}" for name in blamed if name not in text]:
-            text = f"{' and '.join(unsaid)}: {text}"
+            given = (f"{name} is {value!r}" for name, value in read.items() if value is not None and name not in text)
+            text = ": ".join([*given, text])
         raise UserError(text) from error
 
 
@@ -67,20 +63,11 @@ def going_on(folder: str | Path, remedy: str) -> Iterator[None]:
         raise UserError(f"the disk of {folder} is full ({said(error)}); free some of it, then {remedy}") from error
 
 
-def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
-    """The end of a message on a word that is not known: the known one that is most like it, or what else to say."""
-    similar = difflib.get_close_matches(word, list(known), n=1, cutoff=LEAST_LIKENESS)
-    return f", did you mean {similar[0]}?" if similar else f", {otherwise}"
-
-
 def check_writable(folder: str | Path | None) -> None:
-    """Raises `ValueError` if a command cannot write into its folder, which need not be there yet."""
+    """Makes a command's folder; `UserError` if it cannot be made or written to."""
     if not folder:
-        raise ValueError(f"output_dir is {folder!r}, but must name a folder")
-    path = Path(folder).absolute()
-    there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
-    try:
-        with tempfile.TemporaryFile(dir=there):
+        raise UserError(f"output_dir is {folder!r}, but must name a folder")
+    with user_errors(only_loads=True, output_dir=folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
             pass
-    except OSError as error:
-        raise ValueError(f"output_dir is {str(folder)!r}, but {said(error)}; choose a folder to write to") from error

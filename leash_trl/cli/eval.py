@@ -5,25 +5,23 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.cli.sampling import SamplingArguments, data_help, sample_all
+from leash_trl.cli.sampling import SamplingArguments, sample_all
+from leash_trl.data.sources import REFERENCE
 from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
 
 
-DESCRIPTION = "Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command."
-
-
 @dataclass(kw_only=True)
 class EvalArguments(SamplingArguments):
-    """Options of `leash eval`."""
+    """Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command."""
 
-    benchmarks: list[str] = field(metadata={"help": data_help("benchmark")})
+    benchmarks: list[str] = field(metadata={"help": f"what to sample: {REFERENCE}"})
     baseline: str | None = option("folder of another run, to compare with problem by problem")
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash eval`."""
-    arguments = parse(EvalArguments, argv, prog="leash eval", description=DESCRIPTION, takes_recipe=True)
+    arguments = parse(EvalArguments, argv, "leash eval", takes_recipe=True)
     folder = Path(arguments.output_dir)
     with user_errors():
         baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None

@@ -7,21 +7,21 @@ from pathlib import Path
 
 from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import UserError, user_errors
-from leash_trl.cli.sampling import SamplingArguments, data_help, sample_all
+from leash_trl.cli.sampling import SamplingArguments, sample_all
+from leash_trl.data.sources import REFERENCE
 from leash_trl.evaluation.filter import check_bounds, filtered_rows
 from leash_trl.evaluation.frame import read_lines, samples_path
 from leash_trl.files import write_whole
 
 
 DATASET_FILE = "dataset/train.jsonl"
-DESCRIPTION = "Keep the training problems that a model sometimes solves; a run that was stopped goes on where it was."
 
 
 @dataclass(kw_only=True)
 class FilterArguments(SamplingArguments):
-    """Options of `leash filter`."""
+    """Keep the training problems that a model sometimes solves; a run that was stopped goes on where it was."""
 
-    dataset_name: str = field(metadata={"help": data_help("train")})
+    dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
     num_samples: int = option("k, completions of every problem", 4)
     min_passes: int = option("fewest right completions to keep", 1)
     max_passes: int | None = option("most right completions to keep (default: k - 1)")
@@ -30,7 +30,7 @@ class FilterArguments(SamplingArguments):
 
 def main(argv: list[str]) -> None:
     """Runs `leash filter`."""
-    arguments = parse(FilterArguments, argv, prog="leash filter", description=DESCRIPTION, takes_recipe=True)
+    arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder, k = Path(arguments.output_dir), arguments.num_samples
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
     bounds = (arguments.min_passes, max_passes, arguments.target_quantile)

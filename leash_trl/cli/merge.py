@@ -9,16 +9,13 @@ from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import check_writable, user_errors
 
 
-DESCRIPTION = "Merge a LoRA or QLoRA adapter into its base model and write a complete model folder."
-EPILOG = (
-    "QLoRA: the base is loaded unquantised, not as in training, so evaluate the merged model. LoRA: the merge is "
-    "exact up to rounding in --dtype; float32 keeps what the bfloat16 of a stored base would round away."
-)
-
-
 @dataclass
 class MergeArguments:
-    """Options of `leash merge`."""
+    """Merge a LoRA or QLoRA adapter into its base model and write a complete model folder.
+
+    QLoRA: the base is loaded unquantised, not as in training, so evaluate the merged model. LoRA: the merge is exact
+    up to rounding in --dtype; float32 keeps what the bfloat16 of a stored base would round away.
+    """
 
     run: str = field(metadata={"positional": True, "help": "folder of an adapter: a run or checkpoint with use_peft"})
     output_dir: str = field(metadata={"help": "folder for the merged model, new or empty"})
@@ -28,7 +25,7 @@ class MergeArguments:
 
 def main(argv: list[str]) -> None:
     """Runs `leash merge`."""
-    arguments = parse(MergeArguments, argv, prog="leash merge", description=DESCRIPTION, epilog=EPILOG)
+    arguments = parse(MergeArguments, argv, "leash merge")
 
     warnings.filterwarnings("ignore", category=FutureWarning)  # from transformers' own code, while saving
     from leash_trl.hub.merge import merge_adapter

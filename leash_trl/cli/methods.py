@@ -8,15 +8,14 @@ from leash_trl.cli.errors import user_errors
 
 @dataclass
 class MethodsArguments:
-    """Options of `leash methods`."""
+    """Without a name, the table of all methods; with one, its formula, defaults, source and use."""
 
     method: str | None = option("a name, or the import path of your own method's class", positional=True, nargs="?")
 
 
 def main(argv: list[str]) -> None:
     """Runs `leash methods`."""
-    help_text = "Without a name, the table of all methods; with one, its formula, defaults, source and use."
-    arguments = parse(MethodsArguments, argv, prog="leash methods", description=help_text)
+    arguments = parse(MethodsArguments, argv, "leash methods")
 
     from leash_trl.length_control.description import description
     from leash_trl.length_control.methods import find_method

@@ -10,14 +10,13 @@ from leash_trl.cli.errors import user_errors
 from leash_trl.planning import plan
 
 
-DESCRIPTION = "Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit."
 DEFAULT_PROMPT_LENGTH = 1024
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 
 @dataclass
 class PlanArguments:
-    """Options of `leash plan`; `--config` names a recipe, and all others are its fields."""
+    """Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit."""
 
     num_gpus: int = field(metadata={"help": "GPUs that train"})
     gpu_memory: float = field(metadata={"help": "memory of one GPU, in GiB"})
@@ -28,7 +27,7 @@ class PlanArguments:
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
     """The plan's options, and the training and model arguments of the recipe for that number of GPUs."""
-    arguments, rest = parse_known(PlanArguments, argv, prog="leash plan", description=DESCRIPTION)
+    arguments, rest = parse_known(PlanArguments, argv, "leash plan")
     from leash_trl.cli.training_arguments import arguments_of, given_fields
     from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
 
@@ -97,11 +96,10 @@ def main(argv: list[str]) -> int:
     with user_errors():
         arguments, training_args, model_args = parse_plan(argv)
         settings = make_settings(arguments, training_args, model_args)
-    gpus = "1 GPU" if settings.num_gpus == 1 else f"{settings.num_gpus} GPUs"
     adapter = settings.adapter_parameters
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
-        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {gpus} of "
+        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {settings.num_gpus} GPU(s) of "
         f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {model_args.dtype} weights"
         f"{', computed in bfloat16' if training_args.bf16 else ''}\n"
     )

@@ -23,7 +23,7 @@ RUNS_HELP = (
 
 @dataclass
 class PlotArguments:
-    """Options of `leash plot`."""
+    """Draw a figure of one or several runs."""
 
     runs: list[str] = field(metadata={"positional": True, "help": RUNS_HELP})
     figure: str = option("what to draw", "dynamics", choices=[*FIGURES])
@@ -33,9 +33,8 @@ class PlotArguments:
 
 def main(argv: Sequence[str]) -> None:
     """Runs `leash plot`."""
-    description = "Draw a figure of one or several runs."
     epilog = "Figures: " + "; ".join(f"{name}: {text}" for name, text in FIGURES.items()) + "."
-    arguments = parse(PlotArguments, argv, prog="leash plot", description=description, epilog=epilog)
+    arguments = parse(PlotArguments, argv, "leash plot", epilog=epilog)
     output = arguments.output or f"{arguments.figure}.png"
 
     from leash_trl.figures.runs import draw

@@ -10,13 +10,12 @@ from leash_trl.cli.arguments import option, parse
 from leash_trl.cli.errors import user_errors
 
 
-DESCRIPTION = "Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card."
 RUN_HELP = "folder of leash train, one of its checkpoints, or of leash merge"
 
 
 @dataclass
 class PushArguments:
-    """Options of `leash push`."""
+    """Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card."""
 
     run: str = field(metadata={"positional": True, "help": RUN_HELP})
     repo: str | None = option("owner/name, made if missing; without it, the card is written and files are listed")
@@ -29,7 +28,7 @@ class PushArguments:
 
 def main(argv: list[str]) -> None:
     """Runs `leash push`."""
-    arguments = parse(PushArguments, argv, prog="leash push", description=DESCRIPTION)
+    arguments = parse(PushArguments, argv, "leash push")
     from leash_trl.hub.repository import HubRepository
 
     folder = Path(arguments.run)
@@ -59,8 +58,6 @@ def _written_files(arguments: PushArguments, folder: Path) -> dict[str, Path | b
     checkpoints = {"none": {}, "last": last, "all": whole}[arguments.checkpoints]
     if arguments.checkpoints != "none" and not checkpoints:
         raise ValueError(f"--checkpoints is {arguments.checkpoints!r}, but {folder} holds none that is complete")
-    if arguments.baseline is not None and arguments.evaluation is None:
-        raise ValueError("--baseline is what --evaluation is compared with; give both")
     table = _evaluation(arguments, folder)
     adapter = folder / saved.ADAPTER_FILE
     if adapter.is_file() and Path(base := json.loads(adapter.read_text())["base_model_name_or_path"]).is_dir():

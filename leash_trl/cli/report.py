@@ -13,7 +13,7 @@ PATHS_HELP = "folders of leash train, eval and compare, folders that hold some, 
 
 @dataclass
 class ReportArguments:
-    """Options of `leash report`."""
+    """Write report.html, one file that needs nothing else, and report.md with its figures beside it."""
 
     paths: list[str] = field(metadata={"positional": True, "help": PATHS_HELP})
     baseline: str | None = option("folder of leash eval to compare with (the first)")
@@ -23,8 +23,7 @@ class ReportArguments:
 
 def main(argv: Sequence[str]) -> None:
     """Runs `leash report`."""
-    description = "Write report.html, one file that needs nothing else, and report.md with its figures beside it."
-    arguments = parse(ReportArguments, argv, prog="leash report", description=description)
+    arguments = parse(ReportArguments, argv, "leash report")
     folder, baseline = Path(arguments.output_dir), Path(arguments.baseline) if arguments.baseline else None
     from leash_trl.figures.report import write_report
 

@@ -17,7 +17,7 @@ from leash_trl.cli.rewards import code_digest, reward_functions
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_problems
-from leash_trl.data.sources import SOURCES, Kind, parse_reference
+from leash_trl.data.sources import Kind, parse_reference
 from leash_trl.engines.checkpoint_path import checkpoint_path
 from leash_trl.engines.context import has_chat_template
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
@@ -35,12 +35,6 @@ DETAILS = (
     *("engine", "engine_kwargs", "dtype", "split", "prompt_suffix", "request", "label"),
     *("reward_funcs", "reward_weights", "correctness_func"),
 )
-
-
-def data_help(kind: Kind) -> str:
-    """What a command can read of a kind."""
-    names = " ".join(source.name for source in SOURCES.values() if source.kind == kind)
-    return f"{names}, any with a local copy as NAME=PATH; or a file, folder or Hub id"
 
 
 @dataclass(kw_only=True)

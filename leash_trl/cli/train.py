@@ -22,7 +22,6 @@ from leash_trl.engines.context import has_chat_template
 from leash_trl.figures.training import write_curves
 from leash_trl.rewards import heeding_opened_thinking
 from leash_trl.trainer.callbacks import LeashProgressCallback
-from leash_trl.trainer.checkpoints import CannotStartError
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig, mapping_field
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -116,7 +115,7 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)
-        except (CannotStartError, FloatingPointError) as error:
+        except FloatingPointError as error:
             raise UserError(str(error)) from error
         except Exception as error:
             _blame_reward(error)

@@ -34,14 +34,10 @@ class LeashScriptArguments(ScriptArguments):
     rollout_func: str | None = option("Import path of a function that generates in TRL's place.")
 
 
-# what `leash train` makes of fields of TRL
-COMMON = {
-    "model_name_or_path": "Model to train: a Hub id, a folder, or gym, the embedded model.",
-    "dataset_name": "Problems to train on: a Hub id, a folder, a file, or gym or gym_stories, the embedded task.",
-    "resume_from_checkpoint": "true for the last complete checkpoint in output_dir, or a folder, or hf://owner/name.",
-}
+# of TRL's fields, those that the short help shows
 SHOWN = {"help", "help_all", "config", "output_dir", "max_steps", "learning_rate", "num_generations", "use_peft"}
-SHOWN |= {*COMMON, *LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
+SHOWN |= {"model_name_or_path", "dataset_name", "resume_from_checkpoint"}
+SHOWN |= {*LeashScriptArguments.__annotations__, *LeashGRPOConfig.__annotations__}
 
 TrainingArguments = tuple[LeashScriptArguments, LeashGRPOConfig, ModelConfig, DatasetMixtureConfig]
 
@@ -57,7 +53,6 @@ def training_parser(prog: str = "leash train", shows_all: bool = False) -> Comma
     )
     parser.add_argument(HELP_ALL, action="help", help="show every option of TRL and transformers too and exit")
     for action in parser._actions:
-        action.help = COMMON.get(action.dest, action.help)
         if not shows_all and action.dest not in SHOWN:
             action.help = argparse.SUPPRESS
     return parser

@@ -1,4 +1,4 @@
-"""Options from recipe and command line: who wins, short names, null, lists, mappings, and recipes with mistakes."""
+"""Options from recipe and command line: who wins, null, lists, mappings, and recipes with mistakes."""
 
 import os
 from dataclasses import dataclass, field
@@ -11,7 +11,18 @@ from leash_trl.cli.errors import UserError
 from leash_trl.cli.training_arguments import given_fields
 
 
-GYM = ["--model", "gym", "--dataset", "gym", "--use_cpu", "true", "--bf16", "false", "--target_length", "40"]
+GYM = [
+    "--model_name_or_path",
+    "gym",
+    "--dataset_name",
+    "gym",
+    "--use_cpu",
+    "true",
+    "--bf16",
+    "false",
+    "--target_length",
+    "40",
+]
 
 
 @dataclass
@@ -31,59 +42,54 @@ def options(tmp_path):
     def read(recipe, *argv):
         (tmp_path / "recipe.yaml").write_text(recipe)
         argv = ["--config", str(tmp_path / "recipe.yaml"), *argv]
-        return parse(Options, argv, prog="leash x", description="", takes_recipe=True)
+        return parse(Options, argv, "leash x", takes_recipe=True)
 
     return read
 
 
 def test_the_command_line_comes_before_the_recipe_and_the_recipe_before_the_default(options):
-    read = options("output: run\nbenchmarks: gym_test\nnum_samples: 8\ntemperature: 1e-1\n", "--num_samples", "2")
+    read = options("output_dir: run\nbenchmarks: gym_test\nnum_samples: 8\ntemperature: 1e-1\n", "--num_samples", "2")
     assert read == Options("run", ["gym_test"], 3, 2, 0.1, {})
 
 
 @pytest.mark.parametrize("value", ["{top: {k: 5}}", '{"top": {"k": 5}}'])
 def test_a_mapping_is_json_or_yaml_in_both_places(value, options):
-    recipe = "output: run\nbenchmarks: [a, b]\n"
+    recipe = "output_dir: run\nbenchmarks: [a, b]\n"
     assert options(recipe, "--engine_kwargs", value) == options(f"{recipe}engine_kwargs: {value}\n")
 
 
 def test_null_takes_out_what_the_recipe_sets(options):
-    assert options("output: run\nbenchmarks: a\nlimit: 5\n", "--limit", "null").limit is None
+    assert options("output_dir: run\nbenchmarks: a\nlimit: 5\n", "--limit", "null").limit is None
     for name in ("lora_target_modules", "lambda_init", "target_length", "rollout_func", "max_completion_length"):
         assert given_fields(["--config", "smollm2_135m.yaml", f"--{name}", "null"])[name] is None
-
-
-def test_short_names_are_the_same_options():
-    assert given_fields(["--model", "x", "--output=y"]) == {"model_name_or_path": "x", "output_dir": "y"}
 
 
 @pytest.mark.parametrize(
     ("mistake", "named"),
     [
         ("limit: 1\nlimit: 2", "limit"),
-        ("output_dir: x", "output_dir"),  # besides `output`
         ("num_samples: null", "num_samples"),
         ("num_samples: 1.5", "1.5"),
         ("num_samples: true", "num_samples"),
         ("engine_kwargs: 5", "engine_kwargs"),
-        ("limti: 2", "mean --limit?"),
+        ("limti: 2", "limti"),
         ("limit: [", "recipe.yaml"),
     ],
 )
 def test_a_mistake_in_a_recipe_is_one_line_that_names_it(mistake, named, options):
     with pytest.raises(UserError) as error:
-        options(f"output: run\nbenchmarks: a\n{mistake}\n")
+        options(f"output_dir: run\nbenchmarks: a\n{mistake}\n")
     assert named in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_a_recipe_sets_the_environment(options, monkeypatch):
     monkeypatch.setenv("MY_VARIABLE", "before")
-    options("output: run\nbenchmarks: a\nenv: {MY_VARIABLE: 1}\n")
+    options("output_dir: run\nbenchmarks: a\nenv: {MY_VARIABLE: 1}\n")
     assert os.environ["MY_VARIABLE"] == "1"
 
 
-def test_a_missing_recipe_is_named_with_the_one_that_is_meant():
+def test_a_missing_recipe_is_named_with_those_that_there_are():
     with pytest.raises(UserError, match=r"gym/leash\.yaml"):
         given_fields(["--config", "gym/leahs.yaml"])
 

@@ -113,7 +113,7 @@ def test_a_recipe_is_a_comparison_of_one_arm(config):
         ({"grid": {"target_length": [12]}}, ["--target_length", "9"], "target_length"),
         ({"arms": {"a": {"grid": {"lambda_lr": [1]}}, "a-lambda_lr-1": {}}}, [], "a-lambda_lr-1"),
         ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, [], "X"),
-        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lambda_lr"),
+        ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lamda_lr"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
         ({"arms": {"base": {}}}, [], "base"),
@@ -124,7 +124,7 @@ def test_a_recipe_is_a_comparison_of_one_arm(config):
         ({}, ["--devices", "0,1;2"], "0,1;2"),
         ({"seeds": 3}, [], "seeds"),
         ({}, ["--arms", "lehs"], "lehs"),
-        ({}, ["--max_stepz", "5"], "max_steps"),
+        ({}, ["--max_stepz", "5"], "max_stepz"),
     ],
 )
 def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, tmp_path, capsys, monkeypatch):

@@ -24,7 +24,18 @@ from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
-SMALL = ["--model", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1", "--max_new_tokens", "256"]
+SMALL = [
+    "--model_name_or_path",
+    "gym",
+    "--num_samples",
+    "2",
+    "--temperature",
+    "1",
+    "--top_p",
+    "1",
+    "--max_new_tokens",
+    "256",
+]
 SMALL += ["--batch_size", "4", "--limit", "7"]
 
 
@@ -35,7 +46,7 @@ def identical(one: Path, other: Path) -> bool:
 
 
 EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
-FILTER = ["filter", "--dataset", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
+FILTER = ["filter", "--dataset_name", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +99,7 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
 def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
     recipe = tmp_path / "eval.yaml"
     recipe.write_text(
-        "model: gym\nbenchmarks: [gym_test]\nnum_samples: 3\ntemperature: 1.0\nmax_new_tokens: 200\nlimit: 2\n"
+        "model_name_or_path: gym\nbenchmarks: [gym_test]\nnum_samples: 3\ntemperature: 1.0\nmax_new_tokens: 200\nlimit: 2\n"
         "lenient: true\n"
     )
     folder = tmp_path / "run"
@@ -108,12 +119,12 @@ def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
         (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
         (["--benchmarks", "gym_test", "--temperature", "-1"], "temperature is -1"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
-        (["--benchmark", "gym_test"], "benchmarks"),
+        (["--benchmark", "gym_test"], "--benchmark "),
         (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
         (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: "),  # the name of the mean
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
         (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
-        (["--benchmarks", "gym_test", "--model", "nowhere/at/all"], "nowhere/at/all"),
+        (["--benchmarks", "gym_test", "--model_name_or_path", "nowhere/at/all"], "nowhere/at/all"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tmp_path, capsys):
@@ -157,7 +168,7 @@ def test_filter_leaves_golds_out_that_cannot_be_read_and_keeps_own_columns(tmp_p
     rows.append({"problem": "x", "answer": "$$"})
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     everything = ["--min_passes", "0", "--max_passes", "2", "--output_dir", str(tmp_path / "run")]
-    assert main(["filter", "--dataset", str(data), *SMALL, *everything]) == 0
+    assert main(["filter", "--dataset_name", str(data), *SMALL, *everything]) == 0
     assert "row 3" in caplog.text
     kept = [json.loads(line) for line in (tmp_path / "run" / "dataset" / "train.jsonl").read_text().splitlines()]
     assert [row["made"] for row in kept] == ["2024-01-02 03:04:05"] * 3  # which datasets reads as times
@@ -168,13 +179,15 @@ def test_problems_with_pictures_are_refused_since_prompts_would_lack_them(name, 
     picture = Image.new("RGB", (1, 1))
     row = {"prompt": "1 + 1 = ?", "solution": "2", name: picture if name == "image" else [picture]}
     Dataset.from_list([row]).save_to_disk(tmp_path / "data")
-    assert main(["filter", "--dataset", str(tmp_path / "data"), *SMALL, "--output_dir", str(tmp_path / "run")]) == 2
+    assert (
+        main(["filter", "--dataset_name", str(tmp_path / "data"), *SMALL, "--output_dir", str(tmp_path / "run")]) == 2
+    )
     assert f"'{name}'" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
 def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys):
     nothing = ["--min_passes", "0", "--max_passes", "0", "--limit", "2"]
-    assert main(["filter", "--dataset", "gym", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2
+    assert main(["filter", "--dataset_name", "gym", *SMALL, *nothing, "--output_dir", str(tmp_path)]) == 2
     assert "nothing is left" in capsys.readouterr().err
     assert not (tmp_path / "dataset").exists()
 

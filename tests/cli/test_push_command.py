@@ -100,7 +100,6 @@ def test_an_adapter_of_a_local_base_is_pushed_with_a_warning(hub, run, tmp_path,
     ("arguments", "named"),
     [
         (["--repo", "a/b/c"], "a/b/c"),
-        (["--repo", "me/x", "--baseline", "b"], "--evaluation"),
         (["--repo", "me/x", "--evaluation", "nowhere"], "nowhere"),
     ],
 )

@@ -163,13 +163,12 @@ def files(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("files")
 def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
     output = "out/clean.jsonl"
-    command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
+    command.main(["--dataset_name", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "--output", output])
     out = capsys.readouterr().out
     assert "train.jsonl: 4 problems" in out
     assert re.search(r"aime24 +1 +1 +1\n", out)
-    assert "aime24 aime24-0 and train-3: 100%\n  How many positive" in out
-    assert out.index("train-3: 100%") < out.index("train-2: 83%")
-    assert "train-1:" not in out
+    assert re.search(r"aime24-0 +train-3 +1\.0*\n +aime24 +aime24-0 +train-2 +0\.83", out)
+    assert "train-1 " not in out
     assert f"wrote {output}: 1 of 4 problems" in out
     assert load_problems(output).to_list() == load_problems("train.jsonl").to_list()[:1]
 
@@ -187,7 +186,7 @@ def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
 @pytest.mark.usefixtures("files")
 def test_mistakes_on_the_command_line_are_the_user_s(arguments, message):
     with pytest.raises(UserError, match=message):
-        command.main(["--dataset", "train.jsonl", *arguments])
+        command.main(["--dataset_name", "train.jsonl", *arguments])
 
 
 @pytest.mark.parametrize("output", ["train.jsonl", "link.jsonl", "sub/data.jsonl"])
@@ -198,5 +197,7 @@ def test_the_command_never_writes_over_what_it_reads(output, tmp_path):
     (tmp_path / "sub" / "data.jsonl").write_bytes((tmp_path / "longer.jsonl").read_bytes())
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
     with pytest.raises(UserError, match=f"output is '{output}'"):
-        command.main(["--dataset", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "sub", "--output", output])
+        command.main(
+            ["--dataset_name", "train.jsonl", "--benchmarks", "aime24=bench.jsonl", "sub", "--output", output]
+        )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before

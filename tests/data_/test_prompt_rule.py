@@ -89,7 +89,7 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     evaluated = load_checked(str(path), sampling, "benchmark")["prompt"][:]
     assert evaluated == texts
     assert trainer._tokenize_prompts(texts)[0] == ids_of(evaluated, trainer.processing_class)
-    short = ["--model", str(base), "--limit", "2", "--num_samples", "2", "--max_new_tokens", "4"]
+    short = ["--model_name_or_path", str(base), "--limit", "2", "--num_samples", "2", "--max_new_tokens", "4"]
     out = ["--output_dir", str(tmp_path / "eval")]
     assert main(["eval", "--benchmarks", str(path), *short, *out]) == 0
 
@@ -190,8 +190,19 @@ def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path, capsys):
     gym = load_gym("gym")["train"]
     script_args, _, _, dataset_args = training_arguments("--dataset_name", "gym", "--prompt_suffix", " Be brief.")
     assert load_training_data(script_args, dataset_args)[0]["prompt"][:9] == gym["prompt"][:9]
-    small = ["--model", "gym", "--limit", "6", "--num_samples", "1", "--temperature", "1", "--max_new_tokens", "4"]
+    small = [
+        "--model_name_or_path",
+        "gym",
+        "--limit",
+        "6",
+        "--num_samples",
+        "1",
+        "--temperature",
+        "1",
+        "--max_new_tokens",
+        "4",
+    ]
     wide = ["--min_passes", "0", "--max_passes", "1"]
-    assert main(["filter", "--dataset", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
+    assert main(["filter", "--dataset_name", "gym", *small, *wide, "--output_dir", str(tmp_path)]) == 0
     script_args, _, _, dataset_args = training_arguments("--dataset_name", str(tmp_path / "dataset" / "train.jsonl"))
     assert load_training_data(script_args, dataset_args)[0]["prompt"][:] == gym["prompt"][:6]

@@ -354,7 +354,7 @@ def files_of(folder):
 
 
 def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):
-    assert main(["report", *map(str, everything), "--title", HOSTILE, "--output", str(tmp_path / "one")]) == 0
+    assert main(["report", *map(str, everything), "--title", HOSTILE, "--output_dir", str(tmp_path / "one")]) == 0
     files = files_of(tmp_path / "one")
     assert files == files_of(written)
     figures = {"comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics"}
@@ -378,6 +378,6 @@ def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everyt
 def test_mistakes_are_one_line_and_nothing_is_written(evaluated, tmp_path, capsys):
     folder = evaluated("base", 40)
     (folder / "samples" / "aime.jsonl").unlink()
-    assert main(["report", str(folder), "--output", str(tmp_path / "out")]) == 2
+    assert main(["report", str(folder), "--output_dir", str(tmp_path / "out")]) == 2
     assert "aime" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

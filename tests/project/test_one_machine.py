@@ -66,7 +66,7 @@ def parse(command: Command):
     from leash_trl.cli.training_arguments import given_fields
 
     if command.name == "leash plan":
-        arguments, rest = parse_known(PlanArguments, command.words, prog="leash plan", description="")
+        arguments, rest = parse_known(PlanArguments, command.words, "leash plan")
         return arguments, given_fields(rest, prog="leash plan")
     if command.name == "trl vllm-serve":
         return serve_parser().parse_args_and_config(command.words)[0]

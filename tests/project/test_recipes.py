@@ -103,8 +103,8 @@ def test_recipes_of_evaluation_and_filter_parse(path):
     from leash_trl.engines.engine import SamplingSettings
 
     kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
-    argv = ["--config", str(path), "--model", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
-    arguments = parse(kind, argv, prog="leash", description="", takes_recipe=True)
+    argv = ["--config", str(path), "--model_name_or_path", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
+    arguments = parse(kind, argv, "leash", takes_recipe=True)
     plan = arguments.plan()
     if path.parent == RECIPES:
         assert plan.sampling == SamplingSettings(0.6, 0.95, 0, 32768)

@@ -10,7 +10,7 @@ from conftest import ROOT
 from trained_arguments import parse
 
 from leash_trl import gym
-from leash_trl.cli.errors import UserError, check_writable, user_errors
+from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.main import main
 
 
@@ -18,11 +18,22 @@ GOOD = "".join(json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) + 
 TRAIN = {"model_name_or_path": "gym", "dataset_name": "good.jsonl", "use_cpu": "true", "bf16": "false"}
 TRAIN |= {"target_length": "40", "max_completion_length": "64", "gradient_checkpointing": "false", "max_steps": "1"}
 TRAIN |= {"report_to": "none", "disable_tqdm": "true", "output_dir": "run"}
-EVAL = {"model": "gym", "benchmarks": "good.jsonl", "num_samples": "1", "max_new_tokens": "16", "output_dir": "run"}
-FILTER = {"model": "gym", "dataset": "good.jsonl", "num_samples": "2", "max_new_tokens": "16", "output_dir": "run"}
+EVAL = {
+    "model_name_or_path": "gym",
+    "benchmarks": "good.jsonl",
+    "num_samples": "1",
+    "max_new_tokens": "16",
+    "output_dir": "run",
+}
+FILTER = {
+    "model_name_or_path": "gym",
+    "dataset_name": "good.jsonl",
+    "num_samples": "2",
+    "max_new_tokens": "16",
+    "output_dir": "run",
+}
 OPTIONS = {"train": TRAIN, "eval": EVAL, "filter": FILTER}
-MODEL = {"train": "model_name_or_path", "eval": "model", "filter": "model"}
-DATA = {"train": "dataset_name", "eval": "benchmarks", "filter": "dataset"}
+DATA = {"train": "dataset_name", "eval": "benchmarks", "filter": "dataset_name"}
 SHRINKING = "leash_trl.engines.shrinking_batch.shrinking_rollout"
 
 
@@ -75,7 +86,8 @@ BOTH = ("train", "eval")
 COMMANDS = [
     (("train", "eval", "filter"), {"MODEL": "./nowhere"}, "MODEL", "./nowhere"),
     (BOTH, {"MODEL": "owner/nothing"}, "MODEL", "owner/nothing"),
-    *((BOTH, {"MODEL": name}, "MODEL", name) for name in ("no_weights", "torn_weights", "no_files")),
+    *((BOTH, {"MODEL": name}, "MODEL", name) for name in ("no_weights", "torn_weights")),
+    (BOTH, {"MODEL": "no_files"}, "no_files", ""),
     (("train",), {"MODEL": "adapter"}, "leash merge", "adapter"),
     (BOTH, {"MODEL": "no_template", "DATA": "messages.jsonl"}, "chat_template", "chat_template"),
     (("train", "eval", "filter"), {"output_dir": "a_file/run"}, "output_dir", "a_file/run"),
@@ -105,7 +117,6 @@ COMMANDS = [
     (("train",), {"output_dir": ""}, "output_dir", "''"),
     (("train",), {"DATA": "splits", "dataset_train_split": "trian"}, "dataset_train_split", "'trian'"),
     (("train",), {"chat_template_kwargs": "thinking"}, "chat_template_kwargs", "'thinking'"),
-    (("train",), {"lamda_lr": "0.1"}, "--lamda_lr", "--lambda_lr"),
     (("train",), {"zzz": "1"}, "--zzz", "--help"),
     (("eval",), {"config": "text_eval.yaml", "num_samples": None}, "num_samples", "'many'"),
     (("eval",), {"dtype": "float17"}, "dtype", "'float17'"),
@@ -114,7 +125,7 @@ COMMANDS = [
 
 def words(command: str, changes: dict) -> list[str]:
     """A command line that is right but for the changes."""
-    names = {"MODEL": MODEL[command], "DATA": DATA[command]}
+    names = {"MODEL": "model_name_or_path", "DATA": DATA[command]}
     options = {**OPTIONS[command], **{names.get(name, name): value for name, value in changes.items()}}
     return [command, *(word for name, value in options.items() if value is not None for word in (f"--{name}", value))]
 
@@ -133,7 +144,7 @@ def test_on_the_command_line_it_is_the_last_line(command, changes, field, value,
     assert "Traceback" not in error
     line = error.rstrip("\n").split("\n")[-1]
     assert line.startswith(f"leash {command}: ")
-    named = [MODEL[command] if field == "MODEL" else field, value]
+    named = ["model_name_or_path" if field == "MODEL" else field, value]
     assert [part for part in named if part not in line] == []
 
 
@@ -161,11 +172,6 @@ def test_an_error_of_loading_is_the_users(error):
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), user_errors(model="here"):
         raise error
-
-
-def test_a_folder_that_can_be_made_is_not_made(tmp_path):
-    check_writable(tmp_path / "not" / "yet")
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("recipe", sorted((ROOT / "recipes").glob("leash*b_*.yaml")), ids=lambda path: path.stem)
