@@ -1,11 +1,11 @@
 """A command's options: the fields of a dataclass, with the values of a recipe and, over them, of the command line."""
 
 import argparse
-import dataclasses
 import inspect
 import json
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -22,11 +22,8 @@ PACKAGE = Path(leash_trl.__file__).parent
 # pip puts recipes/ into the package; in a clone, and so in an editable install, the folder is beside it
 RECIPES = next(folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir())
 DEFAULT_RECIPE = "gym/leash.yaml"
-
-
-def option(text: str, default: Any = None, **metadata: Any) -> Any:
-    """A field of a command's dataclass with its default, its help and what else argparse is to know."""
-    return dataclasses.field(default=default, metadata={"help": text, **metadata})
+# name, and the first sentence of a docstring's entry such as "beta (`float`): Weight of the KL term."
+ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -65,27 +62,27 @@ def _beside(folder: Path, value: Any) -> Any:
 
 
 class CommandParser(TrlParser):
-    """TRL's parser, which reads recipes, null and `positional` fields, and says a mistake in one line."""
+    """TRL's parser, which reads recipes, null, `positional` fields and docstrings, and says a mistake in one line."""
 
-    def __init__(self, kinds: Iterable[type], takes_recipe: bool = False, **texts: Any):
+    def __init__(self, kinds: Sequence[type], takes_recipe: bool = False, **texts: Any):
+        docstrings = [base.__doc__ or "" for kind in kinds for base in reversed(kind.__mro__)]
+        self.helps = {name: text for docstring in docstrings for name, text in ENTRY.findall(docstring)}
         super().__init__(list(kinds), allow_abbrev=False, **texts)
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
-            self.add_argument("--config", help=f"YAML recipe of options, which others override: {DEFAULT_RECIPE}, say")
-            self.add_argument("--env", type=dict, help="variables of the environment, as JSON or YAML")
+            self.add_argument("--config", help=f"YAML recipe of options and env, others override: {DEFAULT_RECIPE}")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
         """Adds one option or, with `positional`, the command's words without a name."""
+        name = names[0].removeprefix("--")
+        options.setdefault("help", " ".join(self.helps.get(name, "").split()).replace("%", "%%"))
         if options.pop("required", False):  # a recipe may give it
             options["help"] += " (required)"
         if positional:
-            return super().add_argument(names[0].removeprefix("--"), **options)
+            return super().add_argument(name, **options)
         if options.get("default") in (None, [], {}):
             options["default"] = argparse.SUPPRESS  # no "(default: None)"
-        action = super().add_argument(*names, **options)
-        # the same names with hyphens stay readable, without a place in the help
-        action.option_strings = [name for name in action.option_strings if "-" not in name[2:] or name == names[0]]
-        return action
+        return super().add_argument(*names, **options)
 
     def error(self, message: str) -> NoReturn:
         """Refuses a command line in one line, without the usage in front."""
@@ -127,9 +124,9 @@ class CommandParser(TrlParser):
         values = {name: value for name, value in vars(namespace).items() if value is not unsaid}
         if (path := values.pop("config", None)) is not None:
             with user_errors():
-                values = {**self.checked(read_recipe(path), path), **values}
-        environment = values.pop("env", None) or {}
-        os.environ.update({name: str(value) for name, value in environment.items()})
+                recipe = read_recipe(path)
+                os.environ.update({name: str(value) for name, value in (recipe.pop("env", None) or {}).items()})
+                values = {**self.checked(recipe, path), **values}
         return values, rest
 
 
@@ -150,18 +147,21 @@ def make(kind: type[T], values: dict[str, Any]) -> T:
         raise UserError(said(error)) from error
 
 
-def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False, **texts: Any) -> T:
+def parse(kind: type[T], argv: Sequence[str], prog: str, takes_recipe: bool = False) -> T:
     """A command's dataclass with the values of its command line and, where it `takes_recipe`, of `--config`.
 
     Fields are options; one without a default is required, and `positional=True` makes one the words without a name.
-    A `dict` is read as JSON or YAML, a `list` takes several words. The docstring is the description, and `texts` are
-    more of argparse's. A mistake is a `UserError`.
+    A `dict` is read as JSON or YAML, a `list` takes several words. The docstring is the help. A mistake is a
+    `UserError`.
     """
-    parser = CommandParser([kind], takes_recipe, prog=prog, description=inspect.getdoc(kind), **texts)
-    return make(kind, parser.given(argv))
+    return make(kind, CommandParser([kind], takes_recipe, prog=prog, description=_description(kind)).given(argv))
 
 
 def parse_known(kind: type[T], argv: Sequence[str], prog: str) -> tuple[T, list[str]]:
     """As [`parse`], with the words that belong to no option, which are for `leash train`."""
-    values, rest = CommandParser([kind], prog=prog, description=inspect.getdoc(kind)).known(argv)
+    values, rest = CommandParser([kind], prog=prog, description=_description(kind)).known(argv)
     return make(kind, values), rest
+
+
+def _description(kind: type) -> str:
+    return (inspect.getdoc(kind) or "").partition("Args:")[0]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from leash_trl.cli.arguments import CommandParser, make, option, parse_known, read_recipe
+from leash_trl.cli.arguments import CommandParser, make, parse_known, read_recipe
 from leash_trl.cli.compared_run import EVALUATION, Run
 from leash_trl.cli.errors import UserError, going_on, user_errors
 from leash_trl.cli.run_queue import cause, run_all
@@ -26,12 +26,6 @@ BASE = "base"
 ONE_MODEL = ("model_name_or_path", "model_revision")
 DEFAULT_SEEDS = 3
 LOG_FILE = "log.txt"
-CONFIG_HELP = (
-    "file with base (a recipe or its fields, for all), eval (options of leash eval; as in training unless said), arms "
-    f"(methods with their own fields, label and number of seeds: {DEFAULT_SEEDS} unless said) and grid (lists of "
-    "values, for arms without such a field or grid; null takes a field out), as own_task_compare.yaml; or a recipe, "
-    "then the only arm"
-)
 # One thread a run: several runs at once use the cores better than several threads in one run.
 RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
@@ -40,15 +34,26 @@ RUN_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 class CompareArguments:
     """Train and evaluate methods over the same seeds: a table with 95 % intervals and a picture.
 
-    The same command goes on where it was stopped. Fields of leash train may follow, for every arm.
+    The same command goes on where it was stopped. Fields of leash train may follow, for every arm. The file holds base
+    (a recipe or its fields, for all), eval (options of leash eval; as in training unless said), arms (methods with
+    their own fields, label and number of seeds: 3 unless said) and grid (lists of values, for arms without such a
+    field or grid; null takes a field out), as own_task_compare.yaml; or it is a recipe, then the only arm.
+
+    Args:
+        comparison (`str`): The file.
+        arms (`list[str]`): Only these arms, at all points of their grids.
+        seeds (`list[int]`): Seeds of every arm, over the arms' own number of seeds.
+        jobs (`int`): Runs at the same time (default: 2, or 1 where there is a GPU).
+        devices (`str`): GPUs of each of the runs at the same time: '0,1;2,3' for two runs on two each.
+        output_dir (`str`): Folder for everything, of one comparison.
     """
 
-    comparison: str = field(metadata={"aliases": ["--config"], "help": CONFIG_HELP})
-    arms: list[str] | None = option("only these arms, at all points of their grids")
-    seeds: list[int] | None = option("seeds of every arm, over the arms' own `seeds`")
-    jobs: int | None = option("runs at the same time (default: 2, or 1 where there is a GPU)")
-    devices: str | None = option("GPUs of each of the runs at the same time: '0,1;2,3' for two runs on two each")
-    output_dir: str = option("folder for everything, of one comparison", "runs/compare")
+    comparison: str = field(metadata={"aliases": ["--config"]})
+    arms: list[str] | None = None
+    seeds: list[int] | None = None
+    jobs: int | None = None
+    devices: str | None = None
+    output_dir: str = "runs/compare"
 
 
 def planned_runs(options: CompareArguments, overrides: Mapping[str, Any]) -> list[Run]:

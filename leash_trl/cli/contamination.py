@@ -1,12 +1,11 @@
 """`leash contamination`: finds training problems that are also in a benchmark, and writes the data without them."""
 
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
-from leash_trl.data.sources import REFERENCE
 
 
 NUM_EXAMPLES = 5
@@ -14,16 +13,24 @@ NUM_EXAMPLES = 5
 
 @dataclass
 class ContaminationArguments:
-    """Report training problems that benchmarks hold too, and drop them."""
+    """Report training problems that benchmarks hold too, and drop them.
 
-    dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
-    benchmarks: list[str] = field(metadata={"help": f"benchmarks, each {REFERENCE}"})
-    dataset_split: str | None = option("split of the training problems")
-    ngram: int = option("words and operators in a run that is compared", 10)
-    threshold: float = option(
-        "a training problem is near with more than this share of a benchmark problem's runs", 0.6
-    )
-    output: str | None = option("new .jsonl file for training problems without overlap")
+    Args:
+        dataset_name (`str`): Training problems: a named source, NAME=PATH with a local copy of one, a file, a folder
+            or a Hub id.
+        benchmarks (`list[str]`): Benchmarks, of the same kinds.
+        dataset_split (`str`): Split of the training problems.
+        ngram (`int`): Words and operators in a run that is compared.
+        threshold (`float`): Share of a benchmark problem's runs; a training problem is near with more of them.
+        output (`str`): New .jsonl file for training problems without overlap.
+    """
+
+    dataset_name: str
+    benchmarks: list[str]
+    dataset_split: str | None = None
+    ngram: int = 10
+    threshold: float = 0.6
+    output: str | None = None
 
 
 def main(argv: list[str]) -> None:

@@ -1,22 +1,27 @@
 """`leash eval`: avg@k accuracy and tokens of a model on benchmarks, resumable, with intervals and exports."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
 from leash_trl.cli.sampling import SamplingArguments, sample_all
-from leash_trl.data.sources import REFERENCE
 from leash_trl.evaluation.frame import load_evaluated_run
 from leash_trl.evaluation.tables import summary_markdown, write_results
 
 
 @dataclass(kw_only=True)
 class EvalArguments(SamplingArguments):
-    """Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command."""
+    """Sample and grade benchmarks, with intervals. A run that was stopped goes on with the same command.
 
-    benchmarks: list[str] = field(metadata={"help": f"what to sample: {REFERENCE}"})
-    baseline: str | None = option("folder of another run, to compare with problem by problem")
+    Args:
+        benchmarks (`list[str]`): Each a named source, NAME=PATH with a local copy of one, a file, a folder or a
+            Hub id.
+        baseline (`str`): Folder of another run, to compare with problem by problem.
+    """
+
+    benchmarks: list[str]
+    baseline: str | None = None
 
 
 def main(argv: list[str]) -> None:
@@ -25,8 +30,7 @@ def main(argv: list[str]) -> None:
     folder = Path(arguments.output_dir)
     with user_errors():
         baseline = load_evaluated_run(arguments.baseline) if arguments.baseline else None
-    compared = baseline.run["benchmarks"] if baseline else None
-    sample_all(arguments, arguments.benchmarks, "benchmark", compared)
+    sample_all(arguments, arguments.benchmarks, "benchmark", baseline.run["benchmarks"] if baseline else None)
     with user_errors():
         run = load_evaluated_run(folder)
         write_results(folder, run, baseline)

@@ -2,14 +2,13 @@
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError, user_errors
 from leash_trl.cli.sampling import SamplingArguments, sample_all
-from leash_trl.data.sources import REFERENCE
-from leash_trl.evaluation.filter import check_bounds, filtered_rows
+from leash_trl.evaluation.filter import filtered_rows
 from leash_trl.evaluation.frame import read_lines, samples_path
 from leash_trl.files import write_whole
 
@@ -19,13 +18,23 @@ DATASET_FILE = "dataset/train.jsonl"
 
 @dataclass(kw_only=True)
 class FilterArguments(SamplingArguments):
-    """Keep the training problems that a model sometimes solves; a run that was stopped goes on where it was."""
+    """Keep the training problems that a model sometimes solves; a run that was stopped goes on where it was.
 
-    dataset_name: str = field(metadata={"help": f"training problems: {REFERENCE}"})
-    num_samples: int = option("k, completions of every problem", 4)
-    min_passes: int = option("fewest right completions to keep", 1)
-    max_passes: int | None = option("most right completions to keep (default: k - 1)")
-    target_quantile: float | None = option("add target_length, this quantile of a problem's right lengths")
+    Args:
+        dataset_name (`str`): Training problems: a named source, NAME=PATH with a local copy of one, a file, a folder
+            or a Hub id.
+        num_samples (`int`): Completions of every problem, k.
+        min_passes (`int`): Fewest right completions to keep.
+        max_passes (`int`): Most right completions to keep (default: k - 1).
+        target_quantile (`float`): Adds target_length, this quantile of a problem's right lengths; one
+            without any is left out.
+    """
+
+    dataset_name: str
+    num_samples: int = 4
+    min_passes: int = 1
+    max_passes: int | None = None
+    target_quantile: float | None = None
 
 
 def main(argv: list[str]) -> None:
@@ -33,12 +42,10 @@ def main(argv: list[str]) -> None:
     arguments = parse(FilterArguments, argv, "leash filter", takes_recipe=True)
     folder, k = Path(arguments.output_dir), arguments.num_samples
     max_passes = k - 1 if arguments.max_passes is None else arguments.max_passes
-    bounds = (arguments.min_passes, max_passes, arguments.target_quantile)
-    with user_errors():
-        check_bounds(k, *bounds)
     ((name, problems),) = sample_all(arguments, [arguments.dataset_name], "train").items()
     samples = read_lines(samples_path(folder, name))
-    rows = list(filtered_rows(problems, samples, *bounds))
+    with user_errors():
+        rows = list(filtered_rows(problems, samples, arguments.min_passes, max_passes, arguments.target_quantile))
     verdicts = [Counter(completion["is_correct"] for completion in problem["completions"]) for problem in samples]
     passes = Counter(verdict[True] for verdict in verdicts)
     counts = ", ".join(f"{passes[number]} with {number}" for number in range(k + 1))

@@ -5,22 +5,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import check_writable, user_errors
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MergeArguments:
     """Merge a LoRA or QLoRA adapter into its base model and write a complete model folder.
 
     QLoRA: the base is loaded unquantised, not as in training, so evaluate the merged model. LoRA: the merge is exact
     up to rounding in --dtype; float32 keeps what the bfloat16 of a stored base would round away.
+
+    Args:
+        run (`str`): Folder of an adapter: a run or checkpoint with use_peft.
+        output_dir (`str`): Folder for the merged model, new or empty.
+        model_name_or_path (`str`): Folder or Hub id of the base model (default: the adapter's own).
+        dtype (`str`): Type of the weights; auto: the base model's.
     """
 
-    run: str = field(metadata={"positional": True, "help": "folder of an adapter: a run or checkpoint with use_peft"})
-    output_dir: str = field(metadata={"help": "folder for the merged model, new or empty"})
-    model_name_or_path: str | None = option("folder or Hub id of the base model (default: the adapter's own)")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option("of the weights; auto: the base model's", "auto")
+    run: str = field(metadata={"positional": True})
+    output_dir: str
+    model_name_or_path: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
 
 
 def main(argv: list[str]) -> None:
@@ -34,5 +40,4 @@ def main(argv: list[str]) -> None:
         check_writable(arguments.output_dir)
         folder, merged = Path(arguments.run), Path(arguments.output_dir)
         model = merge_adapter(folder, merged, arguments.dtype, arguments.model_name_or_path)
-    size = f"{model.num_parameters():,} parameters in {model.dtype}"
-    print(f"Merged {folder} and its base {model.name_or_path}, which stays as it is: {size}, in {merged}")
+    print(f"Merged {folder} and its base {model.name_or_path}, which stays as it is, in {model.dtype}: {merged}")

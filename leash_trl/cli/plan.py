@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from leash_trl.cli.arguments import option, parse_known
+from leash_trl.cli.arguments import parse_known
 from leash_trl.cli.errors import user_errors
 from leash_trl.planning import plan
 
@@ -16,13 +16,21 @@ OPTIMIZERS = ("adamw_torch", "adamw_torch_fused")
 
 @dataclass
 class PlanArguments:
-    """Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit."""
+    """Print what --config RECIPE, or fields of leash train, need per GPU; refuse what cannot fit.
 
-    num_gpus: int = field(metadata={"help": "GPUs that train"})
-    gpu_memory: float = field(metadata={"help": "memory of one GPU, in GiB"})
-    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = option("how training is distributed", "none")
-    model_config: str | None = option("the model's config.json, for want of the Hub")
-    prompt_length: int | None = option("tokens of a prompt (default: what vllm_max_model_length leaves, or 1024)")
+    Args:
+        num_gpus (`int`): GPUs that train.
+        gpu_memory (`float`): Memory of one GPU, in GiB.
+        sharding (`str`): How training is distributed.
+        model_config (`str`): The model's config.json, for want of the Hub.
+        prompt_length (`int`): Tokens of a prompt (default: what vllm_max_model_length leaves, or 1024).
+    """
+
+    num_gpus: int
+    gpu_memory: float
+    sharding: Literal["none", "zero1", "zero2", "zero3", "fsdp"] = "none"
+    model_config: str | None = None
+    prompt_length: int | None = None
 
 
 def parse_plan(argv: Sequence[str]) -> tuple[PlanArguments, Any, Any]:
@@ -99,7 +107,7 @@ def main(argv: list[str]) -> int:
     adapter = settings.adapter_parameters
     print(
         f"{model_args.model_name_or_path}: {settings.architecture.num_parameters:,} parameters"
-        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {settings.num_gpus} GPU(s) of "
+        f"{f' and {adapter:,} of an adapter, which are trained,' if adapter else ''} on {settings.num_gpus} x "
         f"{settings.gpu_memory:g} GiB, sharding {settings.sharding}; {model_args.dtype} weights"
         f"{', computed in bfloat16' if training_args.bf16 else ''}\n"
     )

@@ -6,24 +6,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
-
-
-RUN_HELP = "folder of leash train, one of its checkpoints, or of leash merge"
 
 
 @dataclass
 class PushArguments:
-    """Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card."""
+    """Put a run on the Hugging Face Hub in one commit: model, recipe, state of length control and model card.
 
-    run: str = field(metadata={"positional": True, "help": RUN_HELP})
-    repo: str | None = option("owner/name, made if missing; without it, the card is written and files are listed")
-    evaluation: str | None = option("folder of leash eval for this model")
-    baseline: str | None = option("that of the model it is compared with")
-    checkpoints: Literal["none", "last", "all"] = option("complete ones to push, last as last-checkpoint", "none")
-    private: bool = option("make a new repository private", False)
-    revision: str | None = option("branch, made if missing (default: main)")
+    Args:
+        run (`str`): Folder of leash train, one of its checkpoints, or of leash merge.
+        repo (`str`): Repository as owner/name, made if missing; without it, the card is written and files are listed.
+        evaluation (`str`): Folder of leash eval for this model.
+        baseline (`str`): Folder of leash eval for the model that it is compared with.
+        checkpoints (`str`): Complete ones to push; the last as last-checkpoint.
+        private (`bool`): Whether to make a new repository private.
+        revision (`str`): Branch, made if missing (default: main).
+    """
+
+    run: str = field(metadata={"positional": True})
+    repo: str | None = None
+    evaluation: str | None = None
+    baseline: str | None = None
+    checkpoints: Literal["none", "last", "all"] = "none"
+    private: bool = False
+    revision: str | None = None
 
 
 def main(argv: list[str]) -> None:

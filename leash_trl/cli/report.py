@@ -4,21 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from leash_trl.cli.arguments import option, parse
+from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import user_errors
-
-
-PATHS_HELP = "folders of leash train, eval and compare, folders that hold some, or CSV files like the authors' logs"
 
 
 @dataclass
 class ReportArguments:
-    """Write report.html, one file that needs nothing else, and report.md with its figures beside it."""
+    """Write report.html, one file that needs nothing else, and report.md with its figures beside it.
 
-    paths: list[str] = field(metadata={"positional": True, "help": PATHS_HELP})
-    baseline: str | None = option("folder of leash eval to compare with (the first)")
-    output_dir: str = option("folder to write", "report")
-    title: str = option("title of the page", "LEASH report")
+    Args:
+        paths (`list[str]`): Folders of leash train, eval and compare, folders that hold some, or CSV files like the
+            authors' logs.
+        baseline (`str`): Folder of leash eval to compare with (default: the first).
+        output_dir (`str`): Folder to write.
+        title (`str`): Title of the page.
+    """
+
+    paths: list[str] = field(metadata={"positional": True})
+    baseline: str | None = None
+    output_dir: str = "report"
+    title: str = "LEASH report"
 
 
 def main(argv: Sequence[str]) -> None:

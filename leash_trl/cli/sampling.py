@@ -11,7 +11,6 @@ from datasets import Dataset, Image
 from tqdm.auto import tqdm
 from transformers import AutoTokenizer
 
-from leash_trl.cli.arguments import option
 from leash_trl.cli.errors import check_writable, going_on, user_errors
 from leash_trl.cli.rewards import code_digest, reward_functions
 from leash_trl.data import BOXED_SUFFIX
@@ -23,7 +22,7 @@ from leash_trl.engines.context import has_chat_template
 from leash_trl.engines.engine import Engine, SamplingSettings, check_lengths
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
-from leash_trl.evaluation.decoding import make_strategy, strategy_parameters
+from leash_trl.evaluation.decoding import make_strategy
 from leash_trl.evaluation.frame import OVERALL
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.length_control.targets import with_suffix
@@ -39,40 +38,63 @@ DETAILS = (
 
 @dataclass(kw_only=True)
 class SamplingArguments:
-    """Options of model, engine, sampling and problems."""
+    """Options of model, engine, sampling and problems.
 
-    output_dir: str = field(metadata={"help": "folder of the run"})
-    model_name_or_path: str = field(metadata={"help": "folder, Hub id, or gym (the embedded base model)"})
-    revision: str | None = option("branch, tag or commit of a model on the Hub")
-    label: str | None = option("name of the run in tables (default: the model's name)")
-    engine: Literal["auto", "vllm", "transformers"] = option("auto: vLLM if installed and there is a GPU", "auto")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option("type of the weights; auto: the model's", "auto")
-    engine_kwargs: dict = field(default_factory=dict, metadata={"help": "vLLM: its options, as JSON"})
-    num_samples: int = option("completions of every problem, the k of avg@k", 32)
-    temperature: float = option("0 takes the likeliest token", SamplingSettings.temperature)
-    top_p: float = option("1 samples from all tokens", SamplingSettings.top_p)
-    top_k: int = option("0 samples from all tokens", SamplingSettings.top_k)
-    max_new_tokens: int = option("limit of a completion", SamplingSettings.max_new_tokens)
-    seed: int = option("seed of the run", 0)
-    batch_size: int | None = option("completions that a kill may lose (default: 1024 for vLLM, 64 for transformers)")
-    engine_batch_size: int | None = option("transformers: completions in memory at once (default: batch_size)")
-    decoding: str = option("plain, budget_forcing (s1) or deer (DEER)", "plain")
-    decoding_kwargs: dict = field(
-        default_factory=dict, metadata={"help": f"its parameters, as JSON; {strategy_parameters()}"}
-    )
-    prompt_suffix: str = option("appended to questions; the default is the release's", BOXED_SUFFIX)
-    chat_template_kwargs: dict = field(
-        default_factory=dict, metadata={"help": "as JSON: '{\"enable_thinking\": false}'"}
-    )
-    request: str = option("ends every prompt, messages too: ' Effort: low.' or L1's budget, say", "")
-    split: str | None = option("split of each data set (default: the only one, or that of the named source)")
-    reward_funcs: list[str] | None = option(
-        "graders in the place of math_reward, called as in training: my_module.my_reward or my_file.py:my_reward"
-    )
-    reward_weights: list[float] | None = option("of reward_funcs, whose weighted sum is right above 0 (default: 1)")
-    correctness_func: str | None = option("the one of reward_funcs above 0 for a right answer, in place of their sum")
-    limit: int | None = option("only the first so many problems of each data set")
-    lenient: bool = option("count answers without box or answer line too, such as a bare number", False)
+    Args:
+        output_dir (`str`): Folder of the run.
+        model_name_or_path (`str`): Folder, Hub id, or gym (the embedded base model).
+        revision (`str`): Branch, tag or commit of a model on the Hub.
+        label (`str`): Name of the run in tables (default: the model's name).
+        engine (`str`): With auto, vLLM if it is installed and there is a GPU.
+        dtype (`str`): Type of the weights; auto: the model's.
+        engine_kwargs (`dict`): Options of vLLM, as JSON.
+        num_samples (`int`): Completions of every problem, the k of avg@k.
+        temperature (`float`): Temperature of sampling; 0 takes the likeliest token.
+        top_p (`float`): Probability of the tokens to sample from; 1 is all.
+        top_k (`int`): Number of tokens to sample from; 0 is all.
+        max_new_tokens (`int`): Limit of a completion.
+        seed (`int`): Seed of the run.
+        batch_size (`int`): Completions that a kill may lose, and in memory at once (default: 1024 for vLLM, 64 for
+            transformers).
+        decoding (`str`): One of plain, budget_forcing (s1) and deer (DEER).
+        decoding_kwargs (`dict`): Parameters of the decoding, as JSON.
+        prompt_suffix (`str`): Appended to questions; the default is the release's.
+        chat_template_kwargs (`dict`): For the chat template, as JSON: '{"enable_thinking": false}'.
+        request (`str`): Ends every prompt, messages too: ' Effort: low.' or L1's budget, say.
+        split (`str`): Split of each data set (default: the only one, or that of the named source).
+        reward_funcs (`list[str]`): Graders in the place of math_reward, called as in training:
+            my_module.my_reward or my_file.py:my_reward.
+        reward_weights (`list[float]`): Weights of reward_funcs, whose sum is right above 0 (default: 1).
+        correctness_func (`str`): The one of reward_funcs above 0 for a right answer, in place of their sum.
+        limit (`int`): Only the first so many problems of each data set.
+        lenient (`bool`): Whether to count answers without box or answer line too, such as a bare number.
+    """
+
+    output_dir: str
+    model_name_or_path: str
+    revision: str | None = None
+    label: str | None = None
+    engine: Literal["auto", "vllm", "transformers"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    engine_kwargs: dict = field(default_factory=dict)
+    num_samples: int = 32
+    temperature: float = SamplingSettings.temperature
+    top_p: float = SamplingSettings.top_p
+    top_k: int = SamplingSettings.top_k
+    max_new_tokens: int = SamplingSettings.max_new_tokens
+    seed: int = 0
+    batch_size: int | None = None
+    decoding: str = "plain"
+    decoding_kwargs: dict = field(default_factory=dict)
+    prompt_suffix: str = BOXED_SUFFIX
+    chat_template_kwargs: dict = field(default_factory=dict)
+    request: str = ""
+    split: str | None = None
+    reward_funcs: list[str] | None = None
+    reward_weights: list[float] | None = None
+    correctness_func: str | None = None
+    limit: int | None = None
+    lenient: bool = False
 
     def __post_init__(self) -> None:
         if self.engine == "auto":
@@ -142,8 +164,7 @@ def load_engine(arguments: SamplingArguments, plan: sampling.SamplingPlan, probl
             options |= {"max_model_len": len(longest.prompt_ids) + longest.max_new_tokens, "seed": plan.seed}
             engine: Engine = VllmEngine(model, **options | arguments.engine_kwargs)
         else:
-            batch_size = arguments.engine_batch_size or plan.batch_size
-            engine = TransformersEngine.from_pretrained(model, batch_size=batch_size, **options)
+            engine = TransformersEngine.from_pretrained(model, batch_size=plan.batch_size, **options)
     plan.decoding.script(tokenizer, plan.sampling.max_new_tokens)
     check_lengths([longest], engine.max_length)
     return engine

@@ -14,7 +14,7 @@ from leash_trl.cli.arguments import DEFAULT_RECIPE
 from leash_trl.cli.errors import UserError, check_writable, going_on, user_errors
 from leash_trl.cli.rewards import OWN_REWARDS, imported, reward_functions
 from leash_trl.cli.training_arguments import LeashScriptArguments, arguments_of, given_fields
-from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ, with_efforts
+from leash_trl.data.efforts import check_efforts_differ, with_efforts
 from leash_trl.data.golds import with_readable_golds
 from leash_trl.data.problems import load_training_rows, named_files
 from leash_trl.engines.checkpoint_path import whole_checkpoints
@@ -66,8 +66,6 @@ def build_trainer(script_args, training_args: LeashGRPOConfig, model_args, datas
     with user_errors(only_loads=True, datasets=mixed, dataset_name=None if mixed else script_args.dataset_name):
         has_template = has_chat_template(model_args.model_name_or_path, model_args.model_revision)
         train_dataset, eval_dataset = load_training_data(script_args, dataset_args, evaluates, has_template)
-    if script_args.efforts is None and script_args.effort_suffix != EFFORT_SUFFIX:
-        raise ValueError(f"effort_suffix is {script_args.effort_suffix!r}, which needs efforts; set them, or drop it")
     if (efforts := mapping_field("efforts", script_args.efforts)) is not None:
         train_dataset = with_efforts(train_dataset, efforts, script_args.effort_suffix)
         eval_dataset = eval_dataset and with_efforts(eval_dataset, efforts, script_args.effort_suffix)
@@ -111,7 +109,6 @@ def run_training(recipe: dict[str, Any], script_args, training_args, model_args,
     asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
     trainer.publisher.recipe = recipe if script_args.prompt_suffix in asked else {**recipe, "prompt_suffix": ""}
     trainer.publisher.draw = write_curves
-    trainer.accelerator.print(training_args.batches())
     with going_on(folder, f"go on from the last checkpoint in {folder} with --resume_from_checkpoint true"):
         try:
             trainer.train(resume_from_checkpoint=checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments
 
-from leash_trl.cli.arguments import CommandParser, make, option
+from leash_trl.cli.arguments import CommandParser, make
 from leash_trl.data import BOXED_SUFFIX
 from leash_trl.data.efforts import EFFORT_SUFFIX
 from leash_trl.trainer.leash_grpo_config import LeashGRPOConfig
@@ -19,19 +19,26 @@ HELP_ALL = "--help-all"
 
 @dataclass
 class LeashScriptArguments(ScriptArguments):
-    """Fields of `leash train` beside those of training, model and mixture."""
+    """Fields of `leash train` beside those of training, model and mixture.
 
-    reward_model_name_or_path: str | None = option("Reward model: a Hub id or a local folder.")
-    reward_funcs: list[str] | None = option(
-        "Reward functions: math_reward (the default), lenient_math_reward, TRL's accuracy_reward, "
-        "reasoning_accuracy_reward, think_format_reward, or import paths such as my_module.my_reward."
-    )
-    prompt_suffix: str = option("Appended to prompts that are text, which become user messages.", BOXED_SUFFIX)
-    efforts: dict[str, Any] | str | None = option(
-        "Target in tokens of each effort, such as {low: 1024, high: 8192}: each question is asked once per effort."
-    )
-    effort_suffix: str = option("Appended to prompts if there are efforts, with {effort} filled in.", EFFORT_SUFFIX)
-    rollout_func: str | None = option("Import path of a function that generates in TRL's place.")
+    Args:
+        reward_model_name_or_path (`str`): Reward model: a Hub id or a local folder.
+        reward_funcs (`list[str]`): Reward functions: math_reward (the default), lenient_math_reward, TRL's
+            accuracy_reward, reasoning_accuracy_reward, think_format_reward, or import paths such as
+            my_module.my_reward or my_file.py:my_reward.
+        prompt_suffix (`str`): Appended to prompts that are text, which become user messages.
+        efforts (`dict[str, float]`): Target in tokens of each effort, such as {low: 1024, high: 8192}: each question
+            is asked once per effort.
+        effort_suffix (`str`): Appended to prompts if there are efforts, with {effort} filled in.
+        rollout_func (`str`): Import path of a function that generates in TRL's place.
+    """
+
+    reward_model_name_or_path: str | None = None
+    reward_funcs: list[str] | None = None
+    prompt_suffix: str = BOXED_SUFFIX
+    efforts: dict[str, Any] | str | None = None
+    effort_suffix: str = EFFORT_SUFFIX
+    rollout_func: str | None = None
 
 
 # of TRL's fields, those that the short help shows

@@ -54,9 +54,6 @@ SOURCES = {
 }
 
 
-REFERENCE = f"{' '.join(SOURCES)}, each with a local copy as NAME=PATH; or a file, folder or Hub id"
-
-
 @dataclass(frozen=True)
 class Reference:
     """A data set that a user named: a source, a path, a Hub data set, or a source with its rows at a path."""

@@ -34,14 +34,6 @@ class SamplingSettings:
     top_k: int = 0
     max_new_tokens: int = 32768
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature is {self.temperature}, but must be a finite number of at least 0")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}, but must be above 0 and at most 1; 1 samples from all tokens")
-        if self.max_new_tokens < 1:
-            raise ValueError(f"max_new_tokens is {self.max_new_tokens}, but must be at least 1")
-
 
 @dataclass(frozen=True)
 class Request:

@@ -3,7 +3,6 @@ which asks the engine step by step and returns the completion.
 """
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -54,9 +53,12 @@ Script = Generator[Ask, Generation, Decoded]
 
 @dataclass(frozen=True)
 class DecodingStrategy:
-    """A strategy: a subclass is a frozen dataclass with a `name` and a `script`, its fields are its parameters."""
+    """Samples one completion, once: plain decoding, for every method that trains a model to stop by itself.
 
-    name: ClassVar[str]
+    Another strategy is a subclass, a frozen dataclass with a `name` and a `script`, whose fields are its parameters.
+    """
+
+    name: ClassVar[str] = "plain"
 
     def script(self, tokenizer: "PreTrainedTokenizerBase", max_new_tokens: int) -> Callable[[list[int]], Script]:
         """What makes the script of a completion from the token ids of its prompt; responses end at `max_new_tokens`.
@@ -176,13 +178,6 @@ def box_length(tokenizer: "PreTrainedTokenizerBase", token_ids: Sequence[int]) -
         if BOX_END.search(tokenizer.decode(token_ids[:length])):
             return length
     return len(token_ids)
-
-
-@dataclass(frozen=True)
-class Plain(DecodingStrategy):
-    """Samples one completion, once; for every method that trains a model to stop by itself."""
-
-    name: ClassVar[str] = "plain"
 
 
 @dataclass(frozen=True)
@@ -318,13 +313,9 @@ class Deer(DecodingStrategy):
         return script
 
 
-STRATEGIES: dict[str, type[DecodingStrategy]] = {strategy.name: strategy for strategy in (Plain, BudgetForcing, Deer)}
-
-
-def strategy_parameters() -> str:
-    """Each strategy's name, and its parameters with their defaults as JSON, without the braces."""
-    defaults = {name: json.dumps(asdict(kind()))[1:-1] for name, kind in STRATEGIES.items()}
-    return "; ".join(f"{name}: {parameters or 'no parameters'}" for name, parameters in defaults.items())
+STRATEGIES: dict[str, type[DecodingStrategy]] = {
+    strategy.name: strategy for strategy in (DecodingStrategy, BudgetForcing, Deer)
+}
 
 
 def make_strategy(name: str = "plain", **parameters: Any) -> DecodingStrategy:

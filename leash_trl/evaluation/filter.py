@@ -7,19 +7,6 @@ import numpy as np
 from datasets import Dataset
 
 
-def check_bounds(num_samples: int, min_passes: int, max_passes: int, target_quantile: float | None = None) -> None:
-    """Checks that a filter keeps something, before anything is sampled.
-
-    Raises:
-        `ValueError`: If it keeps nothing, or the quantile is out of [0, 1] or would be taken of no lengths.
-    """
-    bounds = f"min_passes={min_passes}, max_passes={max_passes}"
-    if not 0 <= min_passes <= max_passes <= num_samples:
-        raise ValueError(f"{bounds} keep nothing of {num_samples} samples; let them rise within 0 to {num_samples}")
-    if target_quantile is not None and not (0 <= target_quantile <= 1 <= min_passes):
-        raise ValueError(f"target_quantile={target_quantile}, {bounds}: take one in [0, 1], and min_passes from 1 on")
-
-
 def filtered_rows(
     problems: Dataset,
     samples: Sequence[dict[str, Any]],
@@ -55,7 +42,8 @@ def filtered_rows(
         lengths = [completion["num_tokens"] for completion in completions if completion["is_correct"]]
         num_ungraded = sum(completion["is_correct"] is None for completion in completions)
         num_graded = len(completions) - num_ungraded
-        if num_graded and min_passes <= len(lengths) and len(lengths) + num_ungraded <= max_passes:
+        least = max(min_passes, target_quantile is not None)
+        if num_graded and least <= len(lengths) and len(lengths) + num_ungraded <= max_passes:
             if target_quantile is not None:
                 row["target_length"] = int(np.quantile(lengths, target_quantile, method="higher"))
             yield {

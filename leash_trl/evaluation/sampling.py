@@ -19,7 +19,7 @@ from leash_trl.data.problems import fingerprint
 from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.checkpoint_path import MODEL_FILES, checkpoint_path, read_trainer_state
 from leash_trl.engines.engine import MAX_SEED, Engine, Request, SamplingSettings
-from leash_trl.evaluation.decoding import DecodingStrategy, Plain
+from leash_trl.evaluation.decoding import DecodingStrategy
 from leash_trl.evaluation.frame import RUN_FILE, read_lines, read_run, samples_frame, samples_path
 from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.files import write_whole
@@ -47,7 +47,7 @@ class SamplingPlan:
         lenient (`bool`): Whether a completion without box and answer line may be correct.
     """
 
-    decoding: DecodingStrategy = field(default_factory=Plain)
+    decoding: DecodingStrategy = field(default_factory=DecodingStrategy)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     num_samples: int = 32
     seed: int = 0

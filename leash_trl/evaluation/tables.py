@@ -6,6 +6,7 @@ A number is empty where it does not exist.
 import itertools
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -97,9 +98,16 @@ def csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False, lineterminator="\n")
 
 
-def escaped(name: str) -> str:
-    """A name that neither breaks a table nor turns into a tag."""
-    return " ".join(name.split()).replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|")
+def escaped(text: str) -> str:
+    r"""Text that Markdown shows as it is: no tag, no link, no emphasis, no new cell, no new line.
+
+    Example:
+        >>> escaped("<b> | [x](y)\n*z* [1.0, 2.0]")
+        '&lt;b&gt; \\| [x]\\(y) \\*z\\* [1.0, 2.0]'
+    """
+    text = " ".join(text.split()).replace("\\", "\\\\")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(")
+    return re.sub(r"([|*`])", r"\\\1", text)
 
 
 # of each metric its name in the literature, with `at` and k, and its form

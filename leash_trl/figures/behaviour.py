@@ -91,7 +91,6 @@ def _checkpoint(run: EvaluatedRun) -> dict[str, Any]:
     for name in ("tokens", *KEYWORDS):
         estimate = mean_over_benchmarks([mean_amount(own[name].to_numpy()) for own in benchmarks])
         row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-    row |= {f"{group}_per_1000_tokens": 1000 * row[group] / row["tokens"] for group in KEYWORDS}
     means = np.mean([own.to_numpy().mean(axis=0) for own in benchmarks], axis=0)
     return row | dict(zip(problems.columns[1 + len(KEYWORDS) :], means[1 + len(KEYWORDS) :].tolist(), strict=True))
 

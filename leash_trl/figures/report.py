@@ -88,13 +88,13 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
         keep_trailing_newline=True,
     )
     environment.filters |= {
-        "md": escape_markdown,
+        "md": tables.escaped,
         "whole_interval": whole_interval,
         "breakable": lambda name: escape(name).replace("_", Markup("_<wbr>")),  # of a narrow column, not inside a word
         "svg": lambda block: Markup(
             inline_svg(block["figure"], block["name"], block["figure"].get_label() or block["caption"])
         ),
-        "markdown": lambda frame: tables.markdown(frame.rename(columns=escape_markdown).map(escape_markdown)),
+        "markdown": lambda frame: tables.markdown(frame.rename(columns=tables.escaped).map(tables.escaped)),
     }
     settings = {"version": __version__, "narrow": NARROW, "long_text": LONG_TEXT}
     return environment.get_template(template).render(settings, title=title, sections=sections)
@@ -103,18 +103,6 @@ def render(template: str, title: str, sections: Sequence[Section]) -> str:
 def whole_interval(text: str) -> str:
     """A cell whose interval stays on one line if the cell breaks into two."""
     return re.sub(r"\[[^\[\]]*\]", lambda interval: interval[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
-
-
-def escape_markdown(text: str) -> str:
-    r"""Text that Markdown shows as it is: no tag, no link, no emphasis, no new cell, no new line.
-
-    Example:
-        >>> escape_markdown("<b> | [x](y)\n*z* [1.0, 2.0]")
-        '&lt;b&gt; \\| [x]\\(y) \\*z\\* [1.0, 2.0]'
-    """
-    text = " ".join(text.split()).replace("\\", "\\\\")
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("](", "]\\(")
-    return re.sub(r"([|*`])", r"\\\1", text)
 
 
 def comparison_section(folder: Path, name: str) -> Section:
@@ -209,7 +197,7 @@ def _behavior_blocks(keywords: pd.DataFrame) -> list[Block]:
         numbers = keywords[[name, f"{name}_low", f"{name}_high"]].itertuples(index=False)
         table[name] = [with_interval(Estimate(*number), shown) for number in numbers]
     for group in KEYWORDS:
-        table[f"{group} / 1k"] = keywords[f"{group}_per_1000_tokens"].map(plain)
+        table[f"{group} / 1k"] = (1000 * keywords[group] / keywords["tokens"]).map(plain)
     caption = "The paper's keywords per response, with 95 % intervals over problems; and per 1,000 tokens (/ 1k)."
     words = "Mean response length, and the paper's keyword groups per response, with 95 % intervals."
     return [_table(caption, table), _picture("behavior", words, behavior_figure(keywords, columns=1))]

@@ -1,28 +1,12 @@
 """Describes a method from its own code and docstrings, for `leash methods`."""
 
 import inspect
-import math
 import textwrap
 from dataclasses import fields
 
 import yaml
 
 from leash_trl.length_control.method import LengthControl
-
-
-def traits(method: type[LengthControl]) -> list[str]:
-    """What a method, with its defaults, needs and may do, in a few words each."""
-    made = method()
-    said = {
-        "target": made.target_use == "required",
-        "state": made.state,
-        "cuts generation": made.generation_cap(1.0),
-        "writes into prompts": made.prompt_suffix(1.0, math.inf),
-        "own advantages": made.own_advantages,
-        "leaves completions out": made.leaves_out,
-        "cuts completions and grades them again": made.cuts,
-    }
-    return [word for word, is_so in said.items() if is_so]
 
 
 def first_line(method: type[LengthControl]) -> str:
@@ -48,11 +32,10 @@ def recipe_lines(method: type[LengthControl]) -> str:
 
 
 def description(method: type[LengthControl]) -> str:
-    """A page about a method: its docstring, traits and defaults, and the arguments of the methods it is made from."""
+    """A page about a method: its docstring and defaults, and the arguments of the methods it is made from."""
     parts = [
         f"{method.name}\n{'=' * len(method.name)}",
         inspect.getdoc(method) or "",
-        f"Needs and does: {', '.join(traits(method)) or 'nothing beyond the task reward'}.",
         f"In a recipe, with its defaults:\n\n{textwrap.indent(recipe_lines(method), '    ')}",
         *(
             f"From {base.name}:\n\n{(inspect.getdoc(base) or '').partition('Args:')[2].strip()}"

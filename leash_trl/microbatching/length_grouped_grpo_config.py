@@ -1,28 +1,11 @@
 """Configuration of `LengthGroupedGRPOTrainer`: two switches beside TRL's own fields."""
 
-import re
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
 
 from trl import GRPOConfig
 
 
-Config = TypeVar("Config", bound=type[GRPOConfig])
-
-# name, and the first sentence of an entry such as "beta (`float`): Weight of the KL term."
-ENTRY = re.compile(r"^ +(\w+) \(`.*?\):\s+(.+?\.)(?=\s)", re.MULTILINE | re.DOTALL)
-
-
-def helped_by_docstring(config: Config) -> Config:
-    """The class, with the first sentence of each field's docstring entry as its help; comes below `@dataclass`."""
-    for name, sentence in ENTRY.findall(config.__doc__ or ""):
-        text = " ".join(sentence.split()).replace("%", "%%")  # argparse formats help by %
-        setattr(config, name, field(default=getattr(config, name), metadata={"help": text}))
-    return config
-
-
 @dataclass
-@helped_by_docstring
 class LengthGroupedGRPOConfig(GRPOConfig):
     """Configuration class for the [`LengthGroupedGRPOTrainer`]: [`~trl.GRPOConfig`] with two switches.
 

@@ -6,16 +6,13 @@ Streams are not read, nor what a transform on reading makes of rows.
 import inspect
 import math
 import re
-import shutil
 import warnings
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from peft import PeftModel
 from transformers import PreTrainedTokenizerBase
 
 from leash_trl.data.prompts import check_not_blank
@@ -36,7 +33,6 @@ GIVEN_TO_REWARDS = frozenset(
 )
 MOST_MEASURED = 100  # prompts that are tokenized: the longest as text
 CLOSED_THINKING = re.compile(r"<think>\s*</think>\s*$")
-MIB = 2**20
 
 
 def check_trainer(trainer: Any) -> None:
@@ -75,8 +71,7 @@ def before_training(trainer: Any) -> None:
     """Looks at what matters only once it trains: rows for a step, a method that can act, and room for a checkpoint."""
     args, method = trainer.args, trainer.length_control
     check_size(trainer.train_dataset, args)
-    acting_problem = cannot_act(method, args.target_length, args.generation_limit, args.num_generations)
-    _warn(args, [acting_problem, space_problem(trainer)])
+    _warn(args, [cannot_act(method, args.target_length, args.generation_limit, args.num_generations)])
 
 
 def check_first_batch(rollouts: Rollouts, method: LengthControl, args: LeashGRPOConfig) -> None:
@@ -156,17 +151,3 @@ def prompt_problems(trainer: Any) -> Iterator[str]:
     context, limit = min(filter(None, contexts), default=math.inf), args.generation_limit
     if longest + (limit if limit < math.inf else 1) > context:
         yield f"max_completion_length is {limit}, too much beside a prompt of {longest} in a context of {context}"
-
-
-def space_problem(trainer: Any) -> str | None:
-    """Warns if the disk has no room for one checkpoint: the saved weights and AdamW's two moments."""
-    args, folder = trainer.args, Path(trainer.args.output_dir).absolute()
-    trained = sum(p.nbytes for p in trainer.model.parameters() if p.requires_grad)
-    saved = trained if isinstance(trainer.model, PeftModel) else sum(p.nbytes for p in trainer.model.parameters())
-    needed = saved if args.save_only_model else saved + 2 * trained
-    usage = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists()))
-    # some network file systems say that they have 0 bytes in all
-    if args.save_strategy == "no" or not args.should_save or usage.free >= needed or usage.total == 0:
-        return None
-    free = f"output_dir is {args.output_dir}, where {usage.free / MIB:.1f} MiB are free"
-    return f"{free}, but a checkpoint takes about {needed / MIB:.1f} MiB: make room, or set save_only_model: true"

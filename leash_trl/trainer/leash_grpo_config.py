@@ -14,7 +14,7 @@ from leash_trl.length_control.advantages import AdvantageRule, Scaling
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import find_method
 from leash_trl.length_control.targets import check_target, scheduled_target
-from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig, helped_by_docstring
+from leash_trl.microbatching.length_grouped_grpo_config import LengthGroupedGRPOConfig
 
 
 LAMBDA_FIELDS = ("lambda_init", "lambda_lr", "lambda_min", "lambda_max")
@@ -29,7 +29,6 @@ def mapping_field(name: str, value: Any) -> dict[Any, Any] | None:
 
 
 @dataclass
-@helped_by_docstring
 class LeashGRPOConfig(LengthGroupedGRPOConfig):
     """Configuration class for the [`LeashGRPOTrainer`]; its defaults are the recipe of the paper and of its authors'
     release.
@@ -172,12 +171,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
     def uses_dynamic_sampling(self) -> bool:
         return self.dynamic_sampling_rounds > 0 or self.dynamic_sampling_oversample > 0
 
-    def batches(self) -> str:
-        """One line with the sizes of a generation batch and of a policy update in this run."""
-        update = self.world_size * self.per_device_train_batch_size * self.gradient_accumulation_steps
-        sizes = f"{self.generation_batch_size} completions a generation batch, {update} a policy update"
-        return f"{sizes}, {self.num_generations} a prompt"
-
     def check_target(self, target: float | None, method: LengthControl) -> None:
         """Checks a target in tokens, the configured one or a prompt's own, now and at each milestone."""
         limit = self.generation_limit
@@ -234,9 +227,6 @@ class LeashGRPOConfig(LengthGroupedGRPOConfig):
         if self.top_p < 1 or self.top_k > 0 or self.min_p:
             given = f"top_p={self.top_p}, top_k={self.top_k}, min_p={self.min_p}"
             yield f"{given}: truncated sampling biases the importance ratio and hides the tail; drop them"
-        kwargs = self.generation_kwargs or {}
-        if kwargs.get("do_sample") is False or (kwargs.get("num_beams") or 1) > 1:
-            yield f"generation_kwargs is {kwargs}, so completions may be all alike; drop do_sample and num_beams"
         is_decoupled = self.multi_objective_aggregation == "normalize_then_sum"
         if is_decoupled and "lambda_init" in known and self.advantage_epsilon < 1e-3:
             yield f"advantage_epsilon={self.advantage_epsilon} lets 'normalize_then_sum' cancel lambda; set it to 0.1"

@@ -20,7 +20,8 @@ def command(tmp_path, monkeypatch):
     rows = [json.dumps({"prompt": f"{i} + 1 = ?", "solution": str(i + 1)}) for i in range(1, 9)]
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     (tmp_path / "my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [1.0 for _ in prompts]\n")
-    words = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false --target_length 10 "
+    words = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
+    words += "--target_length 10 "
     words += "--max_completion_length 16 --max_steps 2 --logging_steps 1 --gradient_checkpointing false "
     return [*words.split(), "--reward_funcs", "my_rewards.even"]
 

@@ -3,7 +3,6 @@
 import pytest
 from datasets import Dataset
 
-from leash_trl.cli.main import main
 from leash_trl.data import with_efforts
 from leash_trl.data.efforts import EFFORT_SUFFIX, check_efforts_differ
 from leash_trl.gym.tokenizer import build_tokenizer
@@ -55,12 +54,6 @@ def test_what_makes_no_sense_is_refused_by_name(efforts, suffix, named):
 def test_a_column_of_the_data_is_not_overwritten(column, value):
     with pytest.raises(ValueError, match=f"'{column}' already"):
         with_efforts(asked("1 + 1?").add_column(column, [value]), {"low": 64})
-
-
-def test_words_for_efforts_without_an_effort_are_an_error(tmp_path, capsys):
-    recipe = ["--config", "gym/smoke.yaml", "--effort_suffix", " ({effort})", "--output_dir", str(tmp_path / "run")]
-    assert main(["train", *recipe]) == 2
-    assert "effort_suffix is ' ({effort})', which needs efforts" in capsys.readouterr().err
 
 
 def test_efforts_that_a_tokenizer_reads_alike_are_refused():

@@ -5,7 +5,7 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding import BudgetForcing, Plain
+from leash_trl.evaluation.decoding import BudgetForcing, DecodingStrategy
 from leash_trl.gym import CHECKPOINT
 
 
@@ -152,7 +152,7 @@ def gym_prompts(gym_engine, problems):
 
 def test_the_gym_model_thinks_no_longer_than_it_may(gym_engine, gym_prompts, encode):
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=200)
-    plain = Plain().complete(gym_engine, gym_prompts, range(16), settings)
+    plain = DecodingStrategy().complete(gym_engine, gym_prompts, range(16), settings)
     strategy = BudgetForcing(max_thinking_tokens=40, final_answer=FINAL)
     forced = strategy.complete(gym_engine, gym_prompts, range(16), settings)
     end = encode("</think>")[0]

@@ -1,8 +1,5 @@
 """What all decoding strategies share: scripts side by side, seeds of their steps, texts of the vocabulary."""
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import pytest
@@ -10,16 +7,13 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.evaluation.decoding import (
-    STRATEGIES,
     Ask,
     Decoded,
     DecodingStrategy,
-    Plain,
     ids_of_text,
     ids_with_word,
     make_strategy,
     step_seed,
-    strategy_parameters,
 )
 
 
@@ -74,7 +68,7 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
 
 
 def test_a_strategy_is_made_again_from_its_record():
-    assert make_strategy() == Plain()
+    assert make_strategy() == DecodingStrategy()
     recorded = make_strategy("deer", threshold=0.9).to_dict()
     assert recorded["threshold"] == 0.9
     assert make_strategy(**recorded) == make_strategy("deer", threshold=0.9)
@@ -108,19 +102,3 @@ def test_a_word_is_found_with_any_space_around_it(tokenizer):
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "check", "boundary")} == {"check "}
     with pytest.raises(ValueError, match="boundary is 'the answer', which is no single token"):
         ids_with_word(tokenizer, "the answer", "boundary")
-
-
-def test_parameters_are_listed_as_they_are_typed():
-    lines = strategy_parameters().split("; ")
-    assert [line.split(":")[0] for line in lines] == list(STRATEGIES)
-    for line in lines[1:]:
-        name, _, parameters = line.partition(": ")
-        assert make_strategy(name, **json.loads(f"{{{parameters}}}")) == make_strategy(name)
-
-
-def test_strategies_are_listed_without_loading_what_is_heavy():
-    code = (
-        "import sys; from leash_trl.evaluation.decoding import strategy_parameters; strategy_parameters();"
-        "print(sorted({'torch', 'transformers', 'datasets', 'numpy'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -7,7 +7,7 @@ from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
-from leash_trl.evaluation.decoding import Deer, Plain, answer_confidence, box_length
+from leash_trl.evaluation.decoding import DecodingStrategy, Deer, answer_confidence, box_length
 from leash_trl.gym import CHECKPOINT
 
 
@@ -182,7 +182,7 @@ def test_the_gym_model_leaves_early_where_it_is_sure(tokenizer, problems, words)
         list(problems["prompt"])[:24], add_generation_prompt=True, return_dict=False
     )
     settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=256)
-    plain = Plain().complete(engine, prompts, range(24), settings)
+    plain = DecodingStrategy().complete(engine, prompts, range(24), settings)
     strategy = Deer(trial=TRIAL, end_thinking=f"{TRIAL}is ", max_trial_tokens=4, boundary=WAIT)
     early = strategy.complete(engine, prompts, range(24), settings)
     mean_before, mean_after = (math.fsum(len(c.token_ids) for c in run) / 24 for run in (plain, early))

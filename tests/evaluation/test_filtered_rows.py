@@ -4,7 +4,7 @@ import pytest
 from datasets import Dataset
 from sampled_run import completion, problem
 
-from leash_trl.evaluation.filter import check_bounds, filtered_rows
+from leash_trl.evaluation.filter import filtered_rows
 
 
 LENGTHS = (40, 10, 30, 20)
@@ -44,24 +44,14 @@ def test_samples_of_another_problem_are_refused():
         list(filtered_rows(rows(2).select([1, 0]), samples(1, 1), 1, 3))
 
 
-@pytest.mark.parametrize(
-    ("bounds", "named"),
-    [
-        ((3, 2), "min_passes"),
-        ((0, 5), "max_passes"),
-        ((-1, 3), "min_passes"),
-        ((1, 3, 1.5), "target_quantile"),
-        ((0, 3, 0.5), "min_passes"),
-    ],
-)
-def test_bounds_that_keep_nothing_are_refused_early(bounds, named):
-    with pytest.raises(ValueError, match=named):
-        check_bounds(4, *bounds)
-    check_bounds(4, 1, 3, 0.5)
-
-
 def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_are():
     outcomes = [(True, True, None, False), (True, True, True, None), (None, None, True, False), (None,) * 4]
     ungraded = [problem(index, *(completion("1", 10, right) for right in row)) for index, row in enumerate(outcomes)]
     kept = list(filtered_rows(rows(4), ungraded, min_passes=1, max_passes=3))
     assert [(row["id"], row["pass_rate"], row["num_samples"]) for row in kept] == [("p0", 2 / 3, 3), ("p2", 1 / 2, 2)]
+
+
+def test_a_problem_without_a_right_completion_has_no_target_and_is_left_out():
+    kept = list(filtered_rows(rows(2), samples(0, 2), 0, 3, target_quantile=0.5))
+    assert [row["id"] for row in kept] == ["p1"]
+    assert [row["id"] for row in filtered_rows(rows(2), samples(0, 2), 0, 3)] == ["p0", "p1"]

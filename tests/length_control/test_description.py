@@ -8,7 +8,7 @@ import yaml
 
 import leash_trl.length_control
 from leash_trl.cli.main import main
-from leash_trl.length_control.description import description, first_line, recipe_lines, traits
+from leash_trl.length_control.description import description, first_line, recipe_lines
 from leash_trl.length_control.methods import METHODS
 
 
@@ -52,14 +52,6 @@ def test_the_recipe_of_a_page_is_the_method_with_its_defaults(name):
     assert method(**kwargs) == method()
 
 
-def test_traits_by_hand():
-    assert traits(METHODS["dler"]) == ["target", "cuts generation", "own advantages"]
-    assert traits(METHODS["gr3"]) == ["own advantages"]
-    assert traits(METHODS["gfpo"]) == ["state", "own advantages"]
-    assert traits(METHODS["dot"]) == ["cuts completions and grades them again"]
-    assert traits(METHODS["toggle"]) == ["state"]  # the report's own budget does none of what another method may do
-
-
 def test_the_readme_has_the_table_of_all_methods():
     table, readme = markdown_table(), Path(leash_trl.length_control.__path__[0], "README.md")
     assert table in readme.read_text(encoding="utf-8"), f"the table of README.md must be:\n{table}"
@@ -68,7 +60,7 @@ def test_the_readme_has_the_table_of_all_methods():
 def test_the_table_has_a_line_for_every_method(capsys):
     assert main(["methods"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines[1 : 1 + len(METHODS)]] == list(METHODS)
+    assert [line.split()[0] for line in lines[: len(METHODS)]] == list(METHODS)
 
 
 def test_a_name_that_is_no_method_is_one_line(capsys):

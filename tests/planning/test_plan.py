@@ -75,7 +75,7 @@ LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gp
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (ON_32, ["1,777,088,000 parameters on 32 GPUs of 96 GiB", "float32 weights, computed in bfloat16"]),
+        (ON_32, ["1,777,088,000 parameters on 32 x 96 GiB", "float32 weights, computed in bfloat16"]),
         (ON_32, ["512 completions, 2 policy updates of 256; at most 16,777,216 tokens", "38 sequences of 33,792"]),
         # r 16 on all matrices of 28 layers: 16 * (in + out) each
         (LORA, [f"{28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496):,} of an adapter"]),

@@ -1,4 +1,4 @@
-"""What a generation batch and a policy update are: as the recipes mean them, said at the start, and planned."""
+"""What a generation batch and a policy update are: as the recipes mean them, and planned."""
 
 import ast
 import re
@@ -6,9 +6,6 @@ import re
 import pytest
 import yaml
 from conftest import ROOT
-
-from leash_trl.cli.main import main
-from leash_trl.gym.dataset import SIZES
 
 
 RECIPES = ROOT / "recipes"
@@ -29,32 +26,10 @@ def test_a_recipe_on_its_hardware_makes_the_updates_that_it_means(path):
     recipe = yaml.safe_load(path.read_text())
     gpus = int(re.search(r"# Hardware: +(\d+) GPU", path.read_text()).group(1))
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
-    line = config_for(gpus, **{name: recipe[name] for name in names}).batches()
-    generation, update = map(
-        int, re.search(r"(\d+) completions a generation batch, (\d+) a policy update", line).groups()
-    )
+    args = config_for(gpus, **{name: recipe[name] for name in names})
+    update = gpus * args.per_device_train_batch_size * args.gradient_accumulation_steps
     assert update == (128 if recipe.get("use_peft") else 256)
-    assert generation == (16 if recipe.get("load_in_4bit") else 2 * update)
-
-
-def test_train_says_the_batches_first(tmp_path, monkeypatch, capsys):
-    from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
-
-    class Enough(Exception):
-        pass
-
-    def stop(self, *args, **kwargs):
-        raise Enough
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(SIZES, "train", 256)  # each is read and checked
-    monkeypatch.setattr(LeashGRPOTrainer, "train", stop)
-    options = ["--per_device_train_batch_size", "16", "--gradient_accumulation_steps", "2", "--output_dir", "run"]
-    with pytest.raises(Enough):
-        main(["train", "--config", str(RECIPES / "gym" / "smoke.yaml"), *options])
-    lines = [line for line in capsys.readouterr().out.splitlines() if "generation batch" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("32 completions a generation batch, 32 a policy update")
+    assert args.generation_batch_size == (16 if recipe.get("load_in_4bit") else 2 * update)
 
 
 def test_the_example_of_the_readme_fits_one_card_of_80_gb():

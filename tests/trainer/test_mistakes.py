@@ -1,15 +1,12 @@
 """What would go wrong without a word: each mistake is one line that names field and value, as early as can be."""
 
 import functools
-import shutil
 import warnings
-from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import parity_reward
 from datasets import Dataset
-from peft import LoraConfig
 from transformers import TrainingArguments
 from trl import GRPOConfig
 
@@ -20,7 +17,7 @@ from leash_trl.gym.tokenizer import build_tokenizer
 from leash_trl.length_control.leash import Leash
 from leash_trl.rewards import math_reward
 from leash_trl.trainer import checks
-from leash_trl.trainer.checks import check_first_batch, required_columns, space_problem
+from leash_trl.trainer.checks import check_first_batch, required_columns
 
 
 SECRET = "hf_" + "x" * 20
@@ -217,22 +214,6 @@ def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
     with pytest.warns(UserWarning, match="length_control") as caught:
         checks.before_training(trainer)
     one_line(str(caught[0].message), "length_control", "leash")
-
-
-@pytest.mark.parametrize("peft_config", [None, LoraConfig(r=2, target_modules=["q_proj"])], ids=["all", "adapter"])
-def test_a_checkpoint_that_will_not_fit_is_announced(peft_config, make_trainer, monkeypatch):
-    trainer = make_trainer(peft_config=peft_config, save_strategy="steps")
-    trained = sum(p.numel() * p.element_size() for p in trainer.model.parameters() if p.requires_grad)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, free=3 * trained - 1))
-    with pytest.warns(UserWarning, match="output_dir") as caught:
-        checks.before_training(trainer)
-    one_line(str(caught[0].message), "output_dir", trainer.args.output_dir)
-    trainer.args.save_only_model = True
-    assert space_problem(trainer) is None
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**9, free=0))
-    assert space_problem(trainer) is not None
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=0, free=0))
-    assert space_problem(trainer) is None  # as some network file systems answer
 
 
 @pytest.mark.parametrize(
