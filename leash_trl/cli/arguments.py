@@ -70,7 +70,8 @@ class CommandParser(TrlParser):
         super().__init__(list(kinds), allow_abbrev=False, **texts)
         self.register("type", dict, lambda text: dict(yaml.safe_load(text)))
         if takes_recipe:
-            self.add_argument("--config", help=f"YAML recipe of options and env, others override: {DEFAULT_RECIPE}")
+            self.add_argument("--config", help=f"YAML recipe of options, which others override: {DEFAULT_RECIPE}, say")
+            self.add_argument("--env", type=dict, help="variables of the environment, as JSON or YAML")
 
     def add_argument(self, *names: str, positional: bool = False, **options: Any) -> argparse.Action:
         """Adds one option or, with `positional`, the command's words without a name."""
@@ -124,9 +125,9 @@ class CommandParser(TrlParser):
         values = {name: value for name, value in vars(namespace).items() if value is not unsaid}
         if (path := values.pop("config", None)) is not None:
             with user_errors():
-                recipe = read_recipe(path)
-                os.environ.update({name: str(value) for name, value in (recipe.pop("env", None) or {}).items()})
-                values = {**self.checked(recipe, path), **values}
+                values = {**self.checked(read_recipe(path), path), **values}
+        environment = values.pop("env", None) or {}
+        os.environ.update({name: str(value) for name, value in environment.items()})
         return values, rest
 
 

@@ -8,7 +8,7 @@ from trained_arguments import parse as parse_training
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.errors import UserError
-from leash_trl.cli.training_arguments import given_fields
+from leash_trl.cli.training_arguments import given_fields, training_parser
 
 
 GYM = [
@@ -87,6 +87,10 @@ def test_a_recipe_sets_the_environment(options, monkeypatch):
     monkeypatch.setenv("MY_VARIABLE", "before")
     options("output_dir: run\nbenchmarks: a\nenv: {MY_VARIABLE: 1}\n")
     assert os.environ["MY_VARIABLE"] == "1"
+
+
+def test_a_recipe_in_a_comparison_keeps_its_environment_for_its_runs():
+    assert training_parser().checked({"env": {"A": 1}}, "arm") == {"env": {"A": 1}}
 
 
 def test_a_missing_recipe_is_named_with_those_that_there_are():
