@@ -46,8 +46,9 @@ def run_all(jobs: Mapping[Path, Commands], devices: Sequence[str | None]) -> Ite
         for ended in as_completed(started):
             yield started[ended], *ended.result()
     finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # before a job that ends makes room for the next
         os.close(ours)
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
         os.close(lifeline)
 
 
