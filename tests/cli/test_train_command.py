@@ -6,6 +6,8 @@ import json
 import pytest
 
 from leash_trl.cli.main import main
+from leash_trl.cli.train import _checkpoint_to_resume
+from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.trainer.leash_grpo_trainer import LeashGRPOTrainer
 
@@ -107,3 +109,9 @@ def test_mistakes_are_one_line(options, named, command, capsys):
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("leash train: ")
     assert named in line
+
+
+@pytest.mark.parametrize(("word", "found"), [("true", True), ("True", True), ("false", False), ("x", "x")])
+def test_true_and_false_on_a_command_line_are_no_folders(word, found, command):
+    _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
+    assert _checkpoint_to_resume(args) == found

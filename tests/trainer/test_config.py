@@ -151,6 +151,15 @@ def test_milestones_of_a_command_line_are_those_of_a_recipe(text, config):
     assert config(target_length=None, length_control="kimi").target_at(0) is None
 
 
+def test_a_prompts_own_target_is_checked_where_the_milestones_move_it(config):
+    fields = {"target_length": 4096, "target_schedule": "linear", "target_milestones": {0: 8192, 100: 4096}}
+    made = config(length_control="laser_d", length_control_kwargs={"upper_bound": 10000}, **fields)
+    method = made.make_length_control()
+    made.check_target(5000, method)  # 10,000 at first
+    with pytest.raises(ValueError, match="upper_bound"):
+        made.check_target(5001, method)
+
+
 def test_the_target_of_a_method_that_cuts_there_may_be_the_limit(config):
     assert config(length_control="dler", target_length=4000, max_completion_length=4000).target_length == 4000
 
