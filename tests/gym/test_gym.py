@@ -56,13 +56,16 @@ def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
 
 
 def test_a_slip_stays_until_a_recheck_repairs_it():
-    rng = random.Random(0)
+    rng, steps = random.Random(0), set()
     for _, problem in zip(range(200), problems(0, LEVELS, "train"), strict=False):
         trace = solution_trace(problem, SLIPPING, rng)
         first, *others = totals(trace)
+        right = [sum(problem.terms[: k + 2]) for k in range(problem.level)]
+        steps.add(next(k for k, (_, total) in enumerate(first) if int(total) != right[k]))
         assert int(first[-1][1]) != problem.answer
         assert all(int(one_pass[-1][1]) == problem.answer for one_pass in others)
         assert trace.endswith(f"{{{problem.answer}}}") == bool(others) == ("that was a slip" in trace)
+    assert steps == {*range(max(LEVELS))}  # at any step
 
 
 def test_style_gives_the_accuracy_it_says():
