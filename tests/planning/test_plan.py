@@ -42,6 +42,12 @@ def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weight
     assert buffers is None or moved == buffers * limits[sharding]
 
 
+def test_fsdp_gathers_what_is_outside_the_layers_and_three_of_these(paper):
+    layer = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960 + (1536 + 2 * 256) + 2 * 1536  # matrices, biases, norms
+    outer = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
+    assert plan.held_bytes(replace(paper, sharding="fsdp"))[3] == 2 * (2 * outer + 3 * layer)  # in bfloat16
+
+
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
     message = plan.refusal(replace(paper, vllm_gpu_memory_utilization=0.01))
     share = float(re.search(r"vllm_gpu_memory_utilization to ([\d.]+)", message)[1])
