@@ -73,3 +73,9 @@ def test_the_release_rounds_to_longer_targets(make_rollouts):
         for rounding in ("paper", "release")
     )
     assert (paper, release) == (200, 400)
+
+
+def test_its_settings_are_the_papers():
+    method = LaserD()
+    assert (method.refresh_steps, method.interval, method.upper_bound) == (20, 1024, 16384)
+    assert (method.expected_correct, method.rounding) == (1, "paper")
