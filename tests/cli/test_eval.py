@@ -9,6 +9,7 @@ import signal
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -17,25 +18,17 @@ from huggingface_hub import HfApi
 from killed_command import killed_in_a_fork
 from PIL import Image
 
+from leash_trl.cli.arguments import parse
+from leash_trl.cli.eval import EvalArguments
 from leash_trl.cli.main import main
-from leash_trl.cli.sampling import SamplingArguments, load_checked
+from leash_trl.cli.sampling import SamplingArguments, load_checked, load_engine
 from leash_trl.data import BOXED_SUFFIX
+from leash_trl.engines import vllm_engine
 from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
-SMALL = [
-    "--model_name_or_path",
-    "gym",
-    "--num_samples",
-    "2",
-    "--temperature",
-    "1",
-    "--top_p",
-    "1",
-    "--max_new_tokens",
-    "256",
-]
+SMALL = "--model_name_or_path gym --num_samples 2 --temperature 1 --top_p 1 --max_new_tokens 256".split()
 SMALL += ["--batch_size", "4", "--limit", "7"]
 
 
@@ -243,3 +236,15 @@ def test_another_programs_record_is_named(evaluated, tmp_path, capsys):
     (tmp_path / "run" / "run.json").write_text("[]")
     assert main([*EVAL, str(tmp_path / "run")]) == 2
     assert str(tmp_path / "run" / "run.json") in capsys.readouterr().err
+
+
+def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):
+    made = {}
+    engine = SimpleNamespace(max_length=None)
+    monkeypatch.setattr(vllm_engine, "VllmEngine", lambda model, **options: made.update(options) or engine)
+    words = ["--benchmarks", "gym_test", *SMALL, "--engine", "vllm", "--output_dir", str(tmp_path)]
+    arguments = parse(EvalArguments, [*words, "--engine_kwargs", '{"seed": 7, "swap_space": 1}'], "leash eval")
+    problems = {"gym_test": load_checked("gym_test", arguments, "benchmark")}
+    assert load_engine(arguments, arguments.plan(), problems) is engine
+    assert (made["seed"], made["swap_space"], made["dtype"]) == (7, 1, "auto")
+    assert 256 < made["max_model_len"] < 512
