@@ -28,8 +28,8 @@ from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
-SMALL = "--model_name_or_path gym --num_samples 2 --temperature 1 --top_p 1 --max_new_tokens 256".split()
-SMALL += ["--batch_size", "4", "--limit", "7"]
+SMALL = ["--model_name_or_path", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1"]
+SMALL += ["--max_new_tokens", "256", "--batch_size", "4", "--limit", "7"]
 
 
 def identical(one: Path, other: Path) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
 
-from leash_trl.figures.runs import find_runs, kinds_of, load_evaluated_runs, load_runs
+from leash_trl.figures.runs import draw, find_runs, kinds_of, load_evaluated_runs, load_runs
 
 
 ROWS = [{"leash/mean_length": 9.0}]
@@ -69,3 +69,13 @@ def test_a_training_run_is_called_like_its_evaluation_or_else_like_its_folder(ev
     found = load_runs(runs, load_evaluated_runs(evaluations))
     assert [run.attrs["label"] for run in found] == ["LEASH", "early", "seed-0"]
     assert [run.attrs["label"] for run in load_runs(runs[:2])] == ["seed-0 (a/seed-0)", "seed-0 (b/seed-0)"]
+
+
+def test_a_figure_is_of_benchmarks_that_all_runs_have(tmp_path):
+    both = write_evaluation(tmp_path / "both", "both", {"gym": [[said(9)]], "aime": [[said(9)]]})
+    one = write_evaluation(tmp_path / "one", "one", {"gym": [[said(8)]]})
+    assert draw("budget", [both, one], "gym").axes
+    assert draw("budget", [both]).axes
+    for benchmark in ("aime", None):
+        with pytest.raises(ValueError, match=str(benchmark)):
+            draw("budget", [both, one], benchmark)
