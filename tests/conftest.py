@@ -43,7 +43,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(shutil.rmtree, os.environ["HF_DATASETS_CACHE"], ignore_errors=True)
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "support"))  # doubles that tests of several rooms share
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "recipes" / "gym")]  # doubles; plants and build_base
 SHARED = ROOT.parent / "shared"
 
 

@@ -17,7 +17,7 @@ from leash_trl.length_control.leash import Leash, relative_overshoot
 from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollouts, Score, held, knob
 
 
-# Chosen on toy plants of CHOICE_SEED (tests/support/length_plants.py) and on the gym's seed 51.
+# Chosen on toy plants of CHOICE_SEED (recipes/gym/length_plants.py) and on the gym's seed 51.
 CORRECTION = 0.15  # K, share of a surprise that the level takes in
 RESPONSE_RATE = 0.02  # eta_b
 DRIFT_RATE = 0.005  # eta_d

@@ -1,6 +1,6 @@
 """Toy plants on which rules for lambda are compared: how a mean length answers a price, with momentum and noise.
 
-`python tests/support/length_plants.py` prints the rules on the plants of `REPORT_SEED`, with `choose` those of
+`python recipes/gym/length_plants.py` prints the rules on the plants of `REPORT_SEED`, with `choose` those of
 `CHOICE_SEED`. The constants of `leash_predictive` were chosen there and on the gym (recipes/gym/controllers.md).
 Lengths are in units of the first target. Every rule is a function of its state, lambda, the violation, the target and
 the plant, of which it may know `lr` and `momentum`; it returns the next lambda and its next state.
