@@ -1,6 +1,6 @@
 """Computes 95 % intervals: completions of one problem are alike, so each value is the mean of a problem's completions.
 
-A simulation chose the rules: `tests/support/interval_simulation.py`, table `tests/references/interval_coverage.md`.
+A simulation chose the rules: `tests/support/interval_simulation.py`, table `tests/data/interval_coverage.md`.
 """
 
 import math

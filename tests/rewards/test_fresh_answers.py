@@ -1,6 +1,6 @@
 r"""Counts on answers that were labelled by hand before any grader had read them.
 
-`references/grader_fresh_cases.jsonl` holds a kind, a gold, right and wrong answers a line. A text without a box and
+`data/grader_fresh_cases.jsonl` holds a kind, a gold, right and wrong answers a line. A text without a box and
 without `Answer` is put into `\boxed{}`. What is equal is what a teacher would call equal: missing units and names do
 not matter, other ones do; a hedge is wrong; a rounded number is not the exact one. When first counted, the second half
 of the first set had 2 wrong answers accepted and 18 right ones rejected of 850, the second set, by someone who had not
@@ -16,7 +16,7 @@ import pytest
 from leash_trl.rewards.grading import grade
 
 
-FILE = Path(__file__).parents[1] / "references" / "grader_fresh_cases.jsonl"
+FILE = Path(__file__).parents[1] / "data" / "grader_fresh_cases.jsonl"
 
 
 def cases(half: int) -> list[tuple[str, str, bool]]:

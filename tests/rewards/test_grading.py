@@ -153,7 +153,7 @@ def test_grades_of_real_completions_are_math_verifys(shared_data, size):
 
 @pytest.fixture(scope="module")
 def disagreements(request):
-    path = request.config.rootpath / "tests" / "references" / "grader_disagreements.json"
+    path = request.config.rootpath / "tests" / "data" / "grader_disagreements.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""How often intervals cover the truth, by simulation; `tests/references/interval_coverage.md` is what it prints.
+"""How often intervals cover the truth, by simulation; `tests/data/interval_coverage.md` is what it prints.
 
 Problems have a difficulty and a usual length; k completions of each are right or wrong, the wrong ones longer, and are
 cut off at a limit. A second run answers the same problems a little better and a third shorter. The truth is the mean
@@ -192,7 +192,7 @@ def seed_coverage(num_seeds: int, num_draws: int) -> float:
 def main() -> None:
     """Prints the tables."""
     print("# Coverage of the 95 % intervals, in %\n")
-    print("`python tests/support/interval_simulation.py > tests/references/interval_coverage.md`\n")
+    print("`python tests/support/interval_simulation.py > tests/data/interval_coverage.md`\n")
     print("In brackets: mean width over that of the best interval, which knows the true spread.\n")
     for num_samples in (1, 16):
         for size in SIZES:
