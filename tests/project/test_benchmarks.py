@@ -1,5 +1,6 @@
 """Speed, as ratios in one run; `make bench`. Not part of the default suite."""
 
+import functools
 import json
 import random
 import statistics
@@ -31,36 +32,21 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self.start)
 
 
-def step_seconds(trainer_class, config_class, output_dir, **fields) -> list[float]:
-    """Seconds of each step of a gym run; with lambda at 0 both trainers do the same work, token for token."""
-    args = config_class(
-        output_dir=str(output_dir),
-        per_device_train_batch_size=64,
-        max_completion_length=96,
-        epsilon_high=0.28,
-        weight_decay=0.1,
-        lr_scheduler_type="constant",
-        max_steps=STEPS,
-        logging_steps=1,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        **fields,
-    )
-    times = StepTimes()
-    trainer = trainer_class(
-        str(CHECKPOINT), math_reward, args, train_dataset=gym_problems("train", 256), callbacks=[times]
-    )
+def step_seconds(trainer_class, config_class, output_dir, **fields) -> tuple[list[float], int]:
+    """Seconds of each step of a gym run, and its tokens."""
+    sizes = {"per_device_train_batch_size": 64, "max_completion_length": 96, "max_steps": STEPS, "logging_steps": 1}
+    step = {"epsilon_high": 0.28, "weight_decay": 0.1, "lr_scheduler_type": "constant", "use_cpu": True, "bf16": False}
+    silent = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "gradient_checkpointing": False}
+    args = config_class(output_dir=str(output_dir), **sizes, **step, **silent, **fields)
+    times, problems = StepTimes(), gym_problems("train", 256)
+    trainer = trainer_class(str(CHECKPOINT), math_reward, args, train_dataset=problems, callbacks=[times])
     trainer.train()
-    step_seconds.tokens = trainer.state.num_input_tokens_seen
-    return times.seconds
+    return times.seconds, trainer.state.num_input_tokens_seen
 
 
 @pytest.mark.benchmark
 def test_overhead_over_grpo_trainer(tmp_path):
+    # with lambda at 0 both trainers do the same work, token for token
     leash = {"target_length": 40, "lambda_init": 0.0, "lambda_lr": 0.0, "advantage_epsilon": 1e-4}
     ratios, tokens = [], set()
     arms = {"stock": (GRPOTrainer, GRPOConfig, {}), "ours": (LeashGRPOTrainer, LeashGRPOConfig, leash)}
@@ -68,8 +54,8 @@ def test_overhead_over_grpo_trainer(tmp_path):
         seconds = {}
         for name in sorted(arms, reverse=round_ % 2 == 0):  # who goes second is faster by some per cent
             trainer_class, config_class, fields = arms[name]
-            seconds[name] = step_seconds(trainer_class, config_class, tmp_path, **fields)
-            tokens.add(step_seconds.tokens)
+            seconds[name], num_tokens = step_seconds(trainer_class, config_class, tmp_path, **fields)
+            tokens.add(num_tokens)
         ratios += [mine / theirs for mine, theirs in zip(seconds["ours"][1:], seconds["stock"][1:], strict=True)]
     assert len(tokens) == 1  # the same work
     quartiles = statistics.quantiles(ratios, n=4)
@@ -99,18 +85,17 @@ def completions_to_grade(data, seed: int, num_generations: int) -> list[tuple[st
     return cases
 
 
-def cpu_seconds() -> float:
-    """CPU time of this process and its running children."""
-    process = psutil.Process()
-    times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
-    return sum(time.user + time.system for time in times)
-
-
 def seconds_of(function) -> tuple[float, float, list[bool]]:
-    """Wall-clock and CPU seconds of a call, and its result."""
-    wall, cpu = time.perf_counter(), cpu_seconds()
+    """Wall-clock seconds of a call, CPU seconds of it and of running children, and its result."""
+
+    def cpu() -> float:
+        process = psutil.Process()
+        times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
+        return sum(time.user + time.system for time in times)
+
+    start, cpu_start = time.perf_counter(), cpu()
     result = function()
-    return time.perf_counter() - wall, cpu_seconds() - cpu, result
+    return time.perf_counter() - start, cpu() - cpu_start, result
 
 
 @pytest.mark.benchmark
@@ -127,8 +112,8 @@ def test_grading_against_direct_calls_of_math_verify(shared_data, num_generation
         return [verify(parse(f"${gold}$"), parse(completion)) for completion, gold in batch]
 
     for name, batch in zip(("cold", "warm"), batches, strict=True):
-        our_wall, our_cpu, our_verdicts = seconds_of(lambda batch=batch: ours(batch))
-        wall, cpu, verdicts = seconds_of(lambda batch=batch: direct(batch))
+        our_wall, our_cpu, our_verdicts = seconds_of(functools.partial(ours, batch))
+        wall, cpu, verdicts = seconds_of(functools.partial(direct, batch))
         print(
             f"\ngrading 512 completions, groups of {num_generations}, {name}: "
             f"direct {wall:.2f} s, ours {our_wall:.2f} s, ratio {wall / our_wall:.1f}; "

@@ -5,22 +5,27 @@ from pathlib import Path
 
 import pytest
 import yaml
+from conftest import ROOT
+from trained_arguments import parse as parse_training
+from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
+
+from leash_trl.cli.arguments import parse
+from leash_trl.cli.compare import CompareArguments, planned_runs
+from leash_trl.cli.eval import EvalArguments
+from leash_trl.cli.filter import FilterArguments
+from leash_trl.data.sources import SOURCES
+from leash_trl.engines.engine import SamplingSettings
+from leash_trl.length_control.methods import METHODS
 
 
-RECIPES = Path(__file__).parent.parent.parent / "recipes"
+RECIPES = ROOT / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 TUNING = RECIPES / "gym" / "tune.yaml"
 COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
-OTHERS = {
-    *COMPARISONS,
-    *SAMPLING,
-    WARM_START,
-    RECIPES / "own_task_compare.yaml",
-    *(RECIPES / "accelerate").glob("*.yaml"),
-}
-FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS)
+OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
+FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS - {*(RECIPES / "accelerate").glob("*")})
 
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
@@ -33,21 +38,29 @@ PAPER = {
 }
 
 
+@pytest.fixture(autouse=True)
+def in_tmp(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_recipe_parses(path, monkeypatch, tmp_path):
-    from trained_arguments import parse
-
-    monkeypatch.chdir(tmp_path)
+def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
     # what needs a GPU is checked by the parser on a machine without one
-    _, training_args, _, _ = parse(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
-    assert training_args.report_to == ["tensorboard"]
-    assert training_args.loss_type == "dapo"
+    _, args, _, _ = parse_training(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
+    assert (args.report_to, args.loss_type) == (["tensorboard"], "dapo")
+    if path.stem in PAPER:
+        assert (args.target_length, args.lambda_init, args.lambda_lr) == PAPER[path.stem]
+        # 32 GPUs: 512 completions (64 prompts x 8) a generation batch, two updates of 256
+        rows = 32 * args.per_device_train_batch_size
+        assert (rows * args.steps_per_generation, rows * args.gradient_accumulation_steps) == (64 * 8, 256)
+        assert args.num_generations == 8
 
 
-def test_the_warm_start_parses_as_trl_sft(monkeypatch, tmp_path):
-    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
+def test_every_recipe_of_the_papers_table_is_there():
+    assert {*PAPER} <= {path.stem for path in FILES}
 
-    monkeypatch.chdir(tmp_path)
+
+def test_the_warm_start_parses_as_trl_sft():
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
     _, training, model, data = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])
     recipe = yaml.safe_load((RECIPES / "smollm2_135m.yaml").read_text())
@@ -57,50 +70,33 @@ def test_the_warm_start_parses_as_trl_sft(monkeypatch, tmp_path):
 
 
 def arms_of(path):
-    from leash_trl.cli.compare import CompareArguments, planned_runs
-
     _, *runs = planned_runs(CompareArguments(comparison=str(path), seeds=[0]), {})  # the first is the base
     return runs
 
 
 @pytest.mark.parametrize("path", COMPARISONS, ids=lambda path: path.stem)
-def test_every_arm_of_a_comparison_parses(path, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
+def test_every_arm_of_a_comparison_parses(path):
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
     assert len(arms_of(path)) >= 5
 
 
-def test_every_method_of_the_comparison_parses_at_three_points():
-    from leash_trl.length_control.methods import METHODS
-
-    arms = arms_of(COMPARISON)
-    assert {arm.recipe["length_control"] for arm in arms} <= METHODS.keys()
-    points = Counter(arm.label for arm in arms)
+def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_number_of_trials():
+    compared = arms_of(COMPARISON)
+    assert {arm.recipe["length_control"] for arm in compared} <= METHODS.keys()
+    points = Counter(arm.label for arm in compared)
     assert points.pop("no control") == 1
     assert {*points.values()} == {3}
     assert len(points) >= 7
-
-
-def test_tuning_gives_every_compared_method_the_same_number_of_trials():
-
     trials = Counter(arm.label for arm in arms_of(TUNING))
     assert {*trials.values()} == {4}
-    compared = arms_of(COMPARISON)
     shared = compared[0].recipe.keys() | {"target_length"}
     with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
-    assert {*trials} == with_knobs
-    assert {arm.label for arm in compared} - with_knobs == {"no control", "LEASH-Predictive"}
+    assert {*trials} == with_knobs == {*points} - {"LEASH-Predictive"}
 
 
 @pytest.mark.parametrize("path", SAMPLING, ids=lambda path: path.stem)
 def test_recipes_of_evaluation_and_filter_parse(path):
-    from leash_trl.cli.arguments import parse
-    from leash_trl.cli.eval import EvalArguments
-    from leash_trl.cli.filter import FilterArguments
-    from leash_trl.data.sources import SOURCES
-    from leash_trl.engines.engine import SamplingSettings
-
     kind = FilterArguments if path.stem.startswith("filter") else EvalArguments
     argv = ["--config", str(path), "--model_name_or_path", "gym", "--output_dir", "runs/x", "--engine", "transformers"]
     arguments = parse(kind, argv, "leash", takes_recipe=True)
@@ -110,12 +106,3 @@ def test_recipes_of_evaluation_and_filter_parse(path):
         assert plan.num_samples == {"eval_math": 32, "eval_general": 1, "filter_dapo": 4}[path.stem]
     names = [arguments.dataset_name] if kind is FilterArguments else arguments.benchmarks
     assert {*names} <= SOURCES.keys()
-
-
-@pytest.mark.parametrize("name", PAPER)
-def test_paper_variants(name):
-    recipe = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-    assert (recipe["target_length"], recipe["lambda_init"], recipe["lambda_lr"]) == PAPER[name]
-    # 32 GPUs: 512 completions (64 prompts x 8) a generation batch, two updates of 256
-    assert 32 * recipe["per_device_train_batch_size"] * recipe["steps_per_generation"] == 512
-    assert 32 * recipe["per_device_train_batch_size"] * recipe["gradient_accumulation_steps"] == 256
