@@ -68,6 +68,7 @@ def files(tmp_path_factory):
         "no_folder.yaml": "output_dir: null\n",
         "list.yaml": "model_name_or_path: [gym]\n",
         "text_eval.yaml": "num_samples: many\n",
+        "broken_reward.py": "def endless(completions, **kwargs):\n    return [float('inf') for _ in completions]\n",
     }
     for name, text in texts.items():
         (folder / name).write_text(text)
@@ -118,6 +119,7 @@ COMMANDS = [
     (("train",), {"DATA": "splits", "dataset_train_split": "trian"}, "dataset_train_split", "'trian'"),
     (("train",), {"chat_template_kwargs": "thinking"}, "chat_template_kwargs", "'thinking'"),
     (("train",), {"zzz": "1"}, "--zzz", "--help"),
+    (("train",), {"reward_funcs": "broken_reward.endless"}, "reward function", "'endless'"),
     (("eval",), {"config": "text_eval.yaml", "num_samples": None}, "num_samples", "'many'"),
     (("eval",), {"dtype": "float17"}, "dtype", "'float17'"),
 ]
@@ -146,18 +148,6 @@ def test_on_the_command_line_it_is_the_last_line(command, changes, field, value,
     assert line.startswith(f"leash {command}: ")
     named = ["model_name_or_path" if field == "MODEL" else field, value]
     assert [part for part in named if part not in line] == []
-
-
-def test_a_reward_that_is_infinite_is_the_last_line_too(capsys, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "good.jsonl").write_text(GOOD)
-    (tmp_path / "broken_reward.py").write_text(
-        "def endless(completions, **kwargs):\n    return [float('inf') for _ in completions]\n"
-    )
-    assert main(words("train", {"reward_funcs": "broken_reward.endless"})) == 2
-    line = capsys.readouterr().err.rstrip("\n").split("\n")[-1]
-    assert line.startswith("leash train: ")
-    assert "'endless'" in line
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")])
