@@ -22,7 +22,8 @@ def config_for(processes: int, **fields):
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("leash*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_on_its_hardware_makes_the_updates_that_it_means(path):
-    """256 completions as in the paper, two updates a generation batch; 128 with adapters on one GPU."""
+    """256 completions as in the paper, two updates a generation batch; 128 with adapters on one GPU. And it leaves
+    room for long prompts: R1-Distill-Qwen has 131,072 positions, Qwen3-4B-Thinking 262,144."""
     recipe = yaml.safe_load(path.read_text())
     gpus = int(re.search(r"# Hardware: +(\d+) GPU", path.read_text()).group(1))
     names = ("per_device_train_batch_size", "gradient_accumulation_steps", "steps_per_generation")
@@ -30,6 +31,7 @@ def test_a_recipe_on_its_hardware_makes_the_updates_that_it_means(path):
     update = gpus * args.per_device_train_batch_size * args.gradient_accumulation_steps
     assert update == (128 if recipe.get("use_peft") else 256)
     assert args.generation_batch_size == (16 if recipe.get("load_in_4bit") else 2 * update)
+    assert recipe.get("max_completion_length", 32768) <= (262144 if "_4b_" in path.stem else 131072) // 2
 
 
 def test_the_example_of_the_readme_fits_one_card_of_80_gb():
