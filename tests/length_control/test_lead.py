@@ -48,21 +48,6 @@ def test_shaped_rewards_by_hand(make_rollouts):
     close(LEAD(lower_bound=10).shape(two_groups(make_rollouts)), [0.75, 0.75, -0.5, 1.0, 0.25, 0.25])
 
 
-def test_advantages_by_hand(make_rollouts):
-    # both rewards of group 1 are -1/3, -1/3, 2/3 of their range below or above, so each gives 1/sqrt(3) (twice) and
-    # -2/sqrt(3); group 2 is its mirror image: 2/sqrt(3) and -1/sqrt(3) (twice). Halves add up to the same.
-    root = 1 / math.sqrt(3)
-    values = [root, root, -2 * root, 2 * root, -root, -root]
-    tokens = [50, 150, 300, 80, 40, 120]
-    # over tokens: 200 - 600 + 160 - 160 = -400 times root, of 740 tokens
-    mean = -400 * root / 740
-    variance = sum(t * (v - mean) ** 2 for v, t in zip(values, tokens, strict=True)) / 739
-    method, rollouts = LEAD(lower_bound=10), two_groups(make_rollouts)
-    expected = [(value - mean) / math.sqrt(variance) for value in values]
-    for scale in ("group", "batch", "none"):
-        close(method.score(rollouts, AdvantageRule(scale, 1e-12)).advantages, expected)
-
-
 @pytest.mark.parametrize(
     ("weight", "expected"),
     # 0.5 (c + e): 0.773505 (twice), -1.151830, -0.395180; over tokens 150 * 0.773505 + 250 * 0.773505
