@@ -19,7 +19,6 @@ from leash_trl.length_control.l1 import L1Exact, L1Max
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.mai import MAI
-from leash_trl.length_control.nemo_rl import NemoRL
 from leash_trl.length_control.prime_rl import PrimeRL
 from leash_trl.length_control.shorter_better import ShorterBetter
 
@@ -184,22 +183,6 @@ def test_shaped_rewards_by_hand(name):
     expected = torch.tensor(expected, dtype=torch.float64)
     torch.testing.assert_close(score.shaped, expected, rtol=1e-9, atol=1e-12, equal_nan=True)
     torch.testing.assert_close(score.penalty, score.base - expected, rtol=1e-9, atol=1e-12, equal_nan=True)
-
-
-# `TestPassRateLengthPenalty` of NeMo-RL's tests/unit/utils/test_length_penalty.py, all with a weight of 0.2: the
-# longest right answer pays the weight times the solve rate, however long wrong ones are
-@pytest.mark.parametrize(
-    ("rewards", "lengths", "expected"),
-    [
-        ([1, 1], [10, 20], [0.9, 0.8]),
-        ([1, 0], [20, 10], [0.9, 0.0]),
-        ([0, 0], [10, 20], [0.0, 0.0]),
-        ([1, 0], [20, 40], [0.9, 0.0]),
-    ],
-)
-def test_vectors_of_nemo_rls_pass_rate_penalty(rewards, lengths, expected):
-    for method in (MAI(), NemoRL(pass_rate_length_penalty_weight=0.2)):
-        assert method.shape(toy_rollouts(rewards, lengths)).tolist() == pytest.approx(expected)
 
 
 def test_during_kimis_warm_up_length_has_no_part():
