@@ -3,16 +3,15 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import ROOT
-from peft import LoraConfig
-from transformers import MixtralConfig
 
 from leash_trl.cli.main import main
 from leash_trl.cli.plan import make_settings, parse_plan
 from leash_trl.planning import plan
-from leash_trl.planning.plan import GIB, PAPER_MODELS, read_architecture
+from leash_trl.planning.plan import GIB, PAPER_MODELS
 
 
 RECIPE = str(ROOT / "recipes" / "leash_1.5b_4k.yaml")
@@ -31,21 +30,18 @@ def paper():
         ("zero1", 2, 2, 16 / 32, 2),
         ("zero2", 2, 2 / 32, 16 / 32, 2),
         ("zero3", 2 / 32, 2 / 32, 16 / 32, 2 * 2),
-        ("fsdp", 4 / 32, 4 / 32, 8 / 32, None),
+        ("fsdp", 4 / 32, 4 / 32, 8 / 32, 2),
     ],
 )
 def test_bytes_per_parameter_are_those_of_zeros_figure_1(paper, sharding, weights, gradients, optimizer, buffers):
     size = paper.architecture.num_parameters
-    limits = {"none": size, "zero1": 5e8, "zero2": 5e8, "zero3": 1e9}  # of DeepSpeed's buffers, in elements
-    *held, moved = plan.held_bytes(replace(paper, sharding=sharding))
-    assert held == pytest.approx([weights * size, gradients * size, optimizer * size])
-    assert buffers is None or moved == buffers * limits[sharding]
-
-
-def test_fsdp_gathers_what_is_outside_the_layers_and_three_of_these(paper):
     layer = 2 * 1536**2 + 2 * 1536 * 256 + 3 * 1536 * 8960 + (1536 + 2 * 256) + 2 * 1536  # matrices, biases, norms
     outer = 2 * 151_936 * 1536 + 1536  # embedding, head, norm
-    assert plan.held_bytes(replace(paper, sharding="fsdp"))[3] == 2 * (2 * outer + 3 * layer)  # in bfloat16
+    # of DeepSpeed's buffers, in elements; FSDP gathers what is outside the layers, and three of these
+    limits = {"none": size, "zero1": 5e8, "zero2": 5e8, "zero3": 1e9, "fsdp": 2 * outer + 3 * layer}
+    *held, moved = plan.held_bytes(replace(paper, sharding=sharding))
+    assert held == pytest.approx([weights * size, gradients * size, optimizer * size])
+    assert moved == buffers * limits[sharding]
 
 
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
@@ -55,18 +51,12 @@ def test_a_refusal_says_with_what_share_vllm_starts(paper):
     assert plan.vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share - 0.01)) == 0
 
 
-def test_models_that_the_formulas_do_not_hold_for_are_refused():
-    with pytest.raises(ValueError, match="'mixtral'"):
-        read_architecture(MixtralConfig(), LoraConfig())
-
-
 @pytest.mark.parametrize("spare", [0.049, 0.051])
 def test_a_tight_fit_is_called_tight(paper, spare):
     server = replace(paper, vllm_mode="server")
     tight = replace(server, gpu_memory=plan.peak_bytes(server)[0] / GIB / (1 - spare) / 0.95)
     (line,) = plan.verdict_lines(tight)
-    assert line.startswith("fits")
-    assert (line != "fits") == (spare < 0.05)
+    assert line == "fits" if spare > 0.05 else line.startswith("fits, with only ")
 
 
 def run_plan(capsys, *argv: str) -> tuple[int, str, str]:
@@ -81,8 +71,14 @@ LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gp
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (ON_32, ["1,777,088,000 parameters on 32 x 96 GiB", "float32 weights, computed in bfloat16"]),
-        (ON_32, ["512 completions, 2 policy updates of 256; at most 16,777,216 tokens", "38 sequences of 33,792"]),
+        (
+            ON_32,
+            [
+                "float32 weights, computed in bfloat16",
+                "512 completions, 2 policy updates of 256; at most 16,777,216 tokens",
+                "38 sequences of 33,792",
+            ],
+        ),
         # r 16 on all matrices of 28 layers: 16 * (in + out) each
         (LORA, [f"{28 * 16 * (2 * 3072 + 2 * 1792 + 3 * 10496):,} of an adapter"]),
         # a limit in generation_kwargs wins, as in training
@@ -92,7 +88,6 @@ LORA = ["--config", str(ROOT / "recipes" / "leash_1.5b_4k_lora.yaml"), "--num_gp
         ),
         # 32 * 1 * 2 completions are 4 groups
         ([*ON_32, "--steps_per_generation", "2"], ["generation batch: 64 completions"]),
-        ([*ON_32, "--sharding", "fsdp"], ["float32 weights, computed in bfloat16"]),
         ([*ON_32, "--dtype", "bfloat16", "--bf16", "false"], ["bfloat16 weights"]),
     ],
 )
@@ -118,15 +113,13 @@ def test_an_adapters_weights_train_and_quantised_ones_take_four_bits_and_a_scale
     assert weights[0] - weights[1] == pytest.approx((4 - 0.5 - 4 / 64) * matrices / GIB, abs=0.01)
 
 
-def test_where_all_weights_do_not_fit_lora_is_named(capsys):
+def test_lora_is_named_where_all_weights_do_not_fit_and_needs_no_reference_model(capsys):
     code, out, _ = run_plan(capsys, *LORA, "--use_peft", "false", "--vllm_mode", "server")
     assert code == 1
     assert re.search(r"^  --use_peft true: [\d.]+ GiB, fits$", out, re.MULTILINE)
-    assert "--use_peft" not in run_plan(capsys, *LORA)[1]
-
-
-def test_an_adapter_needs_no_reference_model(capsys):
-    assert "reference model" not in run_plan(capsys, *LORA, "--beta", "0.1")[1]  # TRL switches the adapter off
+    out = run_plan(capsys, *LORA, "--beta", "0.1")[1]
+    assert "--use_peft" not in out
+    assert "reference model" not in out  # TRL switches the adapter off
 
 
 def test_the_command_refuses_what_cannot_fit_and_its_options_are_to_paste(capsys):
@@ -159,15 +152,17 @@ def test_what_the_trainer_groups_is_planned_as_grouped(argv, model, is_grouped, 
 
 
 @pytest.mark.parametrize(
-    ("argv", "parts"),
+    ("option", "value", "named"),
     [
-        (["--num_gpus", "32", "--optim", "adafactor"], ["optim adafactor"]),
-        (["--num_gpus", "32", "--load_in_4bit", "true"], ["load_in_4bit", "use_peft"]),
-        (["--num_gpus", "32", "--model_config", "nowhere.json"], ["nowhere.json", "model_config"]),
+        ("--optim", "adafactor", "adafactor"),
+        ("--load_in_4bit", "true", "use_peft"),
+        ("--model_config", "nowhere.json", "model_config"),
+        ("--model_config", "mixtral.json", "'mixtral'"),  # for which the formulas do not hold
     ],
 )
-def test_mistakes_are_one_line(capsys, argv, parts):
-    code, _, err = run_plan(capsys, "--config", RECIPE, "--gpu_memory", "96", *argv)
-    assert code == 2
-    assert all(part in err for part in parts)
-    assert len(err.splitlines()) == 1
+def test_mistakes_are_one_line(option, value, named, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mixtral.json").write_text('{"model_type": "mixtral"}')
+    code, _, err = run_plan(capsys, *ON_32, option, value)
+    assert (code, len(err.splitlines())) == (2, 1)
+    assert named in err

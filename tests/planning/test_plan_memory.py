@@ -1,6 +1,7 @@
 """The plan's formulas are the bytes that torch really holds, for the model types they claim."""
 
 import weakref
+from dataclasses import fields
 
 import pytest
 import torch
@@ -19,62 +20,35 @@ from leash_trl.planning.plan import PAPER_MODELS, Settings, read_architecture
 LAYERS = 3
 CONFIGS = {"qwen2": Qwen2Config, "llama": LlamaConfig, "qwen3": Qwen3Config}
 # dtype of the weights, whether autocast multiplies in bfloat16
-PRECISIONS = {
-    "float32": (torch.float32, False),
-    "autocast": (torch.float32, True),
-    "bfloat16": (torch.bfloat16, False),
-}
+WHOLE, HALF = torch.float32, torch.bfloat16
+PRECISIONS = {"float32": (WHOLE, False), "autocast": (WHOLE, True), "bfloat16": (HALF, False)}
 
 
 def config_of(model_type: str, **sizes):
-    fields = {
-        "hidden_size": 64,
-        "intermediate_size": 176,
-        "vocab_size": 300,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "head_dim": 16 if model_type == "qwen3" else 8,
-        "tie_word_embeddings": False,
-    }
-    return CONFIGS[model_type](**{**fields, **sizes})
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 16 if model_type == "qwen3" else 8}
+    fields = {"hidden_size": 64, "intermediate_size": 176, "vocab_size": 300, "num_hidden_layers": LAYERS, **heads}
+    return CONFIGS[model_type](**{"tie_word_embeddings": False, **fields, **sizes})
 
 
-def model_of(config, dtype=torch.float32, checkpointing=False):
+def model_of(config, dtype=torch.float32):
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(dtype).train()
-    if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    return model
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(dtype).train()
+
+
+def lora_of(r: int) -> LoraConfig:
+    return LoraConfig(r=r, target_modules="all-linear", task_type="CAUSAL_LM")
 
 
 def settings_of(config, precision="float32", rows=4, length=528, peft_config=None, **changes) -> Settings:
     """A run whose micro-batches have so many rows of so many positions."""
     dtype, is_autocast = PRECISIONS[precision]
-    fields = {
-        "num_gpus": 1,
-        "gpu_memory": 80.0,
-        "sharding": "none",
-        "weight_bytes": dtype.itemsize,
-        "compute_bytes": 2 if is_autocast else dtype.itemsize,
-        "gradient_checkpointing": True,
-        "beta": 0.0,
-        "use_peft": peft_config is not None,
-        "load_in_4bit": False,
-        "attn_implementation": "flash_attention_2",
-        "groups_lengths": True,
-        "per_device_train_batch_size": rows,
-        "gradient_accumulation_steps": 4,
-        "steps_per_generation": 4,
-        "max_length": length,
-        "max_completion_length": length - 16,
-        "vllm_mode": None,
-        "vllm_gpu_memory_utilization": 0.3,
-        "vllm_enable_sleep_mode": False,
-        "vllm_tensor_parallel_size": 1,
-        "vllm_max_model_length": length,
-    }
-    return Settings(architecture=read_architecture(config, peft_config or LoraConfig()), **{**fields, **changes})
+    nothing = dict.fromkeys((field.name for field in fields(Settings)), 0)
+    model = {"weight_bytes": dtype.itemsize, "compute_bytes": 2 if is_autocast else dtype.itemsize}
+    run = {"num_gpus": 1, "sharding": "none", "gradient_checkpointing": True, "use_peft": peft_config is not None}
+    rows = {"groups_lengths": True, "per_device_train_batch_size": rows, "max_length": length}
+    changes = {"attn_implementation": "flash_attention_2", **changes}
+    architecture = read_architecture(config, peft_config or LoraConfig())
+    return Settings(**nothing | {"architecture": architecture} | model | run | rows | changes)
 
 
 def saved_bytes(model, is_autocast: bool, attention_mask: torch.Tensor) -> int:
@@ -140,15 +114,16 @@ def measured_peak(model, is_autocast: bool, rows: int, length: int) -> int:
 @pytest.mark.parametrize("is_tied", [False, True])
 def test_parameters_and_adapters_are_counted_exactly(model_type, is_tied):
     config = config_of(model_type, tie_word_embeddings=is_tied, attention_bias=True)
-    lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    counted, model = read_architecture(config, lora), model_of(config)
+    counted, model = read_architecture(config, lora_of(4)), model_of(config)
     assert counted.num_parameters == sum(parameter.numel() for parameter in model.parameters())
-    assert counted.adapter_parameters == get_peft_model(model, lora).get_nb_trainable_parameters()[0]
+    assert counted.adapter_parameters == get_peft_model(model, lora_of(4)).get_nb_trainable_parameters()[0]
 
 
-@pytest.mark.parametrize(("name", "size"), [*zip(PAPER_MODELS, [1_777_088_000, 4_022_468_096], strict=True)])
-def test_the_papers_models_have_their_published_sizes(name, size):
-    assert read_architecture(AutoConfig.for_model(**PAPER_MODELS[name]), LoraConfig()).num_parameters == size
+def test_the_papers_models_have_their_published_sizes_and_the_tile_is_that_of_trl():
+    configs = [AutoConfig.for_model(**sizes) for sizes in PAPER_MODELS.values()]
+    assert [read_architecture(one, LoraConfig()).num_parameters for one in configs] == [1_777_088_000, 4_022_468_096]
+    assert plan.HEAD_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
+    assert plan.HEAD_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -182,9 +157,11 @@ def test_the_peak_agrees_within_ten_percent(
     dtype, is_autocast = PRECISIONS[precision]
     sizes = {"hidden_size": 256, "intermediate_size": 1024, "head_dim": 32, "num_hidden_layers": 4}
     config = config_of(model_type, vocab_size=vocab_size, **sizes)
-    model = model_of(config, dtype, checkpointing)
+    model = model_of(config, dtype)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     trl_utils.add_fused_lm_head(model, outputs=("log_probs", "entropy"))
-    lora = LoraConfig(r=8, target_modules="all-linear", task_type="CAUSAL_LM") if is_lora else None
+    lora = lora_of(8) if is_lora else None
     if is_lora:
         model.enable_input_require_grads()
         model = get_peft_model(model, lora, autocast_adapter_dtype=False)
@@ -196,7 +173,7 @@ def test_the_peak_agrees_within_ten_percent(
 @pytest.mark.parametrize("is_lora", [False, True])
 def test_parameters_gradients_and_optimizer_state_are_counted_exactly(precision, is_lora):
     config = config_of("llama")
-    lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if is_lora else None
+    lora = lora_of(4) if is_lora else None
     model = model_of(config, PRECISIONS[precision][0])
     model = get_peft_model(model, lora) if is_lora else model  # in float32
     optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
@@ -209,11 +186,6 @@ def test_parameters_gradients_and_optimizer_state_are_counted_exactly(precision,
         sum(parameter.grad.nbytes for parameter in parameters if parameter.grad is not None),
         sum(moment.nbytes for moment in moments),
     )
-
-
-def test_the_tile_is_that_of_trl():
-    assert plan.HEAD_TOKENS == chunked_logprob.TOKEN_CHUNK_SIZE
-    assert plan.HEAD_COLUMNS == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
 
 
 @pytest.mark.parametrize("num_gpus", [1, 3])
