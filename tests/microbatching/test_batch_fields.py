@@ -42,12 +42,9 @@ def test_what_follows_an_end_is_padding_and_other_rows_stay(batch):
     unmoved = ("prompt_ids", "prompt_mask", "importance_sampling_ratio", "advantages", "num_items_in_batch")
     assert all(torch.equal(ended[name], batch[name]) for name in unmoved)
     assert batch["completion_mask"].sum() == 4
-
-
-def test_the_ratios_of_tokens_beyond_an_end_are_neutral(batch):
-    batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.6, 0.7, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
+    batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.75, 0.25, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
     ratios = batch_fields.ended_at(batch, torch.tensor([2, 1]), 0)["importance_sampling_ratio"]
-    assert ratios.tolist() == torch.tensor([[0.5, 0.6, 1.0, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]]).tolist()
+    assert ratios.tolist() == [[0.5, 0.75, 1.0, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]]  # neutral beyond the end
 
 
 def test_a_masked_completion_stays_masked_when_others_end(batch):
@@ -73,55 +70,14 @@ def test_joining_undoes_a_split(batch):
     assert all(torch.equal(joined[name], batch[name]) for name in batch)
 
 
-def test_scattered_rows_return_to_their_places():
-    parts = [[2, 0], [1]]
-    values = [torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([[5.0]])]
-    assert batch_fields.scattered(values, parts, 3).tolist() == [[3.0, 4.0, 0.0], [5.0, 0.0, 0.0], [1.0, 2.0, 0.0]]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "expected"),
-    [
-        (None, set()),
-        ({}, set()),
-        ({"rope_type": "yarn", "factor": 4.0}, {"yarn"}),
-        ({"full_attention": {"rope_type": "dynamic"}, "sliding_attention": None}, {"dynamic"}),
-    ],
-)
-def test_rope_types(parameters, expected):
-    assert batch_fields.rope_types(parameters) == expected
-
-
-SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "moe_intermediate_size": 16,
-    "shared_expert_intermediate_size": 16,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "head_dim": 8,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "n_routed_experts": 4,
-    "num_experts_per_tok": 2,
-    "n_group": 1,
-    "topk_group": 1,
-    "first_k_dense_replace": 1,
-    "q_lora_rank": 8,
-    "kv_lora_rank": 8,
-    "qk_rope_head_dim": 8,
-    "qk_nope_head_dim": 8,
-    "v_head_dim": 8,
-    "linear_num_key_heads": 2,
-    "linear_num_value_heads": 4,
-    "linear_key_head_dim": 8,
-    "linear_value_head_dim": 8,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "sliding_window": 6,
+SMALL = {
+    **{"vocab_size": 64, "hidden_size": 32, "intermediate_size": 32, "sliding_window": 6, "pad_token_id": 0},
+    **{"moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "bos_token_id": 1, "eos_token_id": 2},
+    **{"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8},
+    **{"num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    **{"n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, "q_lora_rank": 8, "kv_lora_rank": 8},
+    **{"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "linear_key_head_dim": 8},
+    **{"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_value_head_dim": 8},
 }
 
 
@@ -131,7 +87,7 @@ def test_relative_models_do_not_see_the_left_edge(model_type):
 
     torch.manual_seed(0)
     default = AutoConfig.for_model(model_type)
-    config = AutoConfig.for_model(model_type, **{name: n for name, n in SIZES.items() if hasattr(default, name)})
+    config = AutoConfig.for_model(model_type, **{name: n for name, n in SMALL.items() if hasattr(default, name)})
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -9,17 +9,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 import trl
-from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
+from conftest import logged, quiet
+from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward
 from peft import LoraConfig, PromptTuningConfig
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaForCausalLM,
-)
-from trl import GRPOTrainer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LengthGroupedGRPOConfig, LengthGroupedGRPOTrainer
 from leash_trl.microbatching.loss_weights import LOSS_TYPES
@@ -41,34 +35,18 @@ def float64():
 def train(float64, tmp_path_factory, tiny_model_path, problems, tokenizer):
     """Trains on scripted completions and returns the trainer with its recorder."""
 
-    def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, args=None, **overrides):
-        fields = {
-            "output_dir": str(tmp_path_factory.mktemp("run")),
-            "scale_rewards": "none",
-            "max_completion_length": 48,
-            "num_generations": 4,
-            "per_device_train_batch_size": 4,
-            "gradient_accumulation_steps": 4,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "constant",
-            "epsilon_high": 0.28,
-            "weight_decay": 0.1,
-            "max_steps": 2,
-            "max_grad_norm": 0.0,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "use_cpu": True,
-            "bf16": False,
-        }
-        args = args or LengthGroupedGRPOConfig(**{**fields, **overrides})
+    def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, config=None, **overrides):
+        fields = quiet(tmp_path_factory.mktemp("run"), scale_rewards="none", max_completion_length=48, max_steps=2)
+        fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "epsilon_high": 0.28}
+        fields |= {"lr_scheduler_type": "constant", "weight_decay": 0.1, "max_grad_norm": 0.0, **overrides}
+        del fields["target_length"], fields["lambda_lr"]
+        config = config or (GRPOConfig if trainer_class is GRPOTrainer else LengthGroupedGRPOConfig)
         recorder = GradientRecorder()
         torch.manual_seed(0)  # new adapters
         trainer = trainer_class(
             AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64),
             reward,
-            stock_arguments(args) if trainer_class is GRPOTrainer else args,
+            config(**fields),
             processing_class=AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left"),
             train_dataset=problems,
             eval_dataset=problems.select(range(8)),
@@ -90,10 +68,6 @@ def train(float64, tmp_path_factory, tiny_model_path, problems, tokenizer):
 def stock(train):
     """What TRL's trainer does with settings, which several tests compare with."""
     return functools.cache(functools.partial(train, GRPOTrainer))
-
-
-def logged(trainer, key: str) -> list[float]:
-    return [row[key] for row in trainer.state.log_history if key in row]
 
 
 def difference(ours: GradientRecorder, theirs: GradientRecorder) -> float:
@@ -166,16 +140,17 @@ def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(tra
     assert difference(stock()[1], theirs) > 1e-3  # the correction is on
 
 
-@pytest.mark.parametrize("adapter", ["lora", "prompt tuning"])
+@pytest.mark.parametrize(
+    "adapter",
+    [
+        LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False),
+        PromptTuningConfig(num_virtual_tokens=3, prompt_tuning_init="SAMPLE_VOCAB", task_type="CAUSAL_LM"),
+    ],
+    ids=["lora", "prompt tuning"],
+)
 def test_gradients_are_those_of_the_stock_trainer_with_peft(train, adapter):
-    config = {
-        "lora": LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", init_lora_weights=False),
-        "prompt tuning": PromptTuningConfig(
-            num_virtual_tokens=3, prompt_tuning_init="SAMPLE_VOCAB", task_type="CAUSAL_LM"
-        ),
-    }[adapter]
-    _, theirs = train(GRPOTrainer, peft_config=config, gradient_checkpointing=False)
-    _, ours = train(LengthGroupedGRPOTrainer, peft_config=config, gradient_checkpointing=False)
+    _, theirs = train(GRPOTrainer, peft_config=adapter, gradient_checkpointing=False)
+    _, ours = train(LengthGroupedGRPOTrainer, peft_config=adapter, gradient_checkpointing=False)
     assert difference(ours, theirs) < TOLERANCE
     assert ours.positions < 0.8 * theirs.positions
 
@@ -198,9 +173,6 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
     assert difference(wrong, theirs) > 1e-6
 
 
-CLIP_RATIOS = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
-
-
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize(("loss_type", "epsilon_high"), [("grpo", 1e-4), ("cispo", 1.0)])
 def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss_type, epsilon_high):
@@ -209,17 +181,11 @@ def test_logged_means_are_those_over_all_tokens_of_the_update(train, level, loss
     settings |= {"importance_sampling_level": level, "loss_type": loss_type, "beta": 0.1}
     one, _ = train(GRPOTrainer, per_device_train_batch_size=16, gradient_accumulation_steps=1, **settings)
     ours, _ = train(LengthGroupedGRPOTrainer, **settings)
-    keys = ["cispo_clip_ratio"] if loss_type == "cispo" else CLIP_RATIOS
+    clip_ratios = ["clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"]
+    keys = ["cispo_clip_ratio"] if loss_type == "cispo" else clip_ratios
     for key in ["entropy", "kl", *keys]:
         assert logged(ours, key) == pytest.approx(logged(one, key), rel=1e-5, abs=1e-9), key
     assert logged(ours, keys[0])[1] > 0.05
-
-
-def test_means_cover_the_rows_with_signal_when_others_are_skipped(train):
-    shares = [
-        logged(train(LengthGroupedGRPOTrainer, dead=2, skip_zero_signal=skip)[0], "entropy") for skip in (True, False)
-    ]
-    assert shares[0] != pytest.approx(shares[1], rel=1e-6)
 
 
 def test_evaluation_is_that_of_the_stock_trainer(train):
@@ -284,7 +250,7 @@ def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny
     config.rope_parameters = {"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0, **factors}
     config.rope_parameters["original_max_position_embeddings"] = config.max_position_embeddings = 16
     torch.manual_seed(0)
-    LlamaForCausalLM(config).save_pretrained(tmp_path / kind)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / kind)
     _, theirs = train(GRPOTrainer, path=tmp_path / kind)
     _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / kind)
     assert ours.positions == theirs.positions
@@ -292,20 +258,8 @@ def test_positions_that_follow_the_width_keep_trls_batches(train, tmp_path, tiny
     assert f"rope_type='{kind}'" in caplog.text
 
 
-def test_what_keeps_trls_split_is_logged(train, caplog):
-    train(LengthGroupedGRPOTrainer, loss_type="bnpo", beta=0.1)
-    regrouped, skipped = (record.getMessage() for record in caplog.records if "microbatching" in record.name)
-    assert "loss_type='bnpo'" in regrouped
-    assert "beta" in skipped
-
-
-def test_any_configuration_of_trl_serves(train, tmp_path):
-    small = LengthGroupedGRPOConfig(output_dir=str(tmp_path), use_cpu=True, bf16=False, report_to="none")
-    args = stock_arguments(small)
-    args.max_steps, args.num_generations, args.per_device_train_batch_size = 1, 4, 4
-    args.gradient_accumulation_steps = args.steps_per_generation = 4
-    args.generation_batch_size, args.max_completion_length = 16, 48
-    trainer, _ = train(LengthGroupedGRPOTrainer, args=args)
+def test_any_configuration_of_trl_serves(train):
+    trainer, _ = train(LengthGroupedGRPOTrainer, config=GRPOConfig, max_steps=1)
     assert logged(trainer, "microbatch/padding_share")[0] < 0.3
 
 

@@ -12,19 +12,16 @@ from leash_trl.microbatching.loss_weights import (
 )
 
 
-@pytest.mark.parametrize("loss_type", ["dapo", "cispo", "vespo"])
-def test_losses_of_the_whole_window_need_no_factor(loss_type):
-    assert loss_factor(loss_type, num_rows=3, num_rows_before=4) == 1.0
-
-
-@pytest.mark.parametrize("loss_type", ["grpo", "dr_grpo", "sapo", "luspo"])
-def test_means_over_rows_are_weighted_by_rows(loss_type):
-    # TRL divides by 3 rows where its own split would divide by 4
-    assert loss_factor(loss_type, num_rows=3, num_rows_before=4) == 3 / 4
-
-
-def test_means_over_tokens_are_weighted_by_tokens():
-    assert loss_factor("bnpo", 3, 4, num_tokens=30, num_tokens_before=40) == 30 / 40
+@pytest.mark.parametrize(
+    ("loss_type", "expected"),
+    [
+        *dict.fromkeys(["dapo", "cispo", "vespo"], 1.0).items(),  # of the whole window
+        *dict.fromkeys(["grpo", "dr_grpo", "sapo", "luspo"], 3 / 4).items(),  # means over rows
+        ("bnpo", 30 / 50),  # over tokens
+    ],
+)
+def test_a_loss_is_weighted_as_trls_own_split_would(loss_type, expected):
+    assert loss_factor(loss_type, 3, 4, num_tokens=30, num_tokens_before=50) == expected
     # TRL divides an empty micro-batch by one token
     assert loss_factor("bnpo", 1, 4, num_tokens=0, num_tokens_before=0) == 1.0
 

@@ -19,14 +19,6 @@ def all_cuts(num_rows: int, num_parts: int):
         yield [list(range(a, b)) for a, b in itertools.pairwise(ends)]
 
 
-def test_the_longest_stands_alone():
-    assert microbatch.partition([0] * 5, [4, 32, 4, 4, 4], 2) == [[1], [0, 2, 3, 4]]
-
-
-def test_equal_lengths_are_cut_into_equal_parts():
-    assert [len(part) for part in microbatch.partition([5] * 12, [20] * 12, 4)] == [3, 3, 3, 3]
-
-
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 30)), min_size=1, max_size=9), st.data())
 def test_no_cut_within_the_cap_computes_fewer_positions(lengths, data):
     num_parts = data.draw(st.integers(1, len(lengths)))

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from conftest import eos_bias
+from conftest import eos_bias, quiet
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
@@ -70,26 +70,13 @@ def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbac
     reward = LengthControlledReward(
         reward_func or Calls(), method or Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR), target_length=TARGET
     )
-    defaults = {
-        "output_dir": str(folder),
-        "max_completion_length": 2 * TARGET,
-        "num_generations": 4,
-        "per_device_train_batch_size": 8,
-        "learning_rate": 1e-3,
-        "max_steps": 5,
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "bf16": False,
-        "generation_kwargs": eos_bias(build_tokenizer()),
-    }
+    fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
+    del fields["target_length"], fields["lambda_lr"]
     problems = gym_problems("train", 64)
     return trainer_class(
         model_path,
         reward_funcs=reward,
-        args=config_class(**{**defaults, **settings}),
+        args=config_class(generation_kwargs=eos_bias(build_tokenizer()), **fields),
         train_dataset=problems.map(lambda row: {"split": "train"}),
         eval_dataset=problems.select(range(8)).map(lambda row: {"split": "eval"}),
         callbacks=[LengthControlCallback(reward), *callbacks],

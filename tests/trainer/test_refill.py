@@ -1,19 +1,16 @@
 """Fresh prompts for groups without signal: which come, how many, and which groups they replace. No trainer."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from trl import GRPOTrainer
 from trl.trainer.utils import RepeatSampler
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.targets import question_of
-from leash_trl.microbatching.batch_fields import joined
 from leash_trl.trainer.refill import Refill, extra_groups, kept_groups
 from leash_trl.trainer.rounds import Round
 
@@ -97,17 +94,6 @@ def test_a_data_set_smaller_than_the_batch_still_gives_prompts():
     assert len(draw(make_refill(rows, 4), 5, 0, {question_of(row) for row in rows})) == 5
 
 
-def test_the_state_survives_json():
-    refill, resumed = (make_refill(letters(9), shuffle_dataset=True) for _ in range(2))
-    for _ in range(6):
-        refill.draw(2)
-        refill.record(torch.tensor([True, False, False]))
-    resumed.load_state_dict(json.loads(json.dumps(refill.state_dict())))
-    assert resumed.state_dict() == refill.state_dict()
-    assert resumed.num_extra() == refill.num_extra() > 0
-    assert resumed.draw(2) == refill.draw(2)
-
-
 def test_the_share_of_groups_with_signal_halves_with_each_batch_by_hand():
     # 3 of 4, then 1 of 2: (3 / 2 + 1) / (4 / 2 + 2) = 0.625; two groups need 2 more, 4 * 0.625 + 0.5 - 0.97 = 2.03
     refill = make_refill(letters(9))
@@ -187,18 +173,6 @@ def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process(rank, 2))
     assert merged.rollouts.lengths.tolist() == [1, 2, 3, 4, 5, 6, 30, 40]
     assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[rank]
-
-
-def test_importance_ratios_keep_their_weight_when_a_longer_batch_joins():
-    """TRL's VESPO multiplies the ratios of all columns, so that padding must be neutral."""
-    ratios = torch.tensor([[0.9, 1.2]])
-    advantages, logs, mask = torch.tensor([[1.0]]), torch.tensor([[0.1, -0.2]]), torch.tensor([[1, 1]])
-    alone = GRPOTrainer.get_gamma_weights(advantages, logs, mask, ratios)
-    fresh = {"importance_sampling_ratio": torch.tensor([[1.1, 0.8, 1.0, 1.3]])}
-    merged = joined([{"importance_sampling_ratio": ratios}, fresh], pad_token_id=0)
-    wider = [torch.nn.functional.pad(values, (0, 2)) for values in (logs, mask)]
-    weight = GRPOTrainer.get_gamma_weights(advantages, *wider, merged["importance_sampling_ratio"][:1])
-    torch.testing.assert_close(weight, alone)
 
 
 def test_what_cannot_be_replaced_row_by_row_is_an_error(make_rollouts):

@@ -1,7 +1,6 @@
 """A resumed run repeats the uninterrupted one to the last bit, from the newest checkpoint that is whole."""
 
 import json
-import math
 import os
 import shutil
 import signal
@@ -76,10 +75,6 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     assert len(log(whole)) == saved[-1]
 
 
-class Interrupt(Exception):
-    """What stops a run in a notebook."""
-
-
 def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
     """Stopped inside a window of two updates, between two rows of the log."""
     settings = {**SHORT, "steps_per_generation": 2, "max_steps": 6, "save_steps": 2, "logging_steps": 2}
@@ -90,11 +85,11 @@ def test_the_interrupted_trainer_itself_can_be_resumed(make_trainer, tmp_path):
 
     def interrupt(*args, **kwargs):
         if interrupted.state.global_step == 5:
-            raise Interrupt
+            raise RuntimeError("stopped")
         return compute_loss(*args, **kwargs)
 
     interrupted.compute_loss = interrupt
-    with pytest.raises(Interrupt):
+    with pytest.raises(RuntimeError, match="stopped"):
         interrupted.train()
     interrupted.compute_loss = compute_loss
     shutil.rmtree(tmp_path / "run" / "checkpoint-4")
@@ -116,12 +111,6 @@ def test_a_run_that_was_extended_inside_a_window_saves_where_it_can_be_resumed(
         runs[name].train(resume_from_checkpoint=str(tmp_path / start))
         assert lines_with(caplog, "generation window", "generated anew") == (name == "extended")
     assert_same(runs["resumed"], runs["extended"], 10)
-
-
-def test_newer_checkpoints_beside_the_one_that_is_named_are_said(whole, tmp_path, make_args, caplog):
-    shutil.copytree(whole.args.output_dir, tmp_path / "run")
-    starting_point(tmp_path / "run" / "checkpoint-2", make_args(output_dir=str(tmp_path / "run")), {})
-    assert lines_with(caplog, "checkpoint-6", "checkpoint-2") == 1
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +157,8 @@ def test_a_torn_checkpoint_is_passed_over_but_refused_by_name(whole, run, resuma
     state = run / "checkpoint-4" / TRAINER_STATE_FILE
     os.truncate(state, state.stat().st_size // 2)
     trainer = resumable()
-    with pytest.raises(ValueError, match="checkpoint-4") as refused:
+    with pytest.raises(ValueError, match="checkpoint-4"):
         trainer.train(resume_from_checkpoint=state.parent)
-    assert "\n" not in str(refused.value)
     trainer.train(resume_from_checkpoint=True)
     assert_same(trainer, whole, 3)
 
@@ -179,7 +167,9 @@ def test_training_begins_nowhere_else_than_asked(run, resumable, tmp_path, caplo
     args = resumable().args
     shutil.copytree(run / "checkpoint-4", run / "checkpoint-10")
     assert starting_point(True, args, {}).name == "checkpoint-10"  # by number, not by name
+    caplog.clear()
     assert starting_point(str(run / "checkpoint-2"), args, {}) == run / "checkpoint-2"
+    assert lines_with(caplog, "checkpoint-10", "checkpoint-2") == 1
     caplog.clear()
     assert starting_point(None, args, {}) is starting_point(False, args, {}) is None
     assert lines_with(caplog, "output_dir", run, "checkpoint-10") == len(caplog.records) == 2  # a folder in use
@@ -188,9 +178,8 @@ def test_training_begins_nowhere_else_than_asked(run, resumable, tmp_path, caplo
     state = json.loads((run / "checkpoint-4" / TRAINER_STATE_FILE).read_text())
     del state["stateful_callbacks"]["LengthControl"]  # a checkpoint of TRL's own trainer
     (run / "checkpoint-4" / TRAINER_STATE_FILE).write_text(json.dumps(state))
-    with pytest.raises(ValueError, match="checkpoint-4") as refused:
+    with pytest.raises(ValueError, match="checkpoint-4"):
         starting_point(run / "checkpoint-4", args, {})
-    assert "\n" not in str(refused.value)
     shutil.rmtree(run)
     with pytest.raises(ValueError, match="resume_from_checkpoint"):
         starting_point(True, args, {})
@@ -198,9 +187,8 @@ def test_training_begins_nowhere_else_than_asked(run, resumable, tmp_path, caplo
 
 def test_a_checkpoint_of_another_method_is_refused_before_training(resumable):
     other = resumable(length_control="laser", lambda_lr=None)
-    with pytest.raises(ValueError, match=r"'leash'.*'laser'") as refused:
+    with pytest.raises(ValueError, match=r"'leash'.*'laser'"):
         other.train(resume_from_checkpoint=True)
-    assert "\n" not in str(refused.value)
     assert other.state.global_step == 4
 
 
@@ -230,12 +218,11 @@ def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog, change
     assert lines_with(caplog, "checkpoint-4") == num_lines
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, kind, caplog):
+def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog):
     """Weights, lambda and steps done; there is no optimizer, which is said."""
     whole.save_model(str(tmp_path / "final"))
     resumed = resumable(max_steps=7, learning_rate=0.0)
-    resumed.train(resume_from_checkpoint=kind(tmp_path / "final"))
+    resumed.train(resume_from_checkpoint=tmp_path / "final")
     assert lines_with(caplog, "final", "optimizer") == 1
     assert [row["leash/lambda"] for row in log(resumed)[6:]] == [whole.length_control.lam]
     for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
@@ -285,38 +272,19 @@ def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems,
     assert length_control_state(last)["state"] != length_control_state(best)["state"]
 
 
-class NaNGradient(TrainerCallback):
-    """One gradient of the third update is not finite, as a bad kernel or an overflow leaves it."""
-
-    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
-        if state.global_step == 2:
-            next(p for p in model.parameters() if p.grad is not None).grad.view(-1)[0] = math.nan
-
-
-def test_the_final_save_keeps_finite_weights_too(make_trainer, tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "model.safetensors").write_text("good")
-    trainer = make_trainer(max_steps=3, callbacks=[NaNGradient()])
-    trainer.train()
-    with pytest.raises(FloatingPointError, match=r"update 3\b"):
-        trainer.save_model()
-    assert (tmp_path / "run" / "model.safetensors").read_text() == "good"
-
-
 def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
     refusals = []
 
     class Second(TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
-            with pytest.raises(ValueError, match=str(run)) as refused:
+            with pytest.raises(ValueError, match=str(run)):
                 resumable().train(resume_from_checkpoint=True)
-            refusals.append(str(refused.value))
+            refusals.append(state.global_step)
 
     first = resumable(max_steps=5)
     first.add_callback(Second())
     first.train(resume_from_checkpoint=True)
-    assert len(refusals) == 1
-    assert "\n" not in refusals[0]
+    assert refusals == [5]
     resumable(max_steps=5).train(resume_from_checkpoint=True)
 
 

@@ -3,7 +3,6 @@
 import ast
 import inspect
 import re
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -11,22 +10,13 @@ import trl
 from conftest import ROOT, log_rows
 from packaging.requirements import Requirement
 from trl import GRPOTrainer
-from trl.chat_template_utils import parse_response
-from trl.trainer.utils import RepeatSampler
 
 import leash_trl
 from leash_trl import LeashGRPOTrainer
 from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, loss_weights
-from leash_trl.microbatching.length_grouped_grpo_trainer import LengthGroupedGRPOTrainer
 
 
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
-# super's would make several commits, or two requests, where ours makes one
-REPLACED = {"_push_from_checkpoint", "push_to_hub", "init_hf_repo"}
-
-
-def parameters(function) -> list[str]:
-    return list(inspect.signature(function).parameters)
 
 
 def private_members_of_trl() -> set[str]:
@@ -61,35 +51,6 @@ def test_the_private_members_we_lean_on_are_the_seams_that_construction_checks()
     assert len(used) <= 13
 
 
-@pytest.mark.parametrize("trainer_class", [LeashGRPOTrainer, LengthGroupedGRPOTrainer])
-def test_every_override_calls_super(trainer_class):
-    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(trainer_class))).body
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    overridden = {name: node for name, node in functions.items() if hasattr(GRPOTrainer, name)}
-
-    def calls_of(function: ast.FunctionDef) -> set[str]:
-        return {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
-
-    for name, function in overridden.items():
-        helpers = [functions[helper] for helper in functions if f"self.{helper}" in calls_of(function)]
-        calls = set().union(*map(calls_of, [function, *helpers]))
-        assert (f"super().{name}" in calls) != (name in REPLACED), name
-    assert len(overridden) > 3
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("save_model", ["self", "output_dir", "_internal_call"]),
-        ("set_initial_training_values", ["self", "args", "dataloader"]),
-        ("init_hf_repo", ["self", "token", "private"]),
-        ("create_model_card", ["self", "model_name", "dataset_name", "tags"]),
-    ],
-)
-def test_a_public_hook_has_the_arguments_we_use(name, expected):
-    assert parameters(getattr(GRPOTrainer, name)) == expected
-
-
 def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(make_trainer):
     trainer = make_trainer(num_iterations=2, length_grouped_microbatches=False, skip_zero_signal=False, max_steps=1)
     trainer.train()
@@ -103,13 +64,6 @@ def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(mak
 def test_every_loss_is_known():
     types = re.findall(r'"(\w+)"', " ".join(re.findall(r"self\.loss_type (?:==|in) (.*?):", LOSS_SOURCE)))
     assert {*types} == loss_weights.LOSS_TYPES
-
-
-def test_what_we_take_of_sampler_and_parser_exists():
-    sampler = RepeatSampler(["a", "b"], mini_repeat_count=1, seed=0)
-    assert (sampler.shuffle, sampler.seed, sampler.num_samples) == (True, 0, 2)
-    assert sampler.generator is not None
-    assert parameters(parse_response)[:3] == ["tokenizer", "ids", "prefix"]
 
 
 def test_lengths_agree_with_trls_own_metric(make_trainer):
