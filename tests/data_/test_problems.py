@@ -155,12 +155,6 @@ def test_splits_are_named_where_the_choice_is_open_or_wrong(write_rows, tmp_path
             load_problems(reference, split=split)
 
 
-def test_the_gym_is_a_source_with_both_splits():
-    test, same = load_problems("gym_test"), load_problems("gym", split="test")
-    assert (len(test), test["prompt"][:]) == (512, same["prompt"][:])
-    assert {*test.column_names} == {"id", "prompt", "solution", "level"}
-
-
 @pytest.mark.parametrize(
     ("name", "text", "named"),
     [

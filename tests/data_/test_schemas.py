@@ -1,7 +1,6 @@
 """How rows of each published family are read, and the real files beside the project."""
 
 import json
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -57,11 +56,6 @@ def test_every_schema_needs_columns_that_no_earlier_one_would_claim():
     assert all(detect_schema(schema.columns) is schema for schema in SCHEMAS)
 
 
-def test_unknown_columns_are_named():
-    with pytest.raises(ValueError, match="text, label"):
-        detect_schema(["text", "label"])
-
-
 def test_worked_solutions_of_many_pages_are_not_read():
     assert columns_to_read(detect_schema(DEEPMATH), DEEPMATH) == ["question", "final_answer"]
 
@@ -112,13 +106,6 @@ def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
     choices = choices_of(question)
     assert (row, choices[gold], gold) == ("rec0001", "bicyclo[2.2.1]heptane", "D")
     assert [*choices.values()] == ["benzene", "toluene. and more", "phenol", "bicyclo[2.2.1]heptane"]
-
-
-def test_gpqa_golds_are_spread_over_the_letters():
-    golds = Counter(read({**GPQA, "Question": f"Question {number}?"})[2] for number in range(400))
-    # 100 expected, standard deviation 8.7
-    assert set(golds) == set("ABCD")
-    assert all(65 < count < 135 for count in golds.values())
 
 
 @given(st.lists(st.sampled_from(["N/A", "x", "y", "z"]), min_size=3, max_size=10), st.data())

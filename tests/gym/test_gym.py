@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.gym import base_record
-from leash_trl.gym.dataset import gym_problems
 from leash_trl.gym.styles import STYLES, force_styles, forced_answers, forced_text
 from leash_trl.gym.task import (
     LEVELS,
@@ -154,41 +153,6 @@ def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr("leash_trl.gym.RECORD", record)
     with pytest.raises(ValueError, match="other weights"):
         base_record()
-
-
-def test_the_record_holds_what_the_gym_is_for():
-    """Length buys accuracy: the properties of the task, as far as the base model alone shows them."""
-    record = base_record()
-    styles = {(one["style"], one["level"]): one for one in record["styles"]}
-    assert styles.keys() == {(style, level) for style in STYLES for level in LEVELS}
-    # over-thinking, on the held-out problems' own mix of levels
-    levels = gym_problems("test", record["num_problems"])["level"]
-    assert record["mean_tokens"] >= 2.5 * sum(styles["short", level]["tokens"] for level in levels) / len(levels)
-    assert record["accuracy"] <= 0.9
-    # grain: three ways of writing a step, a few tokens apart
-    for level in LEVELS:
-        full, short, terse = (styles[style, level]["tokens"] for style in ("full", "short", "terse"))
-        assert 0 < full - short <= 3 * level
-        assert 0 < short - terse <= 2 * level
-    # need: the shortest style that is as good as the best, without slips, which greedy totals hardly have
-    shortest = {}
-    for level in LEVELS:
-        own = [styles[style, level] for style in STYLES]
-        best = max(one["greedy_accuracy"] for one in own)
-        shortest[level] = min(one["tokens"] for one in own if one["greedy_accuracy"] >= best - 0.03)
-    assert max(shortest.values()) >= 4 * min(shortest.values())
-    reliable = mean_over_levels(styles, "short", "tokens")
-    # price: at half of the reliable length
-    half = max(
-        (style for style in STYLES if mean_over_levels(styles, style, "tokens") <= reliable / 2),
-        key=lambda style: mean_over_levels(styles, style, "tokens"),
-    )
-    for accuracy in ("accuracy", "greedy_accuracy"):
-        assert mean_over_levels(styles, half, accuracy) <= mean_over_levels(styles, "short", accuracy) - 0.1
-
-
-def mean_over_levels(styles, style, field):
-    return sum(styles[style, level][field] for level in LEVELS) / len(LEVELS)
 
 
 def test_no_problem_is_in_both_splits():
