@@ -60,14 +60,19 @@ def test_facts_of_rows(batch):
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]
 
 
-def test_joining_undoes_a_split(batch):
+def test_joining_undoes_a_split_into_rows_of_their_own_width(batch):
+    batch["importance_sampling_ratio"] = torch.tensor([[0.5, 0.75, 0.25, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]])
+    batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     parts = [
-        {name: values if name == "num_items_in_batch" else values[[row]] for name, values in batch.items()}
-        for row in (0, 1)
+        {
+            name: batch_fields.cut(name, values if name == "num_items_in_batch" else values[[row]], *widths)
+            for name, values in batch.items()
+        }
+        for row, widths in enumerate([(1, 3), (2, 1)])
     ]
     joined = batch_fields.joined(parts, pad_token_id=0)
     assert joined.keys() == batch.keys()
-    assert all(torch.equal(joined[name], batch[name]) for name in batch)
+    assert all(torch.equal(joined[name], batch_fields.cut(name, batch[name], 2, 3)) for name in batch)
 
 
 SMALL = {

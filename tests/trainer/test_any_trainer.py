@@ -1,15 +1,17 @@
 """Length control in TRL's own trainers: lambda is the paper's, whatever the batching, and survives a restart."""
 
+import re
 from functools import partial
 
 import pytest
 import stock_run
 import torch
-from conftest import log_rows, parity_reward
+from conftest import ROOT, log_rows, parity_reward
 from processes import in_two_processes
 from stock_run import Calls, States, lambdas_by_hand, stock_trainer
 from transformers import AutoModelForCausalLM, TrainerCallback
 from trl import GRPOConfig, RLOOConfig
+from trl.experimental import async_grpo
 from trl.experimental.async_grpo import AsyncGRPOConfig
 
 from leash_trl import LengthControlCallback, LengthControlledReward
@@ -221,3 +223,23 @@ def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):
     trainer.train()
     assert late.method.lam != 0.1
     assert callback.method.lam == 0.1
+
+
+def test_the_page_runs_as_printed_and_its_table_is_what_is_refused(tmp_path, monkeypatch):
+    """A stand-in takes the place of the asynchronous trainer, which would ask for a server."""
+    page = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8")
+    made, names = {}, {"problems": []}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(async_grpo, "AsyncGRPOConfig", partial(AsyncGRPOConfig, use_cpu=True, bf16=False))
+    monkeypatch.setattr(async_grpo, "AsyncGRPOTrainer", lambda *args, **kwargs: made.update(kwargs))
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(compile(block, "any_trainer.md", "exec"), names)
+        if not made:
+            assert [row["leash/version"] for row in log_rows(names["trainer"])] == [0, 1, 2]
+            assert names["reward"].method.lam != names["reward"].method.lambda_init
+    assert {path.name for path in (tmp_path / "runs" / "any_trainer").iterdir()} == {"grpo", "rloo"}
+    assert made["reward_funcs"] is names["reward"]
+    cells = [row.split("|")[1].partition(";")[0] for row in page.splitlines() if row.startswith("| ")][1:]
+    everywhere = METHODS.keys() - NEED_THE_GROUP - AS_ADVANTAGES - ONLY_THE_SUBCLASS
+    expected = [everywhere, NEED_THE_GROUP, AS_ADVANTAGES, ONLY_THE_SUBCLASS]
+    assert [{*re.findall(r"[a-z]\w+", cell)} for cell in cells] == expected
