@@ -93,11 +93,6 @@ def test_a_recipe_in_a_comparison_keeps_its_environment_for_its_runs():
     assert training_parser().checked({"env": {"A": 1}}, "arm") == {"env": {"A": 1}}
 
 
-def test_a_missing_recipe_is_named_with_those_that_there_are():
-    with pytest.raises(UserError, match=r"gym/leash\.yaml"):
-        given_fields(["--config", "gym/leahs.yaml"])
-
-
 def test_training_fields_that_must_have_a_value_refuse_null(tmp_path):
     (tmp_path / "recipe.yaml").write_text("max_steps: null\n")
     with pytest.raises(UserError, match="max_steps"):

@@ -2,8 +2,6 @@
 
 import csv
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -132,12 +130,6 @@ def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, 
     assert main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert named in line
-
-
-def test_help_is_light():
-    code = "import sys, leash_trl.cli.compare; print(' '.join(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "numpy", "matplotlib"} & set(loaded)
 
 
 # --- a run -----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import errno
 import filecmp
 import json
 import os
-import shutil
 import signal
 from contextlib import redirect_stdout
 from io import StringIO
@@ -68,13 +67,6 @@ def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, filtered
     assert not (tmp_path / "dataset").exists()
     assert main([*command, str(tmp_path)]) == 0
     assert identical(evaluated if command is EVAL else filtered[0], tmp_path)
-
-
-def test_another_run_in_the_folder_is_refused(evaluated, capsys):
-    before = (evaluated / "results.json").read_text()
-    assert main([*EVAL, str(evaluated), "--seed", "1"]) == 2
-    assert "seed: 0 there, 1 now" in capsys.readouterr().err
-    assert (evaluated / "results.json").read_text() == before
 
 
 def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
@@ -209,13 +201,6 @@ def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gp
     assert SamplingArguments(**run, engine="transformers").engine == "transformers"
 
 
-def test_a_folder_without_a_name_is_refused(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main([*EVAL, ""]) == 2
-    assert "output_dir" in capsys.readouterr().err
-    assert not [*tmp_path.iterdir()]
-
-
 @pytest.mark.parametrize(
     ("error", "code"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 2), (KeyboardInterrupt(), 130)]
 )
@@ -229,13 +214,6 @@ def test_a_full_disk_and_ctrl_c_are_one_line_that_says_how_to_go_on(tmp_path, mo
     assert line.startswith("leash eval: ")
     assert "same command" in line
     assert str(tmp_path / "run") in line
-
-
-def test_another_programs_record_is_named(evaluated, tmp_path, capsys):
-    shutil.copytree(evaluated, tmp_path / "run")
-    (tmp_path / "run" / "run.json").write_text("[]")
-    assert main([*EVAL, str(tmp_path / "run")]) == 2
-    assert str(tmp_path / "run" / "run.json") in capsys.readouterr().err
 
 
 def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):

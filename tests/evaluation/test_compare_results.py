@@ -201,13 +201,6 @@ def test_pairs_and_curves_by_hand():
     assert (methods[0][2], methods[1][1:]) == ("12.0 to 18.0", ["n/a", ""])
 
 
-def test_what_has_no_second_seed_or_point_is_not_told_apart():
-    lonely = comparison_markdown(with_base(point("A", 12, [0.5], [9.0]), near("B", 12, 0.5, 9)))
-    assert len(lonely.split("\n\n")) == 2
-    one_target = comparison_markdown(with_base(near("A", 12, 0.5, 9), near("B", 12, 0.6, 9)))
-    assert len(one_target.split("\n\n")) == 6  # no curves
-
-
 def places(points, is_corrected=False):
     rows = front(pd.concat([own.assign(point=own["name"]) for own in points]))
     place = rows["after Holm" if is_corrected else "front"]

@@ -185,11 +185,3 @@ def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, name
     with pytest.raises(ValueError, match=named) as error:
         changes(run, other)
     assert "\n" not in str(error.value)
-
-
-def test_runs_without_a_graded_problem_in_common_are_not_compared(tmp_path):
-    first = load_evaluated_run(write_run(tmp_path / "a", {"aime": [EASY, UNGRADED]}))
-    ungraded = problem(0, *UNGRADED["completions"])
-    other = load_evaluated_run(write_run(tmp_path / "b", {"aime": [ungraded, problem(2, *EASY["completions"])]}))
-    with pytest.raises(ValueError, match="aime"):
-        changes(first, other)

@@ -204,12 +204,6 @@ def test_the_longest_prompt_of_all_data_sets_and_its_limit_need_the_longest_cont
     assert (longest.prompt_ids, longest.max_new_tokens) == (tuple(expected), 20)
 
 
-@pytest.mark.parametrize("name", ["num_samples", "batch_size"])
-def test_sizes_must_be_positive(name):
-    with pytest.raises(ValueError, match=f"{name} is 0"):
-        plan(**{name: 0})
-
-
 def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(tokenizer, sums, tmp_path, monkeypatch):
     whole, failed = tmp_path / "whole", tmp_path / "failed"
     run(SumEngine(tokenizer), sums, whole, plan())
