@@ -32,7 +32,6 @@ from leash_trl.planning import plan as memory
 pytestmark = pytest.mark.gpu
 RUN, KILLABLE_RUN = (Path(__file__).parent / name for name in ("gpu_run.py", "support/killable_run.py"))
 ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
-CPU_WORD = ["--on_cpu"] if ON_CPU else []
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIMEOUT = 420  # seconds; by estimate, not measured, the longest part takes 150 on an H100
 SMALL_GIB = 40  # a card with less may run out of memory where a larger one may not
@@ -90,10 +89,12 @@ def run(log: Path, *command: str, num_gpus: int | None = 1) -> None:
     assert code == 0, f"exit code {code}: see the end of {log}"
 
 
-def run_part(folder: Path, *words: str, num_gpus: int | None = 1) -> dict[str, Any]:
-    """What one part of gpu_run writes as JSON."""
-    run(folder / f"{words[0]}.log", str(RUN), words[0], str(folder), *words[1:], *CPU_WORD, num_gpus=num_gpus)
-    return json.loads((folder / f"{words[0]}.json").read_text(encoding="utf-8"))
+def run_part(name: str, folder: Path, *launcher: str, num_gpus: int | None = 1, **options: Any) -> Any:
+    """What one part of gpu_run finds."""
+    words = (*launcher, str(RUN), name, str(folder), json.dumps({"on_cpu": ON_CPU, **options}))
+    run(folder / f"{name}.log", *words, num_gpus=num_gpus)
+    found = folder / f"{name}.json"
+    return json.loads(found.read_text(encoding="utf-8")) if found.exists() else None
 
 
 def need(package: str) -> None:
@@ -105,7 +106,7 @@ def need(package: str) -> None:
 def machine(tmp_path_factory):
     """The machine, or the one line that says why nothing runs."""
     (FOLDER / "table.md").unlink(missing_ok=True)  # of an earlier check
-    found = SimpleNamespace(**run_part(tmp_path_factory.mktemp("machine"), "machine", num_gpus=None))
+    found = SimpleNamespace(**run_part("machine", tmp_path_factory.mktemp("machine"), num_gpus=None))
     if not ON_CPU and found.device == "cpu":
         pytest.skip("no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins")
     if not ON_CPU and not found.has_bfloat16:
@@ -177,8 +178,7 @@ def test_the_gradient_of_a_regrouped_step_is_trls_at_the_tolerance_of_bfloat16(
     with part(f"gradient of a regrouped step, bf16, {attention}") as measured:
         if attention != "sdpa":
             need("flash_attn")
-        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, "--attention", attention)
-        run(tmp_path / "log", str(RUN), *words, *CPU_WORD)
+        run_part("gradients", tmp_path, model_path=tiny_model_path, attention=attention)
         check_gradients(torch.load(tmp_path / "rank0.pt"), measured)
 
 
@@ -187,8 +187,7 @@ def test_two_processes_keep_the_gradient_of_trl(machine, part, tmp_path, tiny_mo
         if not ON_CPU and machine.num_devices < 2:
             pytest.skip("needs two GPUs")
         torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, *CPU_WORD)
-        run(tmp_path / "log", *torchrun, str(RUN), *words, num_gpus=2)
+        run_part("gradients", tmp_path, *torchrun, num_gpus=2, model_path=tiny_model_path)
         for rank in range(2):
             seen = torch.load(tmp_path / f"rank{rank}.pt")
             assert {one["world_size"] for one in seen.values()} == {2}
@@ -338,7 +337,7 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, part
         need("vllm")
         from colocate_run import LAMBDA_INIT, LAMBDA_LR, NUM_STEPS, TARGET_LENGTH
 
-        seen = run_part(tmp_path, "colocated")
+        seen = run_part("colocated", tmp_path)
         differences = [row["sampling/sampling_logp_difference/mean"] for row in seen["rows"]]
         measured.append(f"log-probabilities of vLLM and trainer {max(differences):.2g} apart in the mean")
         lam = LAMBDA_INIT
@@ -367,7 +366,13 @@ def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(part, tmp_path
 
         run_folder = tmp_path / "run"
         with served(tmp_path, ON_CPU, environment()) as url:
-            run(tmp_path / "asynchronous.log", async_run.__file__, url, str(run_folder), *CPU_WORD)
+            run(
+                tmp_path / "asynchronous.log",
+                async_run.__file__,
+                url,
+                str(run_folder),
+                *(["--on_cpu"] if ON_CPU else []),
+            )
         seen, groups, expected = async_run.by_hand(run_folder)
         staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
         measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
@@ -381,7 +386,7 @@ def test_qlora_trains_an_adapter_on_four_bits(part, tmp_path):
     with part("LoRA in place of QLoRA" if ON_CPU and not has_four_bit else "QLoRA") as measured:
         if not ON_CPU:
             need("bitsandbytes")
-        seen = run_part(tmp_path, "adapter", *(["--four_bit"] if has_four_bit else []))
+        seen = run_part("adapter", tmp_path, four_bit=has_four_bit)
         measured.append(
             f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas'][0]:g} to {seen['lambdas'][1]:.4g}, "
             f"peak {seen['peak_gib']:.2f} GiB"
