@@ -194,36 +194,8 @@ def test_two_processes_keep_the_gradient_of_trl(machine, part, tmp_path, tiny_mo
             check_gradients(seen, measured if rank == 0 else [])
 
 
-@functools.cache
-def bench(max_length: int) -> dict[str, Any]:
-    """What recipes/speed.py writes of a step by longest completion, made once."""
-    folder = FOLDER / f"bench-{max_length}"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "step.json").unlink(missing_ok=True)
-    lengths = ["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]
-    (folder / "lengths.csv").write_text("\n".join(lengths) + "\n")
-    options = {
-        "model_name_or_path": stand_in_config(folder) if ON_CPU else "r1-distill-1.5b",
-        "lengths": folder / "lengths.csv",
-        "max_length": max_length,
-        "steps": 1,
-        "seed": LENGTH_SEED,
-        "output_dir": folder,
-        **STEP,
-    }
-    words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    exit_code(folder / "log", str(ROOT / "recipes" / "speed.py"), "step", "--gradient_checkpointing", *words)
-    return json.loads((folder / "step.json").read_text(encoding="utf-8"))
-
-
-def bench_arms(max_length: int, memory_gib: float) -> dict[str, Any]:
-    """The same, unless an arm failed."""
-    made = bench(max_length)
-    failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
-    if failures and memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
-        pytest.skip(f"{' and '.join(failures)} did not fit in {memory_gib:.0f} GiB")
-    assert not failures
-    return made
+def words_of(options: dict[str, Any]) -> list[str]:
+    return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
 
 def stand_in_config(folder: Path) -> Path:
@@ -236,23 +208,20 @@ def stand_in_config(folder: Path) -> Path:
     return folder / "config.json"
 
 
-@pytest.mark.parametrize("max_length", MAX_LENGTHS)
-def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_no_more_memory(max_length, machine, part):
-    with part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
-        made = bench_arms(max_length, machine.memory_gib)
-        stock, ours, apart = made["results"]["stock"], made["results"]["ours"], made["gradient_difference"]
-        seconds, padding, memory_gib = "forward and backward, s", "padding share", "peak memory, GiB"
-        times = stock[seconds] / ours[seconds]
-        measured += [
-            f"TRL {stock[seconds]:.2f} s, ours {ours[seconds]:.2f} s: {times:.2f} times",
-            f"padding {stock[padding]:.0%}, {ours[padding]:.0%}",
-            f"peak memory {stock[memory_gib]:.2f}, {ours[memory_gib]:.2f} GiB",
-            f"gradients {apart:.1g} apart",
-        ]
-        assert times > 1
-        assert ours[padding] < 0.01 < 0.5 < stock[padding]
-        assert ours[memory_gib] <= 1.02 * stock[memory_gib]
-        assert apart < GRADIENT_BOUND
+def measured_step(max_length: int, memory_gib: float, folder: Path) -> dict[str, Any]:
+    """What recipes/speed.py writes of a step by longest completion."""
+    lengths = ["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]
+    (folder / "lengths.csv").write_text("\n".join(lengths) + "\n")
+    options = {"model_name_or_path": stand_in_config(folder) if ON_CPU else "r1-distill-1.5b", "output_dir": folder}
+    options |= {"lengths": folder / "lengths.csv", "max_length": max_length, "steps": 1, "seed": LENGTH_SEED, **STEP}
+    script = str(ROOT / "recipes" / "speed.py")
+    exit_code(folder / "log", script, "step", "--gradient_checkpointing", *words_of(options))
+    made = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
+    if failures and memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
+        pytest.skip(f"{' and '.join(failures)} did not fit in {memory_gib:.0f} GiB")
+    assert not failures
+    return made
 
 
 def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
@@ -261,37 +230,39 @@ def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory
     from leash_trl.gym.dataset import gym_problems
     from leash_trl.gym.tokenizer import build_tokenizer
 
-    tokenizer = build_tokenizer()
-    options = {
-        "model_name_or_path": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B",
-        "bf16": "false",
-        "gradient_checkpointing": "true",
-        "target_length": 1,
-        "max_completion_length": max_length,
-        "output_dir": folder / "run",
-        "num_gpus": 1,
-        "gpu_memory": gpu_memory,
-        "prompt_length": max(
-            len(tokenizer.encode(prompt[0]["content"])) for prompt in gym_problems("train", 64)["prompt"]
-        ),
-        **STEP,
-        **({"model_config": stand_in_config(folder)} if ON_CPU else {}),
-    }
-    return make_settings(*parse_plan([str(part) for name, value in options.items() for part in (f"--{name}", value)]))
+    tokenizer, problems = build_tokenizer(), gym_problems("train", 64)
+    options = {"model_name_or_path": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "output_dir": folder / "run", **STEP}
+    options |= {"bf16": "false", "gradient_checkpointing": "true", "num_gpus": 1, "gpu_memory": gpu_memory}
+    options |= {"target_length": 1, "max_completion_length": max_length}
+    options["prompt_length"] = max(len(tokenizer.encode(prompt[0]["content"])) for prompt in problems["prompt"])
+    options |= {"model_config": stand_in_config(folder)} if ON_CPU else {}
+    return make_settings(*parse_plan(words_of(options)))
 
 
 @pytest.mark.parametrize("max_length", MAX_LENGTHS)
-def test_the_plan_covers_the_measured_peak_and_not_much_more(max_length, machine, part, tmp_path):
-    with part(f"leash plan, up to {max_length:,} tokens") as measured:
-        ours = bench_arms(max_length, machine.memory_gib)["results"]["ours"]
+def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_the_memory_that_was_planned(
+    max_length, machine, part, tmp_path
+):
+    with part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
+        made = measured_step(max_length, machine.memory_gib, tmp_path)
+        stock, ours, apart = made["results"]["stock"], made["results"]["ours"], made["gradient_difference"]
+        seconds, padding, memory_gib = "forward and backward, s", "padding share", "peak memory, GiB"
+        times = stock[seconds] / ours[seconds]
         settings = planned_settings(max_length, machine.memory_gib or 16.0, tmp_path)
-        planned, _ = memory.peak_bytes(settings)
-        peak = ours["peak memory, GiB"] * memory.GIB
+        planned, peak = memory.peak_bytes(settings)[0], ours[memory_gib] * memory.GIB
         if ON_CPU:  # there, the benchmark measures what is added to the weights
             peak += memory.held_bytes(settings)[0]
-        measured.append(
-            f"planned {planned / memory.GIB:.2f}, measured {peak / memory.GIB:.2f} GiB, {planned / peak:.2f} times"
-        )
+        measured += [
+            f"TRL {stock[seconds]:.2f} s, ours {ours[seconds]:.2f} s: {times:.2f} times",
+            f"padding {stock[padding]:.0%}, {ours[padding]:.0%}",
+            f"peak memory {stock[memory_gib]:.2f}, {ours[memory_gib]:.2f} GiB",
+            f"gradients {apart:.1g} apart",
+            f"planned {planned / memory.GIB:.2f} of {peak / memory.GIB:.2f} GiB, {planned / peak:.2f} times",
+        ]
+        assert times > 1
+        assert ours[padding] < 0.01 < 0.5 < stock[padding]
+        assert ours[memory_gib] <= 1.02 * stock[memory_gib]
+        assert apart < GRADIENT_BOUND
         assert PLANNED[0] <= planned / peak <= PLANNED[1]
 
 
@@ -366,13 +337,8 @@ def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(part, tmp_path
 
         run_folder = tmp_path / "run"
         with served(tmp_path, ON_CPU, environment()) as url:
-            run(
-                tmp_path / "asynchronous.log",
-                async_run.__file__,
-                url,
-                str(run_folder),
-                *(["--on_cpu"] if ON_CPU else []),
-            )
+            command = [async_run.__file__, url, str(run_folder), *(["--on_cpu"] if ON_CPU else [])]
+            run(tmp_path / "asynchronous.log", *command)
         seen, groups, expected = async_run.by_hand(run_folder)
         staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
         measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
