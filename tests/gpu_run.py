@@ -1,40 +1,35 @@
-"""The parts of test_gpu that train in a process of their own, on a GPU or, with `--on_cpu`, on the CPU.
+"""The parts of test_gpu that train in a process of their own, on a GPU or the CPU.
 
-python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER [--on_cpu] [--model_path PATH]
-    [--attention NAME] [--four_bit]
+python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER OPTIONS, as JSON
 """
 
-import argparse
+import contextlib
 import importlib.metadata
 import itertools
 import json
 import os
 import platform
+import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT
+from conftest import ROOT, quiet
 
 
 # the weight of a micro-batch is the same for the first however rows are grouped, but not for the second
 LOSS_TYPES = ("dapo", "grpo")
-PACKAGES = (
-    *("leash-trl", "torch", "transformers", "trl", "accelerate", "peft"),
-    *("triton", "vllm", "flash-attn", "bitsandbytes"),
-)
+PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "vllm", "flash-attn", "bitsandbytes")
 
 
-def machine(folder: Path) -> None:
-    """Writes the fields of `gpu_table.Machine`."""
+def machine(folder: Path, on_cpu: bool) -> dict:
+    """What the parts run on: of the first card its name and memory; and what has a version."""
     has_cuda = torch.cuda.is_available()
     versions = {"CUDA": torch.version.cuda} if has_cuda else {}
     for package in PACKAGES:
-        try:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    fields = {
+    return {
         "device": "cuda" if has_cuda else "cpu",
         "name": torch.cuda.get_device_name(0) if has_cuda else f"{platform.machine()} CPU",
         "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if has_cuda else 0.0,
@@ -42,10 +37,9 @@ def machine(folder: Path) -> None:
         "has_bfloat16": has_cuda and torch.cuda.is_bf16_supported(including_emulation=False),
         "versions": versions,
     }
-    (folder / "machine.json").write_text(json.dumps(fields), encoding="utf-8")
 
 
-def gradients(folder: Path, on_cpu: bool, attention: str, model_path: str) -> None:
+def gradients(folder: Path, on_cpu: bool, model_path: str, attention: str = "sdpa") -> None:
     """Writes the gradients of both trainers, in float32 and with bfloat16 autocast, one file per process.
 
     One iteration: with two, rounding decides which tokens' ratios are clipped, and so drop out.
@@ -71,35 +65,21 @@ def gradients(folder: Path, on_cpu: bool, attention: str, model_path: str) -> No
         os._exit(0)
 
 
-def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> None:
+def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> dict:
     """Two steps of the gym's LoRA recipe as `leash train` builds it, and what has become of model and lambda."""
     from leash_trl.cli.train import build_trainer
     from leash_trl.cli.training_arguments import arguments_of, given_fields
 
-    options = {
-        "config": ROOT / "recipes" / "gym" / "leash_lora.yaml",
-        # a model this small, in 4 bits, solves nothing, which is no signal
-        "reward_funcs": "conftest.parity_reward",
-        "output_dir": folder / "run",
-        "max_steps": 2,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 1,
-        "max_completion_length": 64,
-        "save_strategy": "no",
-        "report_to": "none",
-        "use_cpu": on_cpu,
-        "bf16": True,
-        "dtype": "bfloat16",
-        "load_in_4bit": four_bit,
-        "bnb_4bit_quant_type": "nf4",
-    }
+    options = quiet(folder / "run", max_steps=2, use_cpu=on_cpu, bf16=True, dtype="bfloat16", load_in_4bit=four_bit)
+    options |= {"config": ROOT / "recipes" / "gym" / "leash_lora.yaml", "bnb_4bit_quant_type": "nf4"}
+    # a model this small, in 4 bits, solves nothing, which is no signal
+    options |= {"reward_funcs": "conftest.parity_reward", "gradient_accumulation_steps": 1}
     words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     trainer = build_trainer(*arguments_of(given_fields(words)))
     lam = trainer.length_control.lam
     trainer.train()
     weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
-    facts = {
-        "device": trainer.accelerator.device.type,
+    return {
         # PEFT's wrapper has the same name
         "num_four_bit": sum(str(type(part)).count("bitsandbytes.nn") for part in trainer.model.modules()),
         "trained": sorted(weights),
@@ -109,16 +89,9 @@ def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> None:
         "lambdas": [lam, trainer.length_control.lam],
         "peak_gib": 0.0 if on_cpu else torch.cuda.max_memory_allocated() / 2**30,
     }
-    (folder / "adapter.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
-def used_gib() -> float:
-    """Memory of the first card in use by anybody, in GiB; what vLLM holds is no tensor of this process's allocator."""
-    free, total = torch.cuda.mem_get_info()
-    return (total - free) / 2**30
-
-
-def colocated(folder: Path, on_cpu: bool) -> None:
+def colocated(folder: Path, on_cpu: bool) -> dict:
     """A run on colocated vLLM: what was logged, the lengths that it gave, and on a GPU memory awake and asleep."""
     import colocate_run
 
@@ -137,44 +110,33 @@ def colocated(folder: Path, on_cpu: bool) -> None:
     llm, lengths, used = trainer.vllm_generation.llm, [], {"awake": [], "asleep": []}
     generate, compute_loss = llm.generate, trainer.compute_loss
 
+    def note(moment: str) -> None:
+        if not on_cpu:  # of the whole card: what vLLM holds is no tensor of this process's allocator
+            free, total = torch.cuda.mem_get_info()
+            used[moment].append((total - free) / 2**30)
+
     def recording(*args, **kwargs):
         outputs = generate(*args, **kwargs)
         lengths.append([len(output.outputs[0].token_ids) for output in outputs])
-        if not on_cpu:
-            used["awake"].append(used_gib())
+        note("awake")
         return outputs
 
     def measuring(*args, **kwargs):
-        if not on_cpu:
-            used["asleep"].append(used_gib())
+        note("asleep")
         return compute_loss(*args, **kwargs)
 
     llm.generate, trainer.compute_loss = recording, measuring
     trainer.train()
-    facts = {
+    return {
         "rows": [row for row in trainer.state.log_history if "loss" in row],
         "lengths": lengths,
         "lambda": trainer.length_control.lam,
         "share": trainer.args.vllm_gpu_memory_utilization,
         "used": used,
     }
-    (folder / "colocated.json").write_text(json.dumps(facts), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("part", choices=("machine", "gradients", "adapter", "colocated"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--on_cpu", action="store_true")
-    parser.add_argument("--model_path")
-    parser.add_argument("--attention", default="sdpa")
-    parser.add_argument("--four_bit", action="store_true")
-    options = parser.parse_args()
-    if options.part == "machine":
-        machine(options.folder)
-    elif options.part == "gradients":
-        gradients(options.folder, options.on_cpu, options.attention, options.model_path)
-    elif options.part == "adapter":
-        adapter(options.folder, options.on_cpu, options.four_bit)
-    else:
-        colocated(options.folder, options.on_cpu)
+    part, folder, options = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    found = globals()[part](folder, **options)
+    (folder / f"{part}.json").write_text(json.dumps(found), encoding="utf-8")

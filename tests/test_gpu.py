@@ -6,7 +6,7 @@ no GPU. The training steps of the 1.5B model need 7 GiB in the temporary folder,
 NCCL.
 """
 
-import ctypes
+import contextlib
 import functools
 import importlib.util
 import itertools
@@ -16,70 +16,41 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import yaml
 from conftest import ROOT
-from gpu_table import Machine, Report
 
 from leash_trl.engines.checkpoint_path import length_control_state
 from leash_trl.planning import plan as memory
 
 
 pytestmark = pytest.mark.gpu
-NO_GPU = "no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins"
-
 RUN, KILLABLE_RUN = (Path(__file__).parent / name for name in ("gpu_run.py", "support/killable_run.py"))
 ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIMEOUT = 420  # seconds; by estimate, not measured, the longest part takes 150 on an H100
 SMALL_GIB = 40  # a card with less may run out of memory where a larger one may not
 
-BENCH_MODEL = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B"
 # shares of the longest completion; with this seed both steps draw one whole, two halves, and the rest shorter
 LENGTH_SHARES, LENGTH_SEED, NUM_ROWS = (1, 1 / 2, 1 / 4, 1 / 8), 100, 8
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How large the parts are that measure.
-
-    Args:
-        max_lengths (`tuple[int, int]`):
-            Longest completion of the training steps, in tokens.
-        dtype (`str`):
-            Of their weights and activations.
-        gradient_bound (`float`):
-            What their gradients may differ by, relative: on a model of as many layers in bfloat16, a CPU gave 0.009,
-            and gradients of other completions differ by more than 1.
-        planned (`tuple[float, float]`):
-            Least and most that `leash plan` may give, relative to what was measured.
-    """
-
-    max_lengths: tuple[int, int]
-    dtype: str
-    gradient_bound: float
-    planned: tuple[float, float]
-
-
-def has_driver() -> bool:
-    """Whether there is a CUDA driver; whether it has a card, torch is asked in another process."""
-    try:
-        ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return True
-
-
-if not ON_CPU and not has_driver():
-    pytest.skip(NO_GPU, allow_module_level=True)
-
-# a process's memory holds more and less than tensors
-SIZES = Sizes((128, 256), "float32", 1e-5, (0.6, 1.5)) if ON_CPU else Sizes((8192, 16384), "bfloat16", 0.1, (1, 1.35))
+STEP = {
+    "dtype": "float32" if ON_CPU else "bfloat16",
+    "per_device_train_batch_size": 1,
+    "gradient_accumulation_steps": NUM_ROWS,
+    "num_generations": NUM_ROWS,
+}
+MAX_LENGTHS = (128, 256) if ON_CPU else (8192, 16384)
+# what gradients of the training steps may differ by, relative: on a model of as many layers in bfloat16, a CPU gave
+# 0.009, and gradients of other completions differ by more than 1
+GRADIENT_BOUND = 1e-5 if ON_CPU else 0.1
+# least and most that `leash plan` may give, relative to what was measured; a process's memory holds more and less than
+# tensors
+PLANNED = (0.6, 1.5) if ON_CPU else (1, 1.35)
 
 
 @functools.cache
@@ -99,44 +70,31 @@ def environment(num_gpus: int | None = 1) -> dict[str, str]:
 
 
 def exit_code(log: Path, *command: str, num_gpus: int | None = 1) -> int:
-    """The exit code of a Python command, whose output goes to a file; past the time limit it and all that it started
-    are killed."""
+    """The exit code of a Python command, whose output goes to a file; past the time limit, or with Ctrl-C, it and all
+    that it started are killed."""
+    outputs = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "env": environment(num_gpus)}
     with open(log, "wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=environment(num_gpus),
-            start_new_session=True,
-        )
+        process = subprocess.Popen([sys.executable, *command], stdout=file, start_new_session=True, **outputs)
     try:
         return process.wait(TIMEOUT)
-    except BaseException as error:  # Ctrl-C does not reach another session
+    except BaseException:
         os.killpg(process.pid, signal.SIGKILL)
-        code = process.wait()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-    with open(log, "a", encoding="utf-8") as file:
-        file.write(f"\nkilled after {TIMEOUT} s\n")
-    return code
-
-
-def last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"{lines[-1] if lines else 'ended without a word'} ({log})"
+        process.wait()
+        raise
 
 
 def run(log: Path, *command: str, num_gpus: int | None = 1) -> None:
     """Runs a Python command that must succeed."""
     code = exit_code(log, *command, num_gpus=num_gpus)
-    assert code == 0, f"exit code {code}: {last_line(log)}"
+    assert code == 0, f"exit code {code}: see the end of {log}"
 
 
-def run_part(folder: Path, *words: str) -> dict[str, Any]:
-    """What one part of gpu_run writes as JSON."""
-    run(folder / f"{words[0]}.log", str(RUN), words[0], str(folder), *words[1:], *(["--on_cpu"] if ON_CPU else []))
-    return json.loads((folder / f"{words[0]}.json").read_text(encoding="utf-8"))
+def run_part(name: str, folder: Path, *launcher: str, num_gpus: int | None = 1, **options: Any) -> Any:
+    """What one part of gpu_run finds."""
+    words = (*launcher, str(RUN), name, str(folder), json.dumps({"on_cpu": ON_CPU, **options}))
+    run(folder / f"{name}.log", *words, num_gpus=num_gpus)
+    found = folder / f"{name}.json"
+    return json.loads(found.read_text(encoding="utf-8")) if found.exists() else None
 
 
 def need(package: str) -> None:
@@ -145,25 +103,44 @@ def need(package: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory) -> Machine:
+def machine(tmp_path_factory):
     """The machine, or the one line that says why nothing runs."""
-    folder = tmp_path_factory.mktemp("machine")
     (FOLDER / "table.md").unlink(missing_ok=True)  # of an earlier check
-    run(folder / "machine.log", str(RUN), "machine", str(folder), num_gpus=None)
-    found = Machine(**json.loads((folder / "machine.json").read_text(encoding="utf-8")))
+    found = SimpleNamespace(**run_part("machine", tmp_path_factory.mktemp("machine"), num_gpus=None))
     if not ON_CPU and found.device == "cpu":
-        pytest.skip(NO_GPU)
+        pytest.skip("no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins")
     if not ON_CPU and not found.has_bfloat16:
         pytest.skip(f"{found.name} does not compute in bfloat16")
     return found
 
 
 @pytest.fixture(scope="module")
-def report(machine):
-    """The table, printed at the end."""
-    report = Report(machine, FOLDER / "table.md")
-    yield report
-    print(f"\n\n{report.text}\nThis table is in {report.path}.")
+def part(machine):
+    """Makes a row of a Markdown table of each part, however it ends, at once: a check that is cut off leaves what it
+    has found. What is measured inside is added to the list that it gives."""
+    lines = ["**Stand-ins on a CPU: this says nothing about a GPU.**", ""] if ON_CPU else []
+    versions = ", ".join(f"{package} {version}" for package, version in machine.versions.items())
+    card = f"{machine.num_devices} x {machine.name}, {machine.memory_gib:.0f} GiB"
+    lines += [f"`make test-gpu` · {datetime.now(UTC).date()} · {card} · {versions}", ""]
+    lines += [f"| part | measured | result{' on a CPU, no GPU' if ON_CPU else ''} |", "| --- | --- | --- |"]
+
+    @contextlib.contextmanager
+    def row(name: str):
+        measured, result = [], "was cut off"
+        try:
+            yield measured
+            result = "passed"
+        except (Exception, pytest.skip.Exception) as why:
+            is_skip = isinstance(why, pytest.skip.Exception)
+            result = f"{'skipped' if is_skip else 'failed'}: {(str(why).strip() or repr(why)).splitlines()[0]}"
+            raise
+        finally:
+            lines.append(f"| {name} | {'; '.join(measured)} | {result.replace('|', '/')} |")
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            (FOLDER / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    yield row
+    print("\n\n" + "\n".join(lines))
 
 
 def distance(mine: torch.Tensor, theirs: torch.Tensor) -> float:
@@ -196,70 +173,29 @@ def check_gradients(seen: dict, measured: list[str]) -> None:
 
 @pytest.mark.parametrize("attention", ["sdpa", "flash_attention_2"])
 def test_the_gradient_of_a_regrouped_step_is_trls_at_the_tolerance_of_bfloat16(
-    attention, report, tmp_path, tiny_model_path
+    attention, part, tmp_path, tiny_model_path
 ):
-    with report.part(f"gradient of a regrouped step, bf16, {attention}") as measured:
+    with part(f"gradient of a regrouped step, bf16, {attention}") as measured:
         if attention != "sdpa":
             need("flash_attn")
-        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, "--attention", attention)
-        run(tmp_path / "log", str(RUN), *words, *(["--on_cpu"] if ON_CPU else []))
+        run_part("gradients", tmp_path, model_path=tiny_model_path, attention=attention)
         check_gradients(torch.load(tmp_path / "rank0.pt"), measured)
 
 
-def test_two_processes_keep_the_gradient_of_trl(machine, report, tmp_path, tiny_model_path):
-    with report.part(f"gradient in two processes over {'gloo' if ON_CPU else 'NCCL'}") as measured:
+def test_two_processes_keep_the_gradient_of_trl(machine, part, tmp_path, tiny_model_path):
+    with part(f"gradient in two processes over {'gloo' if ON_CPU else 'NCCL'}") as measured:
         if not ON_CPU and machine.num_devices < 2:
             pytest.skip("needs two GPUs")
         torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-        words = ("gradients", str(tmp_path), "--model_path", tiny_model_path, *(["--on_cpu"] if ON_CPU else []))
-        run(tmp_path / "log", *torchrun, str(RUN), *words, num_gpus=2)
+        run_part("gradients", tmp_path, *torchrun, num_gpus=2, model_path=tiny_model_path)
         for rank in range(2):
             seen = torch.load(tmp_path / f"rank{rank}.pt")
             assert {one["world_size"] for one in seen.values()} == {2}
             check_gradients(seen, measured if rank == 0 else [])
 
 
-@pytest.fixture(scope="module")
-def bench(machine, tmp_path_factory):
-    """What recipes/speed.py writes of a step by longest completion, made once."""
-
-    @functools.cache
-    def attempt(max_length: int) -> tuple[Path, Path]:
-        """The report, if it came to that, and the log; a failure too is seen once."""
-        folder = tmp_path_factory.mktemp(f"bench-{max_length}")
-        lengths = folder / "lengths.csv"
-        lengths.write_text("\n".join(["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]) + "\n")
-        options = {
-            "model_name_or_path": stand_in_config(folder) if ON_CPU else "r1-distill-1.5b",
-            "dtype": SIZES.dtype,
-            "lengths": lengths,
-            "max_length": max_length,
-            "per_device_train_batch_size": 1,
-            "gradient_accumulation_steps": NUM_ROWS,
-            "num_generations": NUM_ROWS,
-            "steps": 1,
-            "seed": LENGTH_SEED,
-            "output_dir": FOLDER / f"bench-{max_length}",
-        }
-        words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-        log, written = folder / "bench.log", FOLDER / f"bench-{max_length}" / "step.json"
-        written.unlink(missing_ok=True)
-        exit_code(
-            log, str(Path(__file__).parents[1] / "recipes" / "speed.py"), "step", "--gradient_checkpointing", *words
-        )
-        return written, log
-
-    def finished(max_length: int) -> dict[str, Any]:
-        written, log = attempt(max_length)
-        assert written.exists(), last_line(log)
-        made = json.loads(written.read_text(encoding="utf-8"))
-        failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
-        if failures and machine.memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
-            pytest.skip(f"{' and '.join(failures)} did not fit in {machine.memory_gib:.0f} GiB")
-        assert not failures
-        return made
-
-    return finished
+def words_of(options: dict[str, Any]) -> list[str]:
+    return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
 
 def stand_in_config(folder: Path) -> Path:
@@ -272,67 +208,62 @@ def stand_in_config(folder: Path) -> Path:
     return folder / "config.json"
 
 
-@pytest.mark.parametrize("max_length", SIZES.max_lengths)
-def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_no_more_memory(max_length, report, bench):
-    with report.part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
-        made = bench(max_length)
+def measured_step(max_length: int, memory_gib: float, folder: Path) -> dict[str, Any]:
+    """What recipes/speed.py writes of a step by longest completion."""
+    lengths = ["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]
+    (folder / "lengths.csv").write_text("\n".join(lengths) + "\n")
+    options = {"model_name_or_path": stand_in_config(folder) if ON_CPU else "r1-distill-1.5b", "output_dir": folder}
+    options |= {"lengths": folder / "lengths.csv", "max_length": max_length, "steps": 1, "seed": LENGTH_SEED, **STEP}
+    script = str(ROOT / "recipes" / "speed.py")
+    exit_code(folder / "log", script, "step", "--gradient_checkpointing", *words_of(options))
+    made = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
+    if failures and memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
+        pytest.skip(f"{' and '.join(failures)} did not fit in {memory_gib:.0f} GiB")
+    assert not failures
+    return made
+
+
+def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
+    """What `leash plan` makes of the settings of the benchmark."""
+    from leash_trl.cli.plan import make_settings, parse_plan
+    from leash_trl.gym.dataset import gym_problems
+    from leash_trl.gym.tokenizer import build_tokenizer
+
+    tokenizer, problems = build_tokenizer(), gym_problems("train", 64)
+    options = {"model_name_or_path": "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B", "output_dir": folder / "run", **STEP}
+    options |= {"bf16": "false", "gradient_checkpointing": "true", "num_gpus": 1, "gpu_memory": gpu_memory}
+    options |= {"target_length": 1, "max_completion_length": max_length}
+    options["prompt_length"] = max(len(tokenizer.encode(prompt[0]["content"])) for prompt in problems["prompt"])
+    options |= {"model_config": stand_in_config(folder)} if ON_CPU else {}
+    return make_settings(*parse_plan(words_of(options)))
+
+
+@pytest.mark.parametrize("max_length", MAX_LENGTHS)
+def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_the_memory_that_was_planned(
+    max_length, machine, part, tmp_path
+):
+    with part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
+        made = measured_step(max_length, machine.memory_gib, tmp_path)
         stock, ours, apart = made["results"]["stock"], made["results"]["ours"], made["gradient_difference"]
         seconds, padding, memory_gib = "forward and backward, s", "padding share", "peak memory, GiB"
         times = stock[seconds] / ours[seconds]
+        settings = planned_settings(max_length, machine.memory_gib or 16.0, tmp_path)
+        planned, peak = memory.peak_bytes(settings)[0], ours[memory_gib] * memory.GIB
+        if ON_CPU:  # there, the benchmark measures what is added to the weights
+            peak += memory.held_bytes(settings)[0]
         measured += [
             f"TRL {stock[seconds]:.2f} s, ours {ours[seconds]:.2f} s: {times:.2f} times",
             f"padding {stock[padding]:.0%}, {ours[padding]:.0%}",
             f"peak memory {stock[memory_gib]:.2f}, {ours[memory_gib]:.2f} GiB",
             f"gradients {apart:.1g} apart",
+            f"planned {planned / memory.GIB:.2f} of {peak / memory.GIB:.2f} GiB, {planned / peak:.2f} times",
         ]
         assert times > 1
         assert ours[padding] < 0.01 < 0.5 < stock[padding]
         assert ours[memory_gib] <= 1.02 * stock[memory_gib]
-        assert apart < SIZES.gradient_bound
-
-
-def planned_settings(max_length: int, gpu_memory: float, folder: Path) -> memory.Settings:
-    """What `leash plan` reads from a recipe with the settings of the benchmark."""
-    from leash_trl.cli.plan import make_settings, parse_plan
-    from leash_trl.gym.dataset import gym_problems
-    from leash_trl.gym.tokenizer import build_tokenizer
-
-    recipe = {
-        "model_name_or_path": BENCH_MODEL,
-        "dtype": SIZES.dtype,
-        "bf16": False,
-        "gradient_checkpointing": True,
-        "per_device_train_batch_size": 1,
-        "gradient_accumulation_steps": NUM_ROWS,
-        "num_generations": NUM_ROWS,
-        "target_length": 1,
-        "max_completion_length": max_length,
-        "output_dir": str(folder / "run"),
-    }
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    tokenizer, problems = build_tokenizer(), gym_problems("train", 64)
-    longest = max(len(tokenizer.encode(prompt[0]["content"])) for prompt in problems["prompt"])
-    words = ["--config", str(folder / "recipe.yaml"), "--num_gpus", "1", "--gpu_memory", str(gpu_memory)]
-    words += ["--prompt_length", str(longest)]
-    if ON_CPU:
-        words += ["--model_config", str(stand_in_config(folder))]
-    return make_settings(*parse_plan(words))
-
-
-@pytest.mark.parametrize("max_length", SIZES.max_lengths)
-def test_the_plan_covers_the_measured_peak_and_not_much_more(max_length, machine, report, bench, tmp_path):
-    with report.part(f"leash plan, up to {max_length:,} tokens") as measured:
-        ours = bench(max_length)["results"]["ours"]
-        settings = planned_settings(max_length, machine.memory_gib or 16.0, tmp_path)
-        planned, _ = memory.peak_bytes(settings)
-        peak = ours["peak memory, GiB"] * memory.GIB
-        if ON_CPU:  # there, the benchmark measures what is added to the weights
-            peak += memory.held_bytes(settings)[0]
-        measured.append(
-            f"planned {planned / memory.GIB:.2f}, measured {peak / memory.GIB:.2f} GiB, {planned / peak:.2f} times"
-        )
-        least, most = SIZES.planned
-        assert least <= planned / peak <= most
+        assert apart < GRADIENT_BOUND
+        assert PLANNED[0] <= planned / peak <= PLANNED[1]
 
 
 def rows_of(output_dir: Path) -> list[tuple]:
@@ -342,21 +273,21 @@ def rows_of(output_dir: Path) -> list[tuple]:
     return [tuple(row[key] for key in keys) for row in state["log_history"] if "loss" in row]
 
 
-def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_path, tiny_model_path):
+def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(part, tmp_path, tiny_model_path):
     """SIGKILL in the middle of step 6, then resume from the checkpoint of step 4.
 
     Many kernels add in no fixed order, and one other bit can change a sampled token and everything after it. With
     `full_determinism` torch takes those that do, or refuses, so that bits are equal on the same card; the four steps
     before the kill, computed twice without resuming, say whether that holds there.
     """
-    with report.part("kill and resume, bf16") as measured:
+    with part("kill and resume, bf16") as measured:
         changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
 
         def command(name: str, *words: str) -> tuple[str, ...]:
             return (str(KILLABLE_RUN), tiny_model_path, str(tmp_path / name), "--changes", changes, *words)
 
         code = exit_code(tmp_path / "killed.log", *command("killed", "--kill_in_step", "6"))
-        assert code == -signal.SIGKILL, last_line(tmp_path / "killed.log")
+        assert code == -signal.SIGKILL
         left = sorted(path.name for path in (tmp_path / "killed").glob("checkpoint-*"))
         assert left == ["checkpoint-2", "checkpoint-4"]
         run(tmp_path / "whole.log", *command("whole"))
@@ -372,12 +303,12 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(report, tmp_
         assert [row[0] for row in whole] == list(range(1, 9))
 
 
-def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, report, tmp_path):
-    with report.part("vLLM colocated" + ("" if ON_CPU else ", sleep mode")) as measured:
+def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, part, tmp_path):
+    with part("vLLM colocated" + ("" if ON_CPU else ", sleep mode")) as measured:
         need("vllm")
         from colocate_run import LAMBDA_INIT, LAMBDA_LR, NUM_STEPS, TARGET_LENGTH
 
-        seen = run_part(tmp_path, "colocated")
+        seen = run_part("colocated", tmp_path)
         differences = [row["sampling/sampling_logp_difference/mean"] for row in seen["rows"]]
         measured.append(f"log-probabilities of vLLM and trainer {max(differences):.2g} apart in the mean")
         lam = LAMBDA_INIT
@@ -396,17 +327,18 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, repo
             assert awake - asleep > 0.5 * seen["share"] * machine.memory_gib
 
 
-def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(report, tmp_path):
+def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(part, tmp_path):
     """TRL's own trainer and worker beside a vLLM server: no stand-in but how the gym's replies are parsed."""
-    with report.part("asynchronous GRPO") as measured:
+    with part("asynchronous GRPO") as measured:
         need("vllm")
         import async_run
         from stock_run import lambda_in
         from vllm_server import served
 
-        run_folder, words = tmp_path / "run", ["--on_cpu"] if ON_CPU else []
+        run_folder = tmp_path / "run"
         with served(tmp_path, ON_CPU, environment()) as url:
-            run(tmp_path / "asynchronous.log", async_run.__file__, url, str(run_folder), *words)
+            command = [async_run.__file__, url, str(run_folder), *(["--on_cpu"] if ON_CPU else [])]
+            run(tmp_path / "asynchronous.log", *command)
         seen, groups, expected = async_run.by_hand(run_folder)
         staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
         measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
@@ -415,12 +347,12 @@ def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(report, tmp_pa
         assert len(lambdas) == async_run.NUM_UPDATES
 
 
-def test_qlora_trains_an_adapter_on_four_bits(report, tmp_path):
+def test_qlora_trains_an_adapter_on_four_bits(part, tmp_path):
     has_four_bit = importlib.util.find_spec("bitsandbytes") is not None
-    with report.part("LoRA in place of QLoRA" if ON_CPU and not has_four_bit else "QLoRA") as measured:
+    with part("LoRA in place of QLoRA" if ON_CPU and not has_four_bit else "QLoRA") as measured:
         if not ON_CPU:
             need("bitsandbytes")
-        seen = run_part(tmp_path, "adapter", *(["--four_bit"] if has_four_bit else []))
+        seen = run_part("adapter", tmp_path, four_bit=has_four_bit)
         measured.append(
             f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas'][0]:g} to {seen['lambdas'][1]:.4g}, "
             f"peak {seen['peak_gib']:.2f} GiB"
