@@ -45,12 +45,7 @@ def test_a_later_epoch_is_drawn_from_where_the_other_visit_is_farther_by_hand():
     assert ["".join(draw(refill, 1, 4 + batch)) for batch in range(4)] == ["h", "g", "a", "b"]
 
 
-@given(
-    st.integers(0, 5),
-    st.integers(1, 6),
-    st.lists(st.integers(0, 9), min_size=1, max_size=12),
-    st.booleans(),
-)
+@given(st.integers(0, 5), st.integers(1, 6), st.lists(st.integers(0, 9), min_size=1, max_size=12), st.booleans())
 def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, batch_size, counts, is_shuffled):
     rows = letters(26)
     refill = make_refill(rows, batch_size, seed=seed, shuffle_dataset=is_shuffled)
