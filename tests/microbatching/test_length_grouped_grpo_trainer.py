@@ -1,6 +1,6 @@
 """The contract: the gradients of TRL's own trainer, for the same completions, with less to compute.
 
-The proof runs in float64, see float64_training.
+The proof runs in float64, see gradient_run.
 """
 
 import functools
@@ -10,7 +10,7 @@ import pytest
 import torch
 import trl
 from conftest import logged, quiet
-from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward
+from gradient_run import FLOAT64_METHODS, GradientRecorder, make_rollout, reward
 from peft import LoraConfig, PromptTuningConfig
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer

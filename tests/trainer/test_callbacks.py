@@ -49,14 +49,8 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         begun.append((trainer.state.global_step, [len(ids) for ids in completion_ids]))
         return parity_reward(completion_ids)
 
-    trainer = make_trainer(
-        reward,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=steps_per_generation,
-        num_iterations=iterations,
-        max_steps=STEPS,
-        **SHORT,
-    )
+    fields = {"gradient_accumulation_steps": accumulation, "steps_per_generation": steps_per_generation}
+    trainer = make_trainer(reward, num_iterations=iterations, max_steps=STEPS, **fields, **SHORT)
     Overflow(trainer, skipped)
     method, dual_step = trainer.length_control, trainer.length_control.step
 

@@ -144,18 +144,6 @@ def process(index: int, num_processes: int) -> SimpleNamespace:
     return SimpleNamespace(process_index=index, num_processes=num_processes)
 
 
-def test_a_live_fresh_group_takes_the_place_of_a_dead_one_in_batch_rollouts_and_score(make_rollouts):
-    """The second group is dead; the second fresh one alive."""
-    old = scored_round(make_rollouts, [1.0, -1, 1, 1, -1, 1], [1, 2, 3, 4, 5, 6])
-    fresh = scored_round(make_rollouts, [-1.0, -1, -1, 1], [10, 20, 30, 40])
-    both = old.followed_by(fresh, num_processes=1, pad_token_id=0)
-    merged = both.refilled(3, NO_CONTROL, AdvantageRule(), process(0, 1))
-    assert merged.rollouts.lengths.tolist() == [1, 2, 30, 40, 5, 6]
-    assert merged.score.shaped.tolist() == [1, -1, -1, 1, -1, 1]
-    assert merged.batch["completion_ids"].flatten().tolist() == [1, 2, 30, 40, 5, 6]
-    assert merged.has_signal.tolist() == [True, True, True]
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     """Two processes of two groups, and then one: the second groups are dead, and the first process's fresh one."""
@@ -167,6 +155,8 @@ def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     assert both.rollouts.lengths.tolist() == [1, 2, 3, 4, 10, 20, 5, 6, 7, 8, 30, 40]
     merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process(rank, 2))
     assert merged.rollouts.lengths.tolist() == [1, 2, 3, 4, 5, 6, 30, 40]
+    assert merged.score.shaped.tolist() == [1, -1, 1, 1, 1, -1, -1, 1]
+    assert merged.has_signal.tolist() == [True, False, True, True]
     assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[rank]
 
 
