@@ -1,19 +1,115 @@
-"""Gradients of TRL's trainer or of ours for the same completions, for one and for several processes.
+"""Training on scripted completions, in float64 throughout on CPUs: gradients of TRL's trainer or of ours.
 
-In float64 on CPUs, and as gpu_run has it.
+What TRL and transformers compute in float32 whatever the model's type is replaced by the same in float64:
+log-probabilities, norms and rotary positions. Rewards are not to be divided by their standard deviation
+(`scale_rewards="none"`), which TRL computes in float32 too. For one and for several processes, and as gpu_run has it.
 """
 
+import zlib
 from types import SimpleNamespace
 
 import torch
 from conftest import quiet
-from float64_training import FLOAT64_METHODS, GradientRecorder, make_rollout, reward, stock_arguments
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from trl import GRPOTrainer
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding
+from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
 from leash_trl.microbatching.batch_fields import FIELDS
+
+
+def float64_logps(
+    self, model, input_ids, attention_mask, logits_to_keep, batch_size=None, compute_entropy=False, **images
+):
+    """What TRL's method of this name returns, in float64 throughout."""
+    batch_size = batch_size or len(input_ids)
+    logps, entropies = [], []
+    for start in range(0, len(input_ids), batch_size):
+        ids, mask = input_ids[start : start + batch_size], attention_mask[start : start + batch_size]
+        logits = model(input_ids=ids, attention_mask=mask).logits[:, -logits_to_keep - 1 : -1] / self.temperature
+        every = logits.log_softmax(dim=-1)
+        logps.append(every.gather(-1, ids[:, -logits_to_keep:, None]).squeeze(-1))
+        entropies.append(-(every.exp() * every).sum(dim=-1))
+    return torch.cat(logps), torch.cat(entropies) if compute_entropy else None, None
+
+
+def float64_norm(self, hidden_states):
+    """What `LlamaRMSNorm.forward` returns."""
+    scale = torch.rsqrt(hidden_states.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+    return self.weight * hidden_states * scale
+
+
+def float64_rotary(self, x, position_ids):
+    """What `LlamaRotaryEmbedding.forward` returns."""
+    angles = position_ids[:, :, None].double() * self.inv_freq.double()
+    angles = torch.cat([angles, angles], dim=-1)
+    return angles.cos(), angles.sin()
+
+
+def make_rollout(tokenizer, num_dead_groups: int):
+    """Completions of 1 to 45 tokens by prompt and place, shorter in a second process; those of the first groups repeat
+    one token."""
+    digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
+
+    def rollout(prompts, trainer):
+        first = trainer.accelerator.process_index * len(prompts)
+        completion_ids = []
+        for place, prompt in enumerate(prompts, start=first):
+            code = zlib.crc32(f"{place} {prompt[0]['content']}".encode())
+            step = 0 if place // trainer.num_generations < num_dead_groups else 1
+            longest = 44 if trainer.accelerator.process_index == 0 else 20
+            length = 1 + int(longest * (code % 1000 / 1000) ** 3)
+            ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
+            completion_ids.append([*ids, tokenizer.eos_token_id] if code % 5 else ids)
+        return {
+            "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
+            "completion_ids": completion_ids,
+            # a random model gives each of its tokens about this much
+            "logprobs": [[-5.1 - 0.01 * (k % 3) for k in range(len(ids))] for ids in completion_ids],
+        }
+
+    return rollout
+
+
+def reward(completion_ids, **kwargs) -> list[float]:
+    """-1 for completions of one token repeated, and by parity for the others."""
+    return [1.0 if len({*ids[:-1]}) > 1 and sum(ids) % 2 else -1.0 for ids in completion_ids]
+
+
+class GradientRecorder(TrainerCallback):
+    """Keeps the gradients of each policy update and counts what the model computes."""
+
+    def __init__(self):
+        self.gradients, self.rows = [], 0
+        self.positions_by_pass, self.positions_without_gradient = [], []
+
+    @property
+    def positions(self) -> int:
+        return sum(self.positions_by_pass) + sum(self.positions_without_gradient)
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        trained = [p.grad for p in model.parameters() if p.requires_grad]
+        self.gradients.append(torch.cat([gradient.flatten().to("cpu", copy=True) for gradient in trained]))
+
+    def count(self, module, positional, named):
+        if module.training:
+            positions = named["input_ids"].numel()
+            (self.positions_by_pass if torch.is_grad_enabled() else self.positions_without_gradient).append(positions)
+            self.rows += len(named["input_ids"])
+
+
+FLOAT64_METHODS = [
+    (GRPOTrainer, "_get_per_token_logps_and_entropies", float64_logps),
+    (LlamaRMSNorm, "forward", float64_norm),
+    (LlamaRotaryEmbedding, "forward", float64_rotary),
+]
+
+
+def stock_arguments(args: GRPOConfig) -> GRPOConfig:
+    """The same settings for TRL's trainer."""
+    names = {name for name, field in GRPOConfig.__dataclass_fields__.items() if field.init}
+    return GRPOConfig(**{name: getattr(args, name) for name in names - {"generation_batch_size"}})
 
 
 CASES = {

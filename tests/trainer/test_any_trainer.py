@@ -84,26 +84,23 @@ def test_the_log_is_that_of_our_own_trainer(name, make_trainer, tiny_model_path,
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("name", sorted(AS_ADVANTAGES))
 def test_advantages_of_a_methods_own_arrive_in_the_trainer(kind, name, tiny_model_path, tmp_path):
-    method = METHODS[name]()
-    noted = []
-
-    class Noted(TrainerCallback):
-        def on_train_begin(self, args, state, control, **kwargs):
-            observe = method.observe
-
-            def noting(rollouts):
-                noted.extend(method.score(rollouts, AdvantageRule()).advantages.tolist())
-                observe(rollouts)
-
-            method.observe = noting
+    method, noted = METHODS[name](), []
 
     def reward(completion_ids, **kwargs):
         return [None, *parity_reward(completion_ids)[1:]]
 
-    scale = {"scale_rewards": "none"} if kind == "GRPO" else {}
-    trainer = stock_trainer(
-        kind, tiny_model_path, tmp_path, method, [Noted()], reward, max_steps=2, num_generations=8, beta=0.0, **scale
-    )
+    def noting(rollouts, observe=method.observe):
+        noted.extend(method.score(rollouts, AdvantageRule()).advantages.tolist())
+        observe(rollouts)
+
+    fields = {
+        "max_steps": 2,
+        "num_generations": 8,
+        "beta": 0.0,
+        **({"scale_rewards": "none"} if kind == "GRPO" else {}),
+    }
+    trainer = stock_trainer(kind, tiny_model_path, tmp_path, method, reward_func=reward, **fields)
+    method.observe = noting
     trainer.train()
     # of the last generation batch
     got = list(trainer._logs["advantages"])

@@ -59,10 +59,8 @@ def lambdas(seen: dict) -> list[float]:
 def test_lambda_moves_once_an_update_by_the_newest_groups(folder):
     seen, _, expected = by_hand(folder)
     for row, lam, version in zip(seen["rows"], expected, range(NUM_UPDATES), strict=False):
-        print(f"step {row['step']} staleness {row['sample/staleness_mean']} lambda {lam:.6f} lag {row['leash/lag']}")
         assert row["leash/lambda"] == pytest.approx(lam, abs=1e-12)
         assert row["leash/version"] == version
-    print(f"largest error {max(abs(a - b) for a, b in zip(lambdas(seen), expected[1:], strict=True))}")
     assert seen["syncs_adapter"]
     assert lambdas(seen) == pytest.approx(expected[1:], abs=1e-12)
     assert len(set(expected)) == NUM_UPDATES + 1

@@ -31,16 +31,11 @@ class Overflow(TrainerCallback):
     ("accumulation", "steps_per_generation", "iterations", "skipped"),
     [
         (1, 1, 1, ()),
-        (2, 2, 1, ()),
         (1, 4, 1, ()),
-        (2, 4, 1, ()),
-        (1, 1, 3, ()),
         (2, 2, 2, ()),
         (2, 3, 2, ()),
-        (4, 2, 1, ()),
         (4, 1, 1, ()),
         (4, 3, 1, ()),
-        (3, 2, 1, ()),
         (1, 1, 1, (0, 2, 3)),
         (1, 4, 1, (0, 1)),  # the third update on the first batch is the first that is taken
         (1, 2, 1, (2, 3)),  # none on the second batch is: it is pooled with the third
@@ -54,14 +49,8 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
         begun.append((trainer.state.global_step, [len(ids) for ids in completion_ids]))
         return parity_reward(completion_ids)
 
-    trainer = make_trainer(
-        reward,
-        gradient_accumulation_steps=accumulation,
-        steps_per_generation=steps_per_generation,
-        num_iterations=iterations,
-        max_steps=STEPS,
-        **SHORT,
-    )
+    fields = {"gradient_accumulation_steps": accumulation, "steps_per_generation": steps_per_generation}
+    trainer = make_trainer(reward, num_iterations=iterations, max_steps=STEPS, **fields, **SHORT)
     Overflow(trainer, skipped)
     method, dual_step = trainer.length_control, trainer.length_control.step
 

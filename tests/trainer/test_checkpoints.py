@@ -1,32 +1,14 @@
-"""One run at a time in a folder, and no weights that are not finite over those that are."""
+"""A folder that cannot be locked, and no weights that are not finite over those that are."""
 
 import json
-import signal
-import subprocess
-import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from leash_trl.engines.checkpoint_path import read_trainer_state
-from leash_trl.trainer.checkpoints import CannotStartError, check_finite, only_run_in
-
-
-def test_a_folder_is_one_runs_until_it_ends_or_is_killed(tmp_path):
-    code = f"from leash_trl.trainer.checkpoints import only_run_in as o\nwith o({str(tmp_path / 'run')!r}):\n "
-    code += "print('held', flush=True); input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(CannotStartError, match=str(tmp_path / "run")), only_run_in(tmp_path / "run"):
-            pass
-        other.send_signal(signal.SIGKILL)
-        other.wait()
-        for _ in range(2):
-            with only_run_in(tmp_path / "run"):
-                assert (tmp_path / "run").is_dir()
+from leash_trl.trainer.checkpoints import check_finite, only_run_in
 
 
 def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
@@ -39,15 +21,13 @@ def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeyp
     assert str(tmp_path) in caplog.text
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_weights_that_are_not_finite_are_named_with_what_is_left(tmp_path, value):
+def test_weights_that_are_not_finite_are_named_with_what_is_left(tmp_path):
     model = torch.nn.Linear(2, 2)
     check_finite(model, 3, tmp_path)
     with torch.no_grad():
-        model.weight[1, 1] = value
-    with pytest.raises(FloatingPointError, match="update 3") as error:
+        model.weight[1, 1] = -float("inf")
+    with pytest.raises(FloatingPointError, match="update 3"):
         check_finite(model, 3, tmp_path)
-    assert len(str(error.value).splitlines()) == 1
     (tmp_path / "checkpoint-2").mkdir()
     (tmp_path / "checkpoint-2" / "trainer_state.json").write_text(json.dumps({"global_step": 2}), encoding="utf-8")
     with pytest.raises(FloatingPointError, match="checkpoint-2"):
@@ -57,8 +37,6 @@ def test_weights_that_are_not_finite_are_named_with_what_is_left(tmp_path, value
 
 
 def test_one_bad_gradient_does_not_cost_the_last_good_checkpoint(make_trainer, tmp_path):
-    from safetensors.torch import load_file
-
     class Spoiler(TrainerCallback):
         def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
             if state.global_step == 2:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import generation_batches, log_rows, logged, parity_reward
-from float64_training import stock_arguments
+from gradient_run import stock_arguments
 from trl import GRPOConfig, GRPOTrainer
 
 from leash_trl import LeashGRPOTrainer
@@ -240,14 +240,9 @@ def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
         return output
 
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", leaves_train_mode_on)
-    trainer = make_trainer(
-        eval_dataset=problems.select(range(12)),
-        eval_strategy="steps",
-        eval_steps=1,
-        per_device_eval_batch_size=24,  # more than a generation batch holds
-        num_generations_eval=2,
-        max_steps=2,
-    )
+    fields = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
+    fields["per_device_eval_batch_size"] = 24  # more than a generation batch holds
+    trainer = make_trainer(eval_dataset=problems.select(range(12)), **fields)
     before = trainer.length_control.state_dict()
     trainer.evaluate()
     trainer.length_control.step()
@@ -299,10 +294,12 @@ def test_a_cap_lowers_the_limit_in_training_alone(make_trainer, problems, fields
     fields = {"target_length": 8, "generation_kwargs": {"max_new_tokens": 10}, "max_steps": 1, **fields}
     trainer = make_trainer(eval_dataset=problems.select(range(8)), **fields)
     score, limits = trainer.length_control.score, []
-    trainer.length_control.score = lambda rollouts, rule: (
-        limits.append(rollouts.max_completion_length),
-        score(rollouts, rule),
-    )[1]
+
+    def spy(rollouts, rule):
+        limits.append(rollouts.max_completion_length)
+        return score(rollouts, rule)
+
+    trainer.length_control.score = spy
     trainer.train()
     trainer.evaluate()
     assert logged(trainer, "leash/max_length") == [in_training]

@@ -21,7 +21,7 @@ from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.methods import METHODS
 from leash_trl.length_control.rollouts import joined
 from leash_trl.trainer.callbacks import run_settings
-from leash_trl.trainer.length_controlled_reward import RunSettings, SharedState, _remove
+from leash_trl.trainer.length_controlled_reward import RunSettings, _remove
 
 
 END = 2
@@ -92,13 +92,9 @@ def test_what_the_trainer_gives_reaches_the_functions():
     metrics, table, state = {}, {}, TrainerState()
     columns = {"solution": ["1", "2"], "environments": ["a", "b"], "trainer_state": state}
     call(make(functions=reward_func), 3, 12, **columns, log_metric=metrics.__setitem__, log_extra=table.__setitem__)
-    assert seen["solution"] == ["1", "2"]
-    assert seen["environments"] == ["a", "b"]
-    assert seen["trainer_state"] is state
-    assert metrics["mine"] == 1.0
-    assert metrics["leash/lambda"] == 0.1
-    assert metrics["leash/mean_length"] == 7.5
-    assert metrics["leash/version"] == 0
+    assert columns.items() <= seen.items()
+    expected = {"mine": 1.0, "leash/lambda": 0.1, "leash/mean_length": 7.5, "leash/version": 0}
+    assert expected.items() <= metrics.items()
     assert table["length"] == [3, 12]
     assert table["penalty"] == pytest.approx([0.0, 0.1 * 0.2])
 
@@ -218,12 +214,13 @@ def test_copies_score_to_the_last_bit_what_the_owner_observes():
         assert torch.equal(value, same) if isinstance(value, torch.Tensor) else value == same
 
 
-def test_the_folder_goes_with_its_owner():
+def test_the_folder_goes_with_its_owner_and_not_with_a_fork_of_it():
     reward = make()
     copy = pickle.loads(pickle.dumps(reward))
     folder = copy._shared.folder
     del copy
     gc.collect()
+    _remove(folder, os.getpid() + 1)
     assert folder.exists()
     del reward
     gc.collect()
@@ -295,12 +292,3 @@ def test_a_limit_in_generation_kwargs_wins_as_in_trl(config, tmp_path, tokenizer
     args = config(str(tmp_path), bf16=False, use_cpu=True, **limits)
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
     assert run_settings(args, Leash(), model, tokenizer).max_completion_length == 12
-
-
-def test_a_fork_of_the_owner_leaves_the_shared_folder():
-    state = SharedState()
-    _remove(state.folder, os.getpid() + 1)
-    assert state.folder.is_dir()
-    _remove(state.folder, os.getpid())
-    assert not state.folder.exists()
-    state.folder.mkdir()  # for the finalizer

@@ -1,4 +1,4 @@
-"""LoRA: lambda moves as in a full fine-tune, only the adapter is trained and saved, and killed runs repeat."""
+"""LoRA: only the adapter is trained and saved, and killed runs repeat."""
 
 import signal
 from pathlib import Path
@@ -11,7 +11,6 @@ from conftest import ROOT, log_rows
 from peft import LoraConfig, get_peft_model
 from processes import exit_code
 from safetensors.torch import load_file
-from scripted_run import make_rollout, odd_length_reward
 from trained_arguments import parse
 from transformers import AutoModelForCausalLM
 from trl import get_peft_config, get_quantization_config
@@ -20,10 +19,6 @@ from leash_trl.engines.checkpoint_path import length_control_state
 
 
 RECIPES = ROOT / "recipes"
-
-
-def lora(**overrides) -> LoraConfig:
-    return LoraConfig(**{"r": 4, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **overrides})
 
 
 def rows(trainer):
@@ -39,22 +34,10 @@ def assert_same(weights, others):
     assert all(torch.equal(weights[name], others[name]) for name in weights)
 
 
-def test_lambda_moves_as_in_the_full_fine_tune(make_trainer, tokenizer):
-    settings = {"reward_funcs": odd_length_reward, "rollout_func": make_rollout(tokenizer), "max_steps": 5}
-    settings = {**settings, "max_completion_length": 40, "lambda_lr": 0.03, "target_length": 11}
-    full, adapted = make_trainer(**settings), make_trainer(peft_config=lora(), **settings)
-    for trainer in (full, adapted):
-        trainer.train()
-    lambdas = [[row[-1] for row in rows(trainer)] for trainer in (full, adapted)]
-    assert lambdas[0] == lambdas[1]
-    assert full.length_control.lam == adapted.length_control.lam
-    assert len(set(lambdas[0])) == 5, "the lengths must move lambda at every step"
-    assert rows(full)[0][2] != rows(adapted)[0][2], "both train the same weights"
-
-
 def make_killable(model_path, output_dir, kill_in_step=None):
     torch.manual_seed(0)  # the adapter starts at random
-    model = get_peft_model(AutoModelForCausalLM.from_pretrained(model_path), lora(lora_dropout=0.2))
+    adapter = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.2)
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(model_path), adapter)
     return killable_run.make_trainer(model, str(output_dir), kill_in_step, max_steps=4)
 
 
@@ -71,7 +54,7 @@ def trained(tmp_path_factory, tiny_model_path):
 def test_only_the_adapter_is_trained_and_saved(trained, tiny_model_path):
     trainer, before = trained
     after = adapter_weights(trainer)
-    assert all(not torch.equal(before[name], after[name]) for name in before), "lora_A moves once lora_B is not zero"
+    assert all(not torch.equal(before[name], after[name]) for name in before)  # lora_A too, once lora_B is not zero
     base = AutoModelForCausalLM.from_pretrained(tiny_model_path).state_dict()
     frozen = {
         name.removeprefix("base_model.model.").replace(".base_layer", ""): value

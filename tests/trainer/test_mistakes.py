@@ -135,35 +135,26 @@ def long_prompts(size: int) -> Dataset:
 
 
 @pytest.mark.parametrize(
-    ("options", "field", "value"),
+    ("options", "named"),
     [
-        ({"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": False}}, "chat_template_kwargs", "False"),
-        ({"dataset": STRINGS}, "prompts", "chat_template"),
-        ({"dataset": WRITTEN, **REQUESTS}, "prompts", "Think for"),
-        ({"dataset": long_prompts(23)}, "max_completion_length", "24"),
+        ({}, None),
+        ({"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": False}}, ("chat_template_kwargs", "False")),
+        ({"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": True}}, None),
+        ({"dataset": STRINGS}, ("prompts", "chat_template")),
+        ({"dataset": STRINGS.map(as_conversation)}, None),
+        ({"dataset": STRINGS, "tokenizer": {"chat_template": None}}, None),
+        ({"dataset": WRITTEN}, None),
+        ({"dataset": WRITTEN, **REQUESTS}, ("prompts", "Think for")),
+        ({"dataset": long_prompts(24)}, None),
+        ({"dataset": long_prompts(23)}, ("max_completion_length", "24")),
     ],
-    ids=["closed thinking", "strings", "suffix", "context"],
 )
-def test_prompts_that_the_model_would_get_wrong_are_warned_of(options, field, value, said, monkeypatch):
-    (line,) = said(**options)
-    one_line(line, field, value)
+def test_prompts_that_the_model_would_get_wrong_are_warned_of(options, named, said, monkeypatch):
+    lines = said(**options)
+    assert len(lines) == (named is not None)
+    for line in lines:
+        one_line(line, *named)
     monkeypatch.setattr(TrainingArguments, "process_index", property(lambda self: 1))
-    assert said(**options) == []
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"tokenizer": CLOSES, "chat_template_kwargs": {"enable_thinking": True}},
-        {"dataset": STRINGS.map(as_conversation)},
-        {"dataset": STRINGS, "tokenizer": {"chat_template": None}},
-        {"dataset": WRITTEN},
-        {"dataset": long_prompts(24)},
-    ],
-    ids=["problems", "open thinking", "messages", "no template", "written", "room"],
-)
-def test_prompts_that_are_meant_are_not_warned_of(options, said):
     assert said(**options) == []
 
 

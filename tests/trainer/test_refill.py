@@ -45,12 +45,7 @@ def test_a_later_epoch_is_drawn_from_where_the_other_visit_is_farther_by_hand():
     assert ["".join(draw(refill, 1, 4 + batch)) for batch in range(4)] == ["h", "g", "a", "b"]
 
 
-@given(
-    st.integers(0, 5),
-    st.integers(1, 6),
-    st.lists(st.integers(0, 9), min_size=1, max_size=12),
-    st.booleans(),
-)
+@given(st.integers(0, 5), st.integers(1, 6), st.lists(st.integers(0, 9), min_size=1, max_size=12), st.booleans())
 def test_the_first_epochs_replacements_are_new_until_all_prompts_are_used(seed, batch_size, counts, is_shuffled):
     rows = letters(26)
     refill = make_refill(rows, batch_size, seed=seed, shuffle_dataset=is_shuffled)
@@ -149,18 +144,6 @@ def process(index: int, num_processes: int) -> SimpleNamespace:
     return SimpleNamespace(process_index=index, num_processes=num_processes)
 
 
-def test_a_live_fresh_group_takes_the_place_of_a_dead_one_in_batch_rollouts_and_score(make_rollouts):
-    """The second group is dead; the second fresh one alive."""
-    old = scored_round(make_rollouts, [1.0, -1, 1, 1, -1, 1], [1, 2, 3, 4, 5, 6])
-    fresh = scored_round(make_rollouts, [-1.0, -1, -1, 1], [10, 20, 30, 40])
-    both = old.followed_by(fresh, num_processes=1, pad_token_id=0)
-    merged = both.refilled(3, NO_CONTROL, AdvantageRule(), process(0, 1))
-    assert merged.rollouts.lengths.tolist() == [1, 2, 30, 40, 5, 6]
-    assert merged.score.shaped.tolist() == [1, -1, -1, 1, -1, 1]
-    assert merged.batch["completion_ids"].flatten().tolist() == [1, 2, 30, 40, 5, 6]
-    assert merged.has_signal.tolist() == [True, True, True]
-
-
 @pytest.mark.parametrize("rank", [0, 1])
 def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     """Two processes of two groups, and then one: the second groups are dead, and the first process's fresh one."""
@@ -172,6 +155,8 @@ def test_each_process_takes_from_its_own_fresh_groups(make_rollouts, rank):
     assert both.rollouts.lengths.tolist() == [1, 2, 3, 4, 10, 20, 5, 6, 7, 8, 30, 40]
     merged = both.refilled(2, NO_CONTROL, AdvantageRule(), process(rank, 2))
     assert merged.rollouts.lengths.tolist() == [1, 2, 3, 4, 5, 6, 30, 40]
+    assert merged.score.shaped.tolist() == [1, -1, 1, 1, 1, -1, -1, 1]
+    assert merged.has_signal.tolist() == [True, False, True, True]
     assert merged.batch["completion_ids"].flatten().tolist() == ([1, 2, 3, 4], [5, 6, 30, 40])[rank]
 
 
