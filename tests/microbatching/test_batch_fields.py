@@ -47,6 +47,11 @@ def test_what_follows_an_end_is_padding_and_other_rows_stay(batch):
     assert ratios.tolist() == [[0.5, 0.75, 1.0, 1.0, 1.0], [2.0, 1.0, 1.0, 1.0, 1.0]]  # neutral beyond the end
 
 
+def test_a_width_holds_its_row_and_at_least_one_column():
+    assert [batch_fields.fitting_width(length) for length in (0, 1, 5)] == [1, 1, 5]
+    assert [batch_fields.fitting_width(length, 4) for length in (0, 4, 5)] == [4, 4, 8]
+
+
 def test_a_masked_completion_stays_masked_when_others_end(batch):
     """TRL masks truncated completions as a whole; their tokens stay."""
     batch["completion_mask"][0] = 0
