@@ -14,6 +14,7 @@ from leash_trl.evaluation.tables import (
     comparison_rows,
     csv,
     front,
+    measure_of,
     read_comparison,
     score_at_equal_length,
     seed_row,
@@ -116,6 +117,14 @@ def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
     assert back["length_control_kwargs.alpha"].tolist() == ["0.5", ""]
     assert back["seeds"].tolist() == ["100", "101"]
     assert back["score"].tolist() == [0.75, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "measure"),
+    [([0, 1, 1, 0], "accuracy"), ([-1, 1, 1, -1], "accuracy"), ([-1, 0, 1, 1], "reward"), ([0, 2, 0, 2], "reward")],
+)
+def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
+    assert measure_of([SAMPLES, SAMPLES.assign(reward=rewards)]) == measure
 
 
 def test_without_a_target_nothing_is_said_of_it():
