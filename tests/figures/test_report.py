@@ -1,6 +1,5 @@
 """The report: its numbers, that nothing breaks out of it, and that the same inputs give the same bytes."""
 
-import csv
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -47,9 +46,8 @@ class Reader(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
+        self.handle_startendtag(tag, attrs)
+        self.open += [] if tag in VOID else [tag]
         if tag == "table":
             self.tables.append([])
         if tag == "tr":
@@ -91,12 +89,11 @@ def everything(tmp_path_factory):
     """Paths of a comparison, two evaluated runs, of which the first has a hostile label, and a training run."""
     folder = tmp_path_factory.mktemp("everything")
     rows = [{"leash/mean_length": 60.0 - 10 * step, "leash/lambda": 0.1, "leash/accuracy": 0.5} for step in (1, 2, 3)]
-    evaluations = {HOSTILE: 40, "leash": 20}
     return [
         write_comparison(folder / "compare", [*seeds_of("LEASH", 40, 0.9), *seeds_of("ALP", 50, 0.8)]),
         *(
-            write_evaluation(folder / str(tokens), label, {"gym": problems(tokens), "aime": problems(tokens)})
-            for label, tokens in evaluations.items()
+            write_evaluation(folder / str(tokens), label, {name: problems(tokens) for name in ("gym", "aime")})
+            for label, tokens in ((HOSTILE, 40), ("leash", 20))
         ),
         write_training(folder / "run", rows),
     ]
@@ -110,11 +107,6 @@ def written(everything, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def page(written):
-    return (written / "report.html").read_text(encoding="utf-8")
-
-
 def evaluation(folders):
     runs = load_evaluated_runs(folders)
     return evaluation_section(runs, behavior(runs))
@@ -122,10 +114,6 @@ def evaluation(folders):
 
 def tables(section):
     return [block["frame"] for block in section.blocks if isinstance(block, dict) and "frame" in block]
-
-
-def pictures(section):
-    return [block["name"] for block in section.blocks if isinstance(block, dict) and "figure" in block]
 
 
 def test_the_papers_table_by_hand(evaluated):
@@ -140,30 +128,18 @@ def test_the_papers_table_by_hand(evaluated):
     assert overall["Δ accuracy (points)"].startswith("+25.0 [")
 
 
-def test_metrics_of_benchmarks_stand_side_by_side(evaluated):
-    runs = [evaluated("base", 40), evaluated("leash", 20, names=("gym",))]
-    section = evaluation(runs)
-    frame, gym, aime, *_ = tables(section)
+def test_metrics_of_benchmarks_stand_side_by_side_and_below_them_how_the_runs_were_sampled(evaluated):
+    section = evaluation([evaluated("base", 40), evaluated("leash", 20, names=("gym",))])
+    frame, gym, aime, *_, sampling = tables(section)
     assert [*frame] == ["model", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]  # other benchmarks: no mean
     assert frame.iloc[1, 3:].tolist() == ["", ""]
-    assert [*gym] == ["metric", "base", "leash"]
-    assert [*aime] == ["metric", "base"]
+    assert ([*gym], [*aime]) == (["metric", "base", "leash"], ["metric", "base"])
     cells = gym.set_index("metric")
     assert cells.loc["median tokens"].tolist() == ["40.0", "20.0"]
     assert cells.loc["no answer rate", "base"].startswith("25.0 [")
-    assert pictures(section) == ["behavior"]
     assert "'leash'" in section.blocks[0]
-
-
-def test_sampling_settings_are_those_of_the_run(evaluated):
-    frame = tables(evaluation([evaluated("base", 40)]))[-1].set_index("setting")["base"]
-    assert frame[["max_new_tokens", "decoding: name", "version of torch", "weights"]].tolist() == [
-        "64",
-        "plain",
-        "2.6",
-        "01234567",  # all of it would not fit a phone
-    ]
-    assert not {"label", "step"} & {*frame.index}
+    names = ["max_new_tokens", "decoding: name", "version of torch", "weights"]  # all of which would not fit a phone
+    assert sampling.set_index("setting").loc[names, "base"].tolist() == ["64", "plain", "2.6", "01234567"]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +149,8 @@ def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, la
     # lengths 1, 2, ...: of 22 the first ten have a mean of 5.5; of fewer than 20 the halves share none
     log = [{"step": i, "leash/mean_length": i, "leash/accuracy": i / 100} for i in range(1, size + 1)]
     cells = final_numbers(curves_from_log(log, "run"))
-    assert [cells[f"{end} {what}"] for what in ("tokens", "accuracy") for end in ("first", "last")] == [
-        first,
-        last,
-    ] * 2
+    ends = [cells[f"{end} {what}"] for what in ("tokens", "accuracy") for end in ("first", "last")]
+    assert ends == [first, last] * 2
 
 
 def test_steps_to_the_target_and_lambda_by_hand():
@@ -185,12 +159,8 @@ def test_steps_to_the_target_and_lambda_by_hand():
         for i, length, lam in ((1, 60, 0.1), (2, 40, 0.6), (3, 50, 0.3))
     ]
     cells = final_numbers(curves_from_log(log, "run"))
-    assert [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")] == [
-        "3",
-        "2",
-        "0.6",
-        "0.3",
-    ]
+    numbers = [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")]
+    assert numbers == ["3", "2", "0.6", "0.3"]
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
 
 
@@ -209,13 +179,9 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
     assert [*first][:3] == ["method", "change", "seeds"]
     assert first["method"].tolist() == ["base", "LEASH", "ALP"]
     assert first["change"].tolist() == ["", "-59.5%", "-49.5%"]
-    assert pictures(section) == ["comparison-1"]
-    assert section.blocks[0] == "leash compare: 3 problems."
     words = [block if isinstance(block, str) else block["caption"] for block in section.blocks]
+    assert words[0] == "leash compare: 3 problems."
     assert not [text for text in words if "|" in text]
-
-
-# --- the headline ----------------------------------------------------------------------------------------------------
 
 
 def test_the_page_begins_with_the_change_of_the_results(tmp_path):
@@ -227,10 +193,9 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
     change = changes(leash, base)
     (sentence,) = headline([base, leash], {"leash": change})
     overall = change[change["benchmark"] == "overall"].set_index("metric")[["value", "low", "high"]]
+    numbers = 100 * overall.loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel()
     shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
-    assert shown == pytest.approx(
-        100 * overall.loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel(), abs=0.051
-    )
+    assert shown == pytest.approx(numbers, abs=0.051)
     assert "no clear change" not in sentence
     write_report(folders, tmp_path / "out", "t")
     text = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
@@ -252,71 +217,48 @@ def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluat
     assert sentence.count("no clear change") == unclear
 
 
-def test_without_a_change_the_headline_has_the_numbers_that_there_are(evaluated, everything):
+def test_without_a_change_the_headline_has_the_numbers_that_there_are(evaluated):
     runs = load_evaluated_runs([evaluated("base", 40), evaluated("other", 20)])
-    (alone,) = headline(runs[:1], {})
+    (alone,), (other,) = headline(runs[:1], {}), headline(runs, {})
     assert "25.0 [" in alone
-    (other,) = headline(runs, {})
     assert not re.search(r"\d", other)
-    assert len(training_section(everything[-1:]).headline) == 1
-
-
-# --- before and after ------------------------------------------------------------------------------------------------
-
-
-def pairs_of(tmp_path, before, after):
-    folders = [
-        write_evaluation(tmp_path / name, name, {"gym": rows}) for name, rows in (("before", before), ("after", after))
-    ]
-    return sample_pairs(*load_evaluated_runs(folders))
 
 
 def test_pairs_are_chosen_by_rule(tmp_path):
     # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
     after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
-    pairs = pairs_of(tmp_path, [[said(50), said(60)]] * 3, after)
+    runs = {"before": [[said(50), said(60)]] * 3, "after": after}
+    folders = [write_evaluation(tmp_path / name, name, {"gym": rows}) for name, rows in runs.items()]
+    pairs = sample_pairs(*load_evaluated_runs(folders))
     assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
-    assert chosen(pairs) == {
-        0: "median change in tokens",  # the lower one of -10 and -5
-        2: "largest saving",
-        1: "first that became wrong",
-    }
+    # the median is the lower one of -10 and -5
+    assert chosen(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became wrong"}
     assert [*chosen(pairs[4:].reset_index())] == [0]
 
 
-def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path):
+def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
     long = "<b>bold</b> & " * (LONG_TEXT // 10)
     before = write_evaluation(tmp_path / "base", "base", {"gym": [[said(50, text=HOSTILE)]]})
     after = write_evaluation(tmp_path / "leash", "leash", {"gym": [[said(64, False, long, answer=None)]]})
     (section,) = before_and_after_section(load_evaluated_runs([before, after]))
-    _, pair = section.blocks
-    assert pair["completions"] == [
+    assert section.blocks[1]["completions"] == [
         ("base: 50 tokens, answer 1, right", HOSTILE),
         ("leash: 64 tokens, no answer, wrong, cut off", long),
     ]
     reader = Reader(render("report.html.j2", "t", [section]))
-    assert not reader.named("script")
-    assert not reader.named("b")
-    assert len(reader.named("details")) == 1  # the long one is folded
+    assert [len(reader.named(tag)) for tag in ("script", "b", "details")] == [0, 0, 1]  # the long one is folded
     assert not re.search("<script|<b>", render("report.md.j2", "t", [section]))
+    others = load_evaluated_runs([before, evaluated("other", 20, names=("aime",))])  # no common problem
+    assert before_and_after_section(others) == []
 
 
-def test_runs_without_a_common_problem_are_not_shown_beside_each_other(evaluated):
-    runs = [evaluated("base", 40, names=("gym",)), evaluated("leash", 20, names=("aime",))]
-    assert before_and_after_section(load_evaluated_runs(runs)) == []
-
-
-# --- the page --------------------------------------------------------------------------------------------------------
-
-
-def test_html_is_complete_and_needs_nothing_else(page):
+def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
+    page = (written / "report.html").read_text(encoding="utf-8")
     reader = Reader(page)
     assert not [tag for tag in ("script", "link", "img") if reader.named(tag)]
     # the names of XML's own formats are no requests
-    assert {*re.findall(r"https?://[^\"' )<]+", page)} == {
-        "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
-    }
+    urls = {*re.findall(r"https?://[^\"' )<]+", page)}
+    assert urls == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
     ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
     assert len(ids) == len({*ids})
     links = [attributes["href"][1:] for attributes in reader.named("a")]
@@ -325,20 +267,15 @@ def test_html_is_complete_and_needs_nothing_else(page):
     drawings = reader.named("svg")
     assert len(drawings) == 6
     assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
-    assert page.count('class="scroll wide"') == 1  # the comparison's figure; the others shrink to a phone
     assert all(len({len(row) for row in table}) == 1 for table in reader.tables)
-
-
-def test_hostile_labels_stay_text(page, written):
-    assert HOSTILE in [row[0] for table in Reader(page).tables for row in table]
+    assert HOSTILE in [row[0] for table in reader.tables for row in table]
     markdown = (written / "report.md").read_text(encoding="utf-8")
     assert not re.search(r"<script|\]\(javascript", markdown)
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
     widths = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
     rules = [place for place, row in enumerate(rows) if row.startswith("| --- |")]
-    assert len(rules) == len(Reader(page).tables)
+    assert len(rules) == len(reader.tables)
     assert all(widths[place - 1] == widths[place] == widths[place + 1] for place in rules)
-    assert "\n\n\n" not in markdown
 
 
 @given(st.text())
@@ -349,20 +286,18 @@ def test_escaped_text_is_one_line_without_tags_and_cells(text):
     assert not re.search(r"(?<!\\)(?:\\\\)*[|*`]", shown)
 
 
-def files_of(folder):
-    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def test_the_same_inputs_give_the_same_bytes(everything, written, tmp_path):
     assert main(["report", *map(str, everything), "--title", HOSTILE, "--output_dir", str(tmp_path / "one")]) == 0
-    files = files_of(tmp_path / "one")
-    assert files == files_of(written)
+    files, same = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (tmp_path / "one", written)
+    )
+    assert files == same
     figures = {"comparison-1", "evaluation-pareto", "budget", "behavior", "training", "dynamics"}
     named = {Path(f"figures/{name}.svg") for name in figures}
     assert {*files} == {Path("report.md"), Path("report.html"), Path("behavior.csv")} | named
-    rows = [*csv.DictReader(files[Path("behavior.csv")].decode().splitlines())]
-    assert [row["run"] for row in rows] == [HOSTILE, "leash"]
-    assert [row["keyword so"] for row in rows] == ["0.0", "0.0"]
+    keywords = pd.read_csv(tmp_path / "one" / "behavior.csv")
+    assert keywords[["run", "keyword so"]].to_numpy().tolist() == [[HOSTILE, 0], ["leash", 0]]
     assert {*re.findall(r"\]\((figures/[^)]+)\)", files[Path("report.md")].decode())} == {*map(str, named)}
 
 
