@@ -1,13 +1,12 @@
 """The configuration: the paper's recipe by default, one method and one rule of advantages, help from its docstring."""
 
-import dataclasses
 import math
 import warnings
 
 import pytest
 from transformers import TrainingArguments
 
-from leash_trl import LeashGRPOConfig, LengthControl
+from leash_trl import LeashGRPOConfig
 from leash_trl.length_control.advantages import AdvantageRule
 
 
@@ -86,18 +85,8 @@ def test_what_defeats_the_purpose_is_one_warning_of_the_main_process(fields, nam
     assert said_by(config, **fields) == []
 
 
-@dataclasses.dataclass
-class WithMomentum(LengthControl):
-    name = "with_momentum"
-
-    momentum: float = 0.5
-
-    def shape(self, rollouts):
-        return self.base_rewards(rollouts)
-
-
 def test_a_method_with_a_momentum_gets_adams_unless_it_is_given(config):
-    fields = {"length_control": f"{__name__}.WithMomentum", "adam_beta1": 0.75}
+    fields = {"length_control": "leash_predictive", "adam_beta1": 0.75}
     assert config(**fields).make_length_control().momentum == 0.75
     assert config(**fields, length_control_kwargs={"momentum": 0.25}).make_length_control().momentum == 0.25
 
