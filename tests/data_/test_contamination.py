@@ -167,22 +167,6 @@ def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
     assert load_problems(output).to_list() == load_problems("train.jsonl").to_list()[:1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--benchmarks", "bench.jsonl", "--output", "clean.csv"], "output is 'clean.csv'"),
-        (["--benchmarks", "missing.jsonl"], "'missing.jsonl'"),
-        (["--benchmarks", "bench.jsonl", "--ngram", "0"], "ngram is 0"),
-        (["--benchmarks", "bench.jsonl", "./bench.jsonl"], "benchmarks is bench.jsonl, ./bench.jsonl"),
-        (["--benchmarks", "bench.jsonl", "--dataset_split", "test"], "split is 'test'"),
-    ],
-)
-@pytest.mark.usefixtures("files")
-def test_mistakes_on_the_command_line_are_the_user_s(arguments, message):
-    with pytest.raises(UserError, match=message):
-        command.main(["--dataset_name", "train.jsonl", *arguments])
-
-
 @pytest.mark.parametrize("output", ["train.jsonl", "link.jsonl", "sub/data.jsonl"])
 @pytest.mark.usefixtures("files")
 def test_the_command_never_writes_over_what_it_reads(output, tmp_path):

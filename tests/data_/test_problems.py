@@ -8,7 +8,6 @@ import pytest
 from datasets import Dataset, DatasetDict
 from published_rows import DEEPMATH, MATH500, TRL, dapo_row
 
-from leash_trl.data import problems as reader
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX
 
@@ -182,22 +181,6 @@ def test_the_row_of_an_error_is_the_row_of_the_file(write_rows):
 def test_without_a_connection_it_names_what_was_asked_for(name, hub_id):
     with pytest.raises(OSError, match=hub_id):
         load_problems(name)
-
-
-def test_the_hub_is_asked_for_the_source_s_id_configuration_and_split(monkeypatch):
-    asked = []
-
-    def answer(*arguments, **options):
-        asked.append(arguments)
-        rows = {"question": ["How many?"], "answer": ["#### 9"]}
-        return DatasetDict(
-            {"train": Dataset.from_dict(rows), "test": Dataset.from_dict({**rows, "answer": ["#### 8"]})}
-        )
-
-    monkeypatch.setattr(reader, "load_dataset", answer)
-    assert load_problems("gsm8k")["solution"][:] == ["8"]
-    assert load_problems("owner/name:socratic", split="train")["solution"][:] == ["9"]
-    assert asked == [("openai/gsm8k", "main"), ("owner/name", "socratic")]
 
 
 def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write_rows):
