@@ -1,6 +1,5 @@
 """Curves from trainer states and from the authors' logs."""
 
-import numpy as np
 import pytest
 from written_runs import write_training
 
@@ -8,52 +7,42 @@ from leash_trl.figures import load_curves
 from leash_trl.figures.training import by_budget, curves_from_log, logged
 
 
-@pytest.fixture
-def run_folder(tmp_path):
+def test_curves_are_the_logged_columns_by_step(tmp_path):
     rows = [
         {
             "leash/mean_length": 100.0 - step,
-            "leash/mean_penalty": None if step == 2 else 0.01,
+            "leash/mean_penalty": None if step == 2 else 0.1,
             "leash/target_length": 48,
         }
         for step in (1, 2, 3)
     ]
-    return write_training(tmp_path / "run", [*rows, {"step": 3, "train_loss": 0.0}])
-
-
-def test_curves_are_the_logged_columns_by_step(run_folder):
-    curves = load_curves(run_folder)
+    curves = load_curves(write_training(tmp_path / "run", [*rows, {"step": 3, "train_loss": 0.0}]))
     assert curves.index.tolist() == [1, 2, 3]
     assert curves["leash/mean_length"].tolist() == [99, 98, 97]
-    assert curves["leash/mean_penalty"].isna().tolist() == [False, True, False]
     assert logged(curves, "leash/mean_penalty").index.tolist() == [1, 3]
     assert logged(curves, "leash/lambda").empty
     assert curves.attrs == {"label": "run", "target_length": 48}
 
 
-def test_a_target_that_moved_is_no_target_of_the_run():
-    log = [{"step": step, "leash/target_length": target} for step, target in ((1, 64.0), (2, 32.0))]
-    assert curves_from_log(log, "x").attrs["target_length"] is None
-
-
-def test_evaluations_and_batches_of_a_step_are_one_row():
+def test_evaluations_and_batches_of_a_step_are_one_row_and_a_target_that_moved_is_none():
     log = [
-        {"step": 2, "leash/mean_length": 8.0},
+        {"step": 2, "leash/mean_length": 8.0, "leash/target_length": 32.0},
         {"step": 2, "eval_leash/mean_length": 7.0, "eval_leash/accuracy": None},
-        {"step": 1, "leash/mean_length": 9.0},
+        {"step": 1, "leash/mean_length": 9.0, "leash/target_length": 64.0},
     ]
     curves = curves_from_log(log, "x")
     assert curves["leash/mean_length"].tolist() == [9, 8]
     assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
     assert "eval_leash/accuracy" not in curves
+    assert curves.attrs["target_length"] is None
 
 
-def test_the_state_with_the_most_steps_says_what_happened(run_folder):
+def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
     for step in (9, 10):
-        write_training(run_folder / f"checkpoint-{step}", [{"leash/lambda": float(step)}], step=step)
-    (run_folder / "checkpoint-11").mkdir()
-    (run_folder / "checkpoint-11" / "trainer_state.json").write_text('{"global_step": 11, "log_his')
-    assert load_curves(run_folder)["leash/lambda"].tolist() == [10]
+        write_training(tmp_path / f"checkpoint-{step}", [{"leash/lambda": float(step)}], step=step)
+    (tmp_path / "checkpoint-11").mkdir()
+    (tmp_path / "checkpoint-11" / "trainer_state.json").write_text('{"global_step": 11, "log_his')
+    assert load_curves(write_training(tmp_path, [{"leash/lambda": 3.0}]))["leash/lambda"].tolist() == [10]
 
 
 @pytest.mark.parametrize("rows", [[{"loss": 0.1}], None])
@@ -89,5 +78,3 @@ def test_each_budget_of_a_run_has_curves_of_its_own():
         ({"label": "low", "target_length": 64}, [1, 1]),
         ({"label": "high", "target_length": 128}, [2, 2]),
     ]
-    (same,) = by_budget(curves_from_log([{"step": 1, "leash/lambda": 0.3}], "mine"))
-    assert np.array_equal(same["leash/lambda"], [0.3])

@@ -17,10 +17,6 @@ def evaluated(tmp_path):
     return make
 
 
-def labels(runs):
-    return [run.label for run in load_evaluated_runs(runs)]
-
-
 def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path, shared_data):
     run = write_training(tmp_path / "runs" / "a", ROWS)
     compared = write_comparison(tmp_path / "compare", seeds_of("LEASH", 40, 0.9))
@@ -30,37 +26,29 @@ def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path, shared_data):
     assert kinds_of(run / "results.csv") == []
     assert kinds_of(evaluated("runs/a", "both")) == ["evaluation", "training"]
     (run / "checkpoint-3").mkdir()
-    assert kinds_of(
-        (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json").parent.parent
-    ) == [
-        "evaluation",
-        "training",
-    ]
+    (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json")
+    assert kinds_of(run) == ["evaluation", "training"]
 
 
-def test_a_folder_of_runs_stands_for_those_of_the_kind_that_is_asked_for_once(evaluated, tmp_path):
+def test_a_folder_stands_for_its_runs_of_the_kind_that_is_asked_for_once_or_is_refused(evaluated, tmp_path):
     first, second = (write_training(tmp_path / "runs" / name, ROWS) for name in ("a", "b"))
     evaluation = evaluated("runs/c", "base")
-    assert find_runs([second, first.parent]) == {
-        "comparison": [],
-        "evaluation": [evaluation],
-        "training": [second, first],
-    }
+    found = find_runs([second, first.parent])
+    assert found == {"comparison": [], "evaluation": [evaluation], "training": [second, first]}
     assert find_runs([first.parent], ["evaluation"]) == {"evaluation": [evaluation]}
-
-
-def test_a_folder_of_nothing_is_refused_by_name(tmp_path):
-    run = write_training(tmp_path / "run", ROWS)
-    for path, kinds in ((tmp_path / "nowhere", ["training"]), (run, ["evaluation"])):
+    for path, kinds in ((tmp_path / "nowhere", ["training"]), (first, ["evaluation"])):
         with pytest.raises(ValueError, match=str(path)):
             find_runs([path], kinds)
 
 
 def test_evaluations_of_one_name_are_told_apart_by_folder(evaluated):
+    def labels(*runs):
+        return [run.label for run in load_evaluated_runs(runs)]
+
     base, early, late = (evaluated(str(step), "base" if step is None else "leash", step=step) for step in (None, 5, 9))
-    assert labels([base, early, late]) == ["base", "leash (5)", "leash (9)"]
-    assert labels([base, late]) == ["base", "leash"]
-    assert labels([evaluated("x/a", "leash"), evaluated("x/b", "leash")]) == ["leash (a)", "leash (b)"]
+    assert labels(base, early, late) == ["base", "leash (5)", "leash (9)"]
+    assert labels(base, late) == ["base", "leash"]
+    assert labels(evaluated("x/a", "leash"), evaluated("x/b", "leash")) == ["leash (a)", "leash (b)"]
 
 
 def test_a_training_run_is_called_like_its_evaluation_or_else_like_its_folder(evaluated, tmp_path):

@@ -8,34 +8,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from conftest import ROOT
 
 import leash_trl
 
 
 PACKAGE = Path(leash_trl.__file__).parent
-HEAVY = {"trl", "transformers", "datasets", "accelerate", "peft", "vllm"}
-COMMANDS = {f"leash_trl.{room}" for room in ("cli", "evaluation", "figures", "planning")}
-TRAINING = {f"leash_trl.{room}" for room in ("trainer", "microbatching")}
 ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
-
-# room, or module -> what it may not reach
+LAW = yaml.safe_load((ROOT / "tests" / "data" / "rooms.yaml").read_text())
 FORBIDDEN = {
-    "length_control": HEAVY | TRAINING | COMMANDS | {"leash_trl.rewards", "leash_trl.data", "leash_trl.hub"},
-    "engines": COMMANDS | TRAINING | {"leash_trl.hub"},
-    "hub": COMMANDS | TRAINING | {"vllm"},
-    "microbatching": COMMANDS
-    | {"leash_trl.trainer", "leash_trl.length_control", "leash_trl.engines", "leash_trl.hub"},
-    "microbatching.partition": HEAVY,
-    "microbatching.loss_weights": HEAVY | {"torch"},
-    "microbatching.batch_fields": HEAVY,
-    "trainer": COMMANDS | {"leash_trl.rewards"},
-    "rewards": HEAVY | TRAINING | COMMANDS,
-    "data": {"trl", "vllm"} | TRAINING | COMMANDS,
-    # parameters are counted on torch's meta device, with the classes of transformers and peft
-    "planning": (HEAVY - {"transformers", "peft"}) | TRAINING | {"leash_trl.cli"},
-    "figures": HEAVY | TRAINING | {"leash_trl.hub", "leash_trl.cli"},
-    "evaluation": TRAINING | {"leash_trl.cli", "leash_trl.figures"},
-    "gym": {"trl"} | {f"leash_trl.{room}" for room in ROOMS} - {"leash_trl.gym", "leash_trl.length_control"},
+    place: {name for entry in entries for name in LAW["groups"].get(entry, [entry])}
+    for place, entries in LAW["may not reach"].items()
 }
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
@@ -123,7 +107,7 @@ def test_the_face_the_help_and_figures_load_nothing_heavy(code):
     command = [sys.executable, "-c", f"import sys\n{code}\nprint(' '.join(sys.modules))"]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     light = {"numpy", "matplotlib"} if "figures" in code else set()
-    assert not {*loaded} & (HEAVY | {"torch", "numpy", "matplotlib"}) - light
+    assert not {*loaded} & ({*LAW["groups"]["heavy"]} | {"torch", "numpy", "matplotlib"}) - light
 
 
 def test_public_names_are_exactly_the_documented_ones():

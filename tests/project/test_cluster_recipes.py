@@ -1,9 +1,7 @@
 """The launch recipes: accelerate reads them, their scripts start what they say, and the batch is the paper's."""
 
-import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,40 +16,6 @@ from leash_trl.cli.plan import main as plan
 
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "recipes" / "slurm").glob("*.sbatch"))}
 SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero3", "fsdp2": "fsdp"}
-
-# what a command is called with, written where the test finds it; a server stays until it is told to end
-RECORD = """#!{python} -IS
-import json, os, sys, time
-name, folder = os.path.basename(sys.argv[0]), {folder!r}
-json.dump(sys.argv[1:], open(os.path.join(folder, name + "-" + os.environ.get("SLURM_PROCID", "0") + ".json"), "w"))
-with open(os.path.join(folder, "cpus"), "a") as file:
-    print(name, os.environ.get("STEP_CPUS", "1"), file=file)
-name = name.upper()
-if name + "_STAYS" in os.environ or (name == "TRL" and "EXIT_TRL" not in os.environ):
-    time.sleep(60)
-sys.exit(int(os.environ.get("EXIT_" + name, "0")))
-"""
-# runs its command once per node, as srun does with one task a node; since SLURM 22.05 a step takes the job's CPUs per
-# task from its own variable alone
-SRUN = """#!/usr/bin/env bash
-nodes=$SLURM_NNODES
-while [[ $1 == --* ]]; do
-    case $1 in --nodes=*) nodes=${1#*=} ;; esac
-    shift
-done
-trap 'kill "$child"; exit 143' TERM
-code=0
-export STEP_CPUS=${SRUN_CPUS_PER_TASK:-1}
-for ((i = 0; i < nodes; i++)); do
-    SLURM_PROCID=$i "$@" &
-    child=$!
-    wait "$child" || code=$?
-done
-exit $code
-"""
-SCONTROL = """#!/usr/bin/env bash
-for ((i = 0; i < SLURM_NNODES; i++)); do echo "node$i"; done
-"""
 
 
 def launch_arguments(*argv: str):
@@ -99,15 +63,18 @@ def test_accelerate_shards_as_the_config_is_named(name, monkeypatch):
         assert (zero["offload_optimizer"]["device"], zero["offload_param"]["device"]) == ("none", "none")
         # without the second, ZeRO-3 saves checkpoints that from_pretrained cannot read
         assert plugin.zero3_init_flag == plugin.zero3_save_16bit_model == (stage == 3)
-
-
-@pytest.mark.parametrize("name", ["deepspeed_zero2", "deepspeed_zero3"])
-def test_deepspeed_leaves_starting_to_accelerate_on_several_nodes(name, monkeypatch):
-    several = ["--num_machines", "4", "--num_processes", "32", "--machine_rank", "1"]
-    several += ["--main_process_ip", "node0", "--main_process_port", "29500"]
-    arguments = handed_to_launcher(monkeypatch, name, *several)
-    assert prepare_deepspeed_cmd_env(arguments)[0] is None  # DeepSpeed's own launcher would be named here
-    assert (arguments.nproc_per_node, arguments.nnodes, arguments.node_rank) == ("8", "4", 1)
+        # on several nodes too accelerate starts the processes: DeepSpeed's own launcher would be named first
+        several = [
+            "--num_machines",
+            "4",
+            "--num_processes",
+            "32",
+            "--main_process_ip",
+            "node0",
+            "--main_process_port",
+            "29500",
+        ]
+        assert prepare_deepspeed_cmd_env(handed_to_launcher(monkeypatch, name, *several))[0] is None
 
 
 def asked_for(name: str, option: str) -> str:
@@ -118,32 +85,22 @@ def asked_for(name: str, option: str) -> str:
 @pytest.fixture
 def run_script(tmp_path):
     """Runs a script with stand-ins for what a cluster has; returns exit code, errors and what was started."""
-    commands, records = tmp_path / "bin", tmp_path / "records"
-    commands.mkdir()
+    records = tmp_path / "records"
     records.mkdir()
-    record = RECORD.format(python=sys.executable, folder=str(records))
-    for name, text in {
-        "srun": SRUN,
-        "scontrol": SCONTROL,
-        "leash": record,
-        "accelerate": record,
-        "trl": record,
-    }.items():
-        (commands / name).write_text(text)
-        (commands / name).chmod(0o755)
 
     def run(name: str, cwd: Path = ROOT, **environment: str):
         of_slurm = {
-            "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{ROOT / 'tests' / 'support' / 'cluster'}{os.pathsep}{os.environ['PATH']}",
             "SLURM_NNODES": asked_for(name, "nodes"),
             "SLURM_CPUS_PER_TASK": asked_for(name, "cpus-per-task"),
             "SLURM_JOB_NODELIST": "nodes",
             "OUTPUT_DIR": str(tmp_path / "run"),
+            "RECORDS": str(records),
         }
         environment = {**os.environ, **of_slurm, **environment}
         command = ["bash", str(SCRIPTS[name])]
         finished = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=60)
-        started = {path.stem: json.loads(path.read_text()) for path in sorted(records.glob("*.json"))}
+        started = {path.name: path.read_text().splitlines() for path in sorted(records.glob("*-?"))}
         return finished.returncode, finished.stderr, started
 
     return run
@@ -161,7 +118,9 @@ def test_script_as_it_stands_fits_and_starts_one_launcher_a_node_with_all_its_cp
         assert (one.num_machines, one.num_processes) == (4, 32)
         assert (one.main_process_ip, one.training_script, one.module) == ("node0", "leash_trl", True)
     cpus = asked_for(name, "cpus-per-task")
-    got = [line for line in (tmp_path / "records" / "cpus").read_text().splitlines() if not line.startswith("leash")]
+    got = [
+        line for line in (tmp_path / "records" / "cpus.log").read_text().splitlines() if not line.startswith("leash")
+    ]
     assert sorted(got) == 4 * [f"accelerate {cpus}"] + (["trl " + cpus] if name == "leash_server" else [])
 
 
@@ -231,5 +190,5 @@ def test_script_stops_where_it_does_not_fit_or_is_not_in_a_clone_and_with_its_tr
 
 
 def test_server_script_stops_with_its_server(run_script):
-    code, errors, _ = run_script("leash_server", EXIT_TRL="4", ACCELERATE_STAYS="1")
+    code, errors, _ = run_script("leash_server", EXIT_TRL="4", STAYS="accelerate")
     assert (code, "ended with 4" in errors) == (1, True)
