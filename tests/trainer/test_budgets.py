@@ -7,17 +7,15 @@ import pytest
 from conftest import log_rows, parity_reward
 
 
-class Recorder:
-    """A reward function that keeps lengths and a column of its batches."""
+def recorder(column):
+    """A reward function and, filled while it is called, lengths and a column of its batches."""
+    batches = []
 
-    __name__ = "recorder"
-
-    def __init__(self, column):
-        self.column, self.batches = column, []
-
-    def __call__(self, completion_ids, **kwargs):
-        self.batches.append(list(zip(map(len, completion_ids), kwargs[self.column], strict=True)))
+    def reward(completion_ids, **kwargs):
+        batches.append(list(zip(map(len, completion_ids), kwargs[column], strict=True)))
         return parity_reward(completion_ids)
+
+    return reward, batches
 
 
 def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_trainer, problems, tmp_path):
@@ -28,11 +26,11 @@ def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_
         **{"length_control_kwargs": {"multiplier_per": "effort"}, "lambda_init": 0.2, "target_length": 6},
         **{"per_device_train_batch_size": 16, "max_steps": 3, "save_strategy": "steps", "save_steps": 2},
     }
-    recorder = Recorder("effort")
-    whole = make_trainer(recorder, dataset=data, output_dir=str(tmp_path / "whole"), **fields)
+    reward, batches = recorder("effort")
+    whole = make_trainer(reward, dataset=data, output_dir=str(tmp_path / "whole"), **fields)
     whole.train()
     lambdas = {"low": 0.2, "high": 0.2}
-    for row, batch in zip(log_rows(whole), recorder.batches, strict=True):
+    for row, batch in zip(log_rows(whole), batches, strict=True):
         for name, target in targets.items():
             own = [length / target - 1 for length, effort in batch if effort == name]
             assert (f"leash/lambda/{name}" in row) == bool(own)
@@ -42,7 +40,7 @@ def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_
                 lambdas[name] = min(max(lambdas[name] + 0.1 * math.fsum(own) / len(own), 0), 1)
     assert whole.length_control.lambdas == pytest.approx(lambdas, abs=1e-12)
     assert lambdas["low"] != lambdas["high"]
-    resumed = make_trainer(Recorder("effort"), dataset=data, output_dir=str(tmp_path / "resumed"), **fields)
+    resumed = make_trainer(reward, dataset=data, output_dir=str(tmp_path / "resumed"), **fields)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     assert resumed.length_control.state_dict() == whole.length_control.state_dict()
 
@@ -57,11 +55,11 @@ def test_a_distinct_target_is_a_budget_too(make_trainer, problems):
 
 def test_each_completion_is_paid_by_the_band_of_its_row(make_trainer, problems):
     data = problems.add_column("band", [{"a": 1 + index % 3, "b": 12, "f": 0.25} for index in range(len(problems))])
-    kwargs, recorder = {"profile_band_column": "band", "profile_band_total": True}, Recorder("band")
+    kwargs, (reward, batches) = {"profile_band_column": "band", "profile_band_total": True}, recorder("band")
     fields = {"length_control": "nemo_rl", "length_control_kwargs": kwargs, "lambda_lr": None, "target_length": None}
-    trainer = make_trainer(recorder, dataset=data, per_device_train_batch_size=16, max_steps=1, **fields)
+    trainer = make_trainer(reward, dataset=data, per_device_train_batch_size=16, max_steps=1, **fields)
     trainer.train()
-    (batch,), extra = recorder.batches, trainer._logs["extra"]
+    (batch,), extra = batches, trainer._logs["extra"]
     assert len({band["a"] for _, band in batch}) > 1
     factors = [1 - 0.75 * min(max((length - band["a"]) / (12 - band["a"]), 0), 1) for length, band in batch]
     paid = [factor * (task > 0) for factor, task in zip(factors, extra["task_reward"], strict=True)]
