@@ -130,7 +130,6 @@ def colocated(folder: Path, on_cpu: bool) -> dict:
     return {
         "rows": [row for row in trainer.state.log_history if "loss" in row],
         "lengths": lengths,
-        "lambda": trainer.length_control.lam,
         "share": trainer.args.vllm_gpu_memory_utilization,
         "used": used,
     }

@@ -1,7 +1,7 @@
 """The report: its numbers, that nothing breaks out of it, and that the same inputs give the same bytes."""
 
+import html
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
@@ -33,40 +33,14 @@ from leash_trl.figures.training import curves_from_log
 
 
 HOSTILE = '<script>alert("1")</script> | [x](javascript:y) & `z` $\\foo{$'
-VOID = {"meta", "link", "br", "img", "hr", "input", "wbr"}
 
 
-class Reader(HTMLParser):
-    """Tags in order with their attributes, tables as text; an end that fits no start is an error."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.seen, self.tables = [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, tag, attrs):
-        self.handle_startendtag(tag, attrs)
-        self.open += [] if tag in VOID else [tag]
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-        if tag in ("th", "td"):
-            self.tables[-1][-1].append("")
-
-    def handle_startendtag(self, tag, attrs):
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] in ("th", "td"):
-            self.tables[-1][-1][-1] += data.replace("\N{NO-BREAK SPACE}", " ")  # which keep intervals whole
-
-    def named(self, tag):
-        return [attributes for name, attributes in self.seen if name == tag]
+def cells_of(page):
+    """The tables of a page: rows of cells."""
+    tables = re.findall(r"<table.*?</table>", page.replace("\N{NO-BREAK SPACE}", " "), re.DOTALL)
+    rows = [re.findall(r"<tr.*?</tr>", table, re.DOTALL) for table in tables]
+    found = [[re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in table] for table in rows]
+    return [[[html.unescape(cell).strip() for cell in row] for row in table] for table in found]
 
 
 def problems(tokens, num_right=1):
@@ -210,16 +184,14 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
         ((-0.01, -0.03, 0.0), (0.02, float("nan"), float("nan")), 2),
     ],
 )
-def test_a_change_whose_interval_does_not_exclude_zero_is_called_unclear(evaluated, tokens, accuracy, unclear):
+def test_a_change_that_is_not_clear_is_called_so_and_without_one_there_are_the_bases_numbers(
+    evaluated, tokens, accuracy, unclear
+):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
-    (sentence,) = headline(load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)]), {"leash": change})
+    runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)])
+    (sentence,), (alone,), (other,) = headline(runs, {"leash": change}), headline(runs[:1], {}), headline(runs, {})
     assert sentence.count("no clear change") == unclear
-
-
-def test_without_a_change_the_headline_has_the_numbers_that_there_are(evaluated):
-    runs = load_evaluated_runs([evaluated("base", 40), evaluated("other", 20)])
-    (alone,), (other,) = headline(runs[:1], {}), headline(runs, {})
     assert "25.0 [" in alone
     assert not re.search(r"\d", other)
 
@@ -245,36 +217,36 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
         ("base: 50 tokens, answer 1, right", HOSTILE),
         ("leash: 64 tokens, no answer, wrong, cut off", long),
     ]
-    reader = Reader(render("report.html.j2", "t", [section]))
-    assert [len(reader.named(tag)) for tag in ("script", "b", "details")] == [0, 0, 1]  # the long one is folded
-    assert not re.search("<script|<b>", render("report.md.j2", "t", [section]))
+    page = render("report.html.j2", "t", [section])
+    assert page.count("<details") == 1  # the long one is folded
+    assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
     others = load_evaluated_runs([before, evaluated("other", 20, names=("aime",))])  # no common problem
     assert before_and_after_section(others) == []
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
     page = (written / "report.html").read_text(encoding="utf-8")
-    reader = Reader(page)
-    assert not [tag for tag in ("script", "link", "img") if reader.named(tag)]
+    assert not re.search("<(script|link|img)", page)
     # the names of XML's own formats are no requests
     urls = {*re.findall(r"https?://[^\"' )<]+", page)}
     assert urls == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    ids = [attributes["id"] for _, attributes in reader.seen if "id" in attributes]
+    ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len({*ids})
-    links = [attributes["href"][1:] for attributes in reader.named("a")]
+    links = re.findall(r'<a href="#([^"]+)"', page)
     assert len(links) == 4
     assert {*links} <= {*ids}
-    drawings = reader.named("svg")
+    drawings = re.findall(r"<svg [^>]+>", page)
     assert len(drawings) == 6
-    assert all(drawing["role"] == "img" and drawing["aria-label"] for drawing in drawings)
-    assert all(len({len(row) for row in table}) == 1 for table in reader.tables)
-    assert HOSTILE in [row[0] for table in reader.tables for row in table]
+    assert all('role="img"' in drawing and "aria-label=" in drawing for drawing in drawings)
+    tables = cells_of(page)
+    assert all(len({len(row) for row in table}) == 1 for table in tables)
+    assert HOSTILE in [row[0] for table in tables for row in table]
     markdown = (written / "report.md").read_text(encoding="utf-8")
     assert not re.search(r"<script|\]\(javascript", markdown)
     rows = [line for line in markdown.splitlines() if line.startswith("| ")]
     widths = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
     rules = [place for place, row in enumerate(rows) if row.startswith("| --- |")]
-    assert len(rules) == len(reader.tables)
+    assert len(rules) == len(tables)
     assert all(widths[place - 1] == widths[place] == widths[place + 1] for place in rules)
 
 
@@ -305,14 +277,7 @@ def test_the_baseline_can_be_chosen_and_counts_once_however_it_is_written(everyt
     _, first, second, run = everything
     monkeypatch.chdir(first.parent)
     write_report([first, second], tmp_path, "t", baseline=Path(second.name))
-    assert [row[0] for row in Reader((tmp_path / "report.html").read_text()).tables[0][1:]] == ["leash", HOSTILE]
+    assert [row[0] for row in cells_of((tmp_path / "report.html").read_text())[0][1:]] == ["leash", HOSTILE]
     with pytest.raises(ValueError, match=str(run)):
-        write_report([first], tmp_path, "t", baseline=run)
-
-
-def test_mistakes_are_one_line_and_nothing_is_written(evaluated, tmp_path, capsys):
-    folder = evaluated("base", 40)
-    (folder / "samples" / "aime.jsonl").unlink()
-    assert main(["report", str(folder), "--output_dir", str(tmp_path / "out")]) == 2
-    assert "aime" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+        write_report([first], tmp_path / "nothing", "t", baseline=run)
+    assert not (tmp_path / "nothing").exists()
