@@ -51,6 +51,13 @@ def test_a_refusal_says_with_what_share_vllm_starts(paper):
     assert plan.vllm_sequences(replace(paper, vllm_gpu_memory_utilization=share - 0.01)) == 0
 
 
+def test_what_vllm_works_with_by_hand(paper):
+    small = replace(paper, per_device_train_batch_size=1, steps_per_generation=1, vllm_tensor_parallel_size=1)
+    _, working, _ = plan.vllm_bytes(small)
+    # weights and 4,096 positions of stream, residual and feed-forward layer, all in bfloat16
+    assert working == 2 * paper.architecture.num_parameters + 4096 * 2 * (2 * 1536 + 3 * 8960)
+
+
 @pytest.mark.parametrize("spare", [0.049, 0.051])
 def test_a_tight_fit_is_called_tight(paper, spare):
     server = replace(paper, vllm_mode="server")
