@@ -180,7 +180,7 @@ def test_hostile_inputs_neither_hang_nor_take_memory(shared_data, disagreements,
     for row in rows:
         start = time.monotonic()
         one = grade([row["input"]], [row["gold"] or "42"])[0]
-        assert time.monotonic() - start < 30, row["id"]
+        assert time.monotonic() - start < 120, row["id"]
         if one.failure is None and row.get("expected") not in (None, one.is_correct):
             found.add(row["id"])
         assert not (one.failure and one.is_correct)
