@@ -5,9 +5,6 @@ import filecmp
 import json
 import os
 import signal
-from contextlib import redirect_stdout
-from io import StringIO
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -27,46 +24,41 @@ from leash_trl.evaluation.sampling import weights_fingerprint
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
-SMALL = ["--model_name_or_path", "gym", "--num_samples", "2", "--temperature", "1", "--top_p", "1"]
-SMALL += ["--max_new_tokens", "256", "--batch_size", "4", "--limit", "7"]
-
-
-def identical(one: Path, other: Path) -> bool:
-    names = sorted(str(path.relative_to(one)) for path in one.rglob("*") if path.is_file())
-    assert names == sorted(str(path.relative_to(other)) for path in other.rglob("*") if path.is_file())
-    return filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
-
-
+SMALL = ["--config", "tests/data/small_eval.yaml"]
 EVAL = ["eval", "--benchmarks", "gym_test", *SMALL, "--output_dir"]
 FILTER = ["filter", "--dataset_name", "gym", "--target_quantile", "0.5", *SMALL, "--output_dir"]
 
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """A finished run of `EVAL`; for reading and copying only."""
+    """A finished run of `EVAL`; for reading only."""
     folder = tmp_path_factory.mktemp("evaluated") / "run"
     assert main([*EVAL, str(folder)]) == 0
     return folder
 
 
-@pytest.fixture(scope="module")
-def filtered(tmp_path_factory):
-    """A finished run of `FILTER`, for reading only, and what it printed."""
-    folder = tmp_path_factory.mktemp("filtered") / "run"
-    with redirect_stdout(StringIO()) as printed:
-        assert main([*FILTER, str(folder)]) == 0
-    return folder, printed.getvalue()
-
-
 @pytest.mark.parametrize("command", [EVAL, FILTER], ids=["eval", "filter"])
-def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, filtered, tmp_path):
+def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, tmp_path):
+    whole, folder = evaluated if command is EVAL else tmp_path / "whole", tmp_path / "run"
+    if command is FILTER:
+        assert main([*command, str(whole)]) == 0
     # killed when some problems were sampled; the fork imports nothing again, which would take most of the time
-    assert killed_in_a_fork("4", [*command, str(tmp_path)]) == -signal.SIGKILL
-    assert (tmp_path / "samples").is_dir()
-    assert not (tmp_path / "results.json").exists()
-    assert not (tmp_path / "dataset").exists()
-    assert main([*command, str(tmp_path)]) == 0
-    assert identical(evaluated if command is EVAL else filtered[0], tmp_path)
+    assert killed_in_a_fork("4", [*command, str(folder)]) == -signal.SIGKILL
+    assert (folder / "samples").is_dir()
+    assert not (folder / "results.json").exists()
+    assert not (folder / "dataset").exists()
+    assert main([*command, str(folder)]) == 0
+    names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
+    assert names == sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert filecmp.cmpfiles(whole, folder, names, shallow=False)[0] == names
+
+
+def test_a_recipe_gives_the_options_and_the_record_has_them(evaluated):
+    run = json.loads((evaluated / "run.json").read_text())
+    assert (run["num_samples"], run["lenient"], run["step"]) == (2, True, None)
+    assert run["benchmarks"]["gym_test"]["num_problems"] == 7
+    assert run["sampling"] == {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 256}
+    assert run["weights"]
 
 
 def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
@@ -79,22 +71,6 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
     assert main([*EVAL, str(tmp_path / "c"), *other, "--limit", "3"]) == 2
     assert "other problems" in capsys.readouterr().err
     assert not (tmp_path / "c" / "samples").exists()
-
-
-def test_a_recipe_gives_the_options_and_the_command_line_overrides_it(tmp_path):
-    recipe = tmp_path / "eval.yaml"
-    recipe.write_text(
-        "model_name_or_path: gym\nbenchmarks: [gym_test]\nnum_samples: 3\ntemperature: 1.0\nmax_new_tokens: 200\n"
-        "limit: 2\nlenient: true\n"
-    )
-    folder = tmp_path / "run"
-    assert main(["eval", "--config", str(recipe), "--output_dir", str(folder), "--num_samples", "2"]) == 0
-    run = json.loads((folder / "run.json").read_text())
-    assert (run["num_samples"], run["sampling"]["max_new_tokens"], run["lenient"]) == (2, 200, True)
-    assert run["benchmarks"]["gym_test"]["num_problems"] == 2
-    assert run["sampling"] == {"temperature": 1.0, "top_p": 0.95, "top_k": 0, "max_new_tokens": 200}
-    assert run["weights"]
-    assert run["step"] is None
 
 
 @pytest.mark.parametrize(
@@ -129,14 +105,13 @@ def test_another_checkpoint_is_another_run(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
-def test_a_model_on_the_hub_is_known_by_its_commit(file, loopback_hub, tmp_path):
+def test_a_model_on_the_hub_is_known_by_its_commit(file, hub, tmp_path):
     (tmp_path / file).write_text("{}")
-    with loopback_hub.online():
-        HfApi().create_repo("me/model")
-        HfApi().upload_folder(repo_id="me/model", folder_path=tmp_path)
-        commits = loopback_hub.commits("me/model")
-        assert weights_fingerprint("me/model") == commits[-1].oid
-        assert weights_fingerprint("me/model", commits[-1].oid) == commits[-1].oid
+    HfApi().create_repo("me/model")
+    HfApi().upload_folder(repo_id="me/model", folder_path=tmp_path)
+    commit = hub.commits("me/model")[-1].oid
+    assert weights_fingerprint("me/model") == commit
+    assert weights_fingerprint("me/model", commit) == commit
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
@@ -163,9 +138,8 @@ def test_problems_with_pictures_are_refused_since_prompts_would_lack_them(name, 
     picture = Image.new("RGB", (1, 1))
     row = {"prompt": "1 + 1 = ?", "solution": "2", name: picture if name == "image" else [picture]}
     Dataset.from_list([row]).save_to_disk(tmp_path / "data")
-    assert (
-        main(["filter", "--dataset_name", str(tmp_path / "data"), *SMALL, "--output_dir", str(tmp_path / "run")]) == 2
-    )
+    words = ["--dataset_name", str(tmp_path / "data"), "--output_dir", str(tmp_path / "run")]
+    assert main(["filter", *SMALL, *words]) == 2
     assert f"'{name}'" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
@@ -179,14 +153,10 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
 def test_the_suffix_reaches_the_questions(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
-    for asked, question in (
-        ({"prompt_suffix": " Be brief."}, "1 + 1 = ? Be brief."),
-        ({}, f"1 + 1 = ?{BOXED_SUFFIX}"),
-        ({"request": " Effort: low."}, f"1 + 1 = ?{BOXED_SUFFIX} Effort: low."),
-        ({"prompt_suffix": "", "request": " (low)"}, "1 + 1 = ? (low)"),
-    ):
-        arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **asked)
-        assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == question
+    asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"request": " (low)"}}
+    for ending, given in asked.items():
+        arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **given)
+        assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
 
 
 @pytest.mark.parametrize(
@@ -220,8 +190,8 @@ def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monke
     made = {}
     engine = SimpleNamespace(max_length=None)
     monkeypatch.setattr(vllm_engine, "VllmEngine", lambda model, **options: made.update(options) or engine)
-    words = ["--benchmarks", "gym_test", *SMALL, "--engine", "vllm", "--output_dir", str(tmp_path)]
-    arguments = parse(EvalArguments, [*words, "--engine_kwargs", '{"seed": 7, "swap_space": 1}'], "leash eval")
+    words = [*EVAL[1:], str(tmp_path), "--engine", "vllm", "--engine_kwargs", '{"seed": 7, "swap_space": 1}']
+    arguments = parse(EvalArguments, words, "leash eval", takes_recipe=True)
     problems = {"gym_test": load_checked("gym_test", arguments, "benchmark")}
     assert load_engine(arguments, arguments.plan(), problems) is engine
     assert (made["seed"], made["swap_space"], made["dtype"]) == (7, 1, "auto")
