@@ -1,0 +1,127 @@
+"""Tables and picture of all_methods.md from all_methods.csv, the `seeds.csv` of the comparison of all methods.
+
+`python recipes/gym/all_methods.py` draws all_methods.svg beside it and prints the tables.
+"""
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from leash_trl.evaluation import tables
+from leash_trl.evaluation.intervals import holm, t_p_value, t_quantile
+from leash_trl.figures import style
+
+
+HERE = Path(__file__).parent
+LENGTH = 25.0  # tokens at which methods are compared: those of short traces of the gym's problems
+FAMILIES = {
+    "a price that follows a constraint": ["LEASH", "LEASH-C", "LEASH-Predictive", "LACONIC", "A-DLP"],
+    "a budget in the prompt": ["L1-Exact", "L1-Max"],
+    "a bonus, lost beyond a target": ["LASER", "LASER-D", "LASER-DE"],
+    "the reward, lost beyond a limit": ["DLER", "ThinkPrune", "DAPO overlong"],
+    "place in the group, shaped reward": ["Kimi k1.5", "Arora and Zanette", "GRLC", "MAI", "ALP"],
+    "place in the group, own advantages": ["GRPO-LEAD", "prime-rl", "GR3", "GFPO"],
+    "a fixed curve over length": ["cosine", "NeMo-RL band"],
+    "distance to correct answers": ["HAPO", "ShorterBetter", "LEAD"],
+    "credit, tail or turns": ["DRPO", "DOT", "Toggle"],
+}
+
+
+def curves(seeds: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The points of each method, means over its seeds, by rising tokens."""
+    points = tables.comparison_rows(seeds)[1:]
+    return {name: own.sort_values("mean_tokens") for name, own in points.groupby("name", sort=False)}
+
+
+def at_length(own: pd.DataFrame) -> float:
+    """Score of a seed's points at `LENGTH`, on lines over the logarithm of tokens; NaN where they do not reach."""
+    own = own.sort_values("mean_tokens")
+    log_tokens = np.log(own["mean_tokens"])
+    return float(np.interp(np.log(LENGTH), log_tokens, own["score"], left=np.nan, right=np.nan))
+
+
+def scores_at_length(seeds: pd.DataFrame) -> pd.DataFrame:
+    """Scores at `LENGTH`, a method a row and a seed a column."""
+    rows = seeds[1:].groupby(["name", "seeds"], sort=False)[["mean_tokens", "score"]].apply(at_length)
+    return rows.unstack()
+
+
+def told_apart(scores: pd.DataFrame) -> str:
+    """How many pairs of methods differ at `LENGTH`, by a t test with the spread of seeds pooled over all methods."""
+    known = scores.dropna()
+    spread, freedom = np.sqrt(known.var(axis=1, ddof=1).mean()), len(known) * (known.shape[1] - 1)
+    reach = spread * np.sqrt(2 / known.shape[1])
+    gaps = [known.loc[one].mean() - known.loc[other].mean() for one, other in combinations(known.index, 2)]
+    p_values = np.array([t_p_value(gap / reach, freedom) for gap in gaps])
+    return (
+        f"{len(known)} of {len(scores)} curves reach {LENGTH:g} tokens with all seeds. Of their {len(gaps)} pairs "
+        f"{(p_values < 0.05).sum()} are told apart there, {holm(p_values).sum()} after Holm's correction: a t test "
+        f"with the spread of seeds pooled over the methods (standard deviation {spread:.3f}, {freedom} degrees of "
+        f"freedom; differences from {t_quantile(freedom) * reach:.3f} on)."
+    )
+
+
+def table(seeds: pd.DataFrame) -> str:
+    """Each method's three points, and its score at `LENGTH`, by which it is sorted."""
+    scores = scores_at_length(seeds)
+    rows = []
+    for name, own in curves(seeds).items():
+        each = scores.loc[name]
+        mean = each.mean(skipna=False)
+        points = [f"{row.score:.3f} at {row.mean_tokens:.1f}" for row in own.itertuples()]
+        seen = "" if np.isnan(mean) else f"{mean:.3f} ({', '.join(f'{value:.3f}' for value in each)})"
+        rows.append(
+            (mean, {"method": name, f"at {LENGTH:g} tokens (seeds)": seen, "accuracy at tokens": "; ".join(points)})
+        )
+    rows.sort(key=lambda row: -np.nan_to_num(row[0], nan=-1.0))
+    return tables.markdown(pd.DataFrame([row for _, row in rows]))
+
+
+def picture(seeds: pd.DataFrame) -> None:
+    """Draws accuracy over tokens, a family a panel, with all other methods in grey behind."""
+    figure, axes = style.new_figure(style.NARROW, 13.5, rows=5, columns=2)
+    drawn = curves(seeds)
+    base = seeds.iloc[0]
+    for axis, (family, names) in zip(axes, FAMILIES.items(), strict=False):
+        for name, own in drawn.items():
+            if name not in names:
+                axis.plot(own["mean_tokens"], own["score"], color=style.NEUTRAL, linewidth=0.6, alpha=0.35, zorder=1)
+        for index, name in enumerate(names):
+            look = style.marked_style(index)
+            own, each = drawn[name], seeds[seeds["name"] == name]
+            axis.plot(own["mean_tokens"], own["score"], color=look["color"], linewidth=1.4, zorder=3)
+            axis.plot(
+                *each[["mean_tokens", "score"]].to_numpy().T,
+                **{**look, "linestyle": "None"},
+                markersize=4,
+                alpha=0.8,
+                zorder=3,
+                label=name,
+            )
+        axis.plot(base["mean_tokens"], base["score"], color="black", marker="d", zorder=3)
+        axis.set_title(family, fontsize=style.LABEL_SIZE)
+        axis.legend(fontsize=7, frameon=False, loc="lower right", handletextpad=0.2)
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.set_xlim(4, 150)
+        axis.set_xticks([5, 10, 25, 50, 100], ["5", "10", "25", "50", "100"])
+        axis.minorticks_off()
+        axis.set_ylim(0, 1.02)
+    for axis in axes[len(FAMILIES) :]:
+        axis.remove()
+    figure.supxlabel("mean tokens of an answer; black: the base", fontsize=style.LABEL_SIZE)
+    figure.supylabel("accuracy; a dot is a seed, a line the means", fontsize=style.LABEL_SIZE)
+    figure.set_label("; ".join(f"{name}: {len(own)} settings" for name, own in drawn.items()))
+    style.write_figure(figure, HERE / "all_methods.svg")
+
+
+def main() -> None:
+    seeds = tables.read_comparison(HERE / "all_methods.csv")
+    picture(seeds)
+    print(table(seeds), told_apart(scores_at_length(seeds)), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()

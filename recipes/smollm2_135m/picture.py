@@ -1,0 +1,50 @@
+"""Draws the README's picture, half_the_tokens.svg, from curves.csv and held_out.csv beside it.
+
+`python recipes/smollm2_135m/picture.py`: tokens and accuracy over the updates, with LEASH and without, every seed.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from leash_trl.figures import style
+
+
+HERE = Path(__file__).parent
+WINDOW = 10  # updates in a running mean
+TARGET = 40  # tokens
+KINDS = {"none": ("no penalty", style.COLORS[0], "--"), "leash": ("LEASH", style.COLORS[1], "-")}
+
+
+def main() -> None:
+    curves, held_out = pd.read_csv(HERE / "curves.csv"), pd.read_csv(HERE / "held_out.csv").set_index("run")
+    figure, axes = style.new_figure(style.NARROW, 5.4, rows=2)
+    told = []
+    for axis, column, name, form in zip(
+        axes, ("mean_length", "accuracy"), ("tokens", "accuracy"), ("{:.0f}", "{:.2f}"), strict=True
+    ):
+        titles = [f"before {form.format(held_out.loc['warm start', name])}"]
+        for kind, (label, color, dashes) in KINDS.items():
+            runs = [run for run in curves["run"].unique() if run.rpartition("-")[0] == kind]
+            for run in runs:
+                values = curves[curves["run"] == run].set_index("step")[column].rolling(WINDOW).mean().dropna()
+                axis.plot(values.index, values, color=color, linestyle=dashes, linewidth=1.8)
+                end = values.index[-1], values.iloc[-1]
+            place = (0, 9) if kind == "none" else (0, -15)
+            text = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
+            axis.annotate(label, end, xytext=place, **text)
+            titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
+        axis.set_title(f"{name.capitalize()} an answer" if name == "tokens" else "Accuracy", loc="left")
+        axis.text(1, 1.02, f"held out: {'; '.join(titles)}", transform=axis.transAxes, ha="right", fontsize=8)
+        style.leave_room(axis)
+        told.append(f"{name}, held out: {'; '.join(titles)}")
+    axes[0].axhline(TARGET, color="black", linestyle=":", linewidth=1.2)
+    axes[0].text(10, TARGET - 1, f"target {TARGET}", fontsize=style.LABEL_SIZE, va="top")
+    axes[1].set_ylim(0.4, 1.0)
+    axes[1].set_xlabel(f"policy updates (training batches, running mean over {WINDOW}; a line a seed)")
+    figure.set_label(". ".join(told))
+    style.write_figure(figure, HERE / "half_the_tokens.svg")
+
+
+if __name__ == "__main__":
+    main()
