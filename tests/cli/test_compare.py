@@ -13,7 +13,6 @@ from leash_trl.cli.compare import CompareArguments, planned_runs
 from leash_trl.cli.compared_run import Run
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
-from leash_trl.evaluation.frame import load_samples
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
@@ -47,9 +46,6 @@ def planned(config, arms=None, seeds=None, **given):
     return runs
 
 
-# --- the plan --------------------------------------------------------------------------------------------------------
-
-
 def test_every_arms_first_seed_comes_before_any_second(config):
     runs = planned(config())
     assert [(run.arm, run.label, run.seed) for run in runs] == [
@@ -60,6 +56,8 @@ def test_every_arms_first_seed_comes_before_any_second(config):
     assert runs[1].recipe == {**FIELDS, "lambda_lr": 0.0}
     assert runs[1].folder == Path("out/frozen/seed-0")
     assert [(run.arm, run.seed) for run in planned(config(), ["leash"], [7, 3])] == [("leash", 7), ("leash", 3)]
+    (run,) = planned(config(FIELDS), seeds=[4])  # a recipe is a comparison of one arm
+    assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
 
 
 def test_an_arm_runs_at_every_point_of_its_grid_and_null_takes_a_field_out(config):
@@ -98,24 +96,17 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
     assert two.arm == "own-length_control_kwargs.alpha-2"
 
 
-def test_a_recipe_is_a_comparison_of_one_arm(config):
-    (run,) = planned(config(FIELDS), seeds=[4])
-    assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
-
-
 @pytest.mark.parametrize(
     ("changes", "more", "named"),
     [
         ({"grid": {"target_length": 12}}, [], "12"),
         ({"grid": {"target_length": [12, 12]}}, [], "leash-target_length-12"),
         ({"grid": {"target_length": [12]}}, ["--target_length", "9"], "target_length"),
-        ({"arms": {"a": {"grid": {"lambda_lr": [1]}}, "a-lambda_lr-1": {}}}, [], "a-lambda_lr-1"),
         ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, [], "X"),
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lamda_lr"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
         ({"arms": {"base": {}}}, [], "base"),
-        ({"arms": {**ARMS, "x": {"temperature": 0.5}}}, [], "temperature"),
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
@@ -130,9 +121,6 @@ def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, 
     assert main(["compare", "--config", config(**changes), "--output_dir", str(tmp_path / "out"), *more]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert named in line
-
-
-# --- a run -----------------------------------------------------------------------------------------------------------
 
 
 def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
@@ -175,49 +163,49 @@ def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation
     assert asked["efforts"] == {" Effort: low.", " Effort: high."}
 
 
-METHOD = """from leash_trl import LengthControl
-class Mine(LengthControl):
-    name = 'mine'
-"""
-REWARD = """def claimed(completions, **kwargs):
-    return [2.0 for _ in completions]
-"""
+ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
+OWN_FILES = {
+    "rows.jsonl": ROW,
+    "claimed_method.py": "from leash_trl import LengthControl\nclass Mine(LengthControl):\n    name = '2'\n",
+    "held_out.jsonl": ROW,
+    "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
+}
+OF_THE_BASE = ("held_out.jsonl", "claimed.py")  # which is not trained
 
 
 def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    rows, held_out, method, reward = map(Path, ("rows.jsonl", "held_out.jsonl", "claimed_method.py", "claimed.py"))
-    for file in (rows, held_out):
-        file.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
-    method.write_text(METHOD)
-    reward.write_text(REWARD)
-    recipe = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine"}
-    own = {"benchmarks": ["held_out.jsonl"]}
+    for name, content in OWN_FILES.items():
+        Path(name).write_text(content)
 
     def runs(**changes):
-        base = {**recipe, "reward_funcs": ["claimed.py:claimed"], **changes}
-        return planned_runs(CompareArguments(comparison=config(base=base, arms={"a": {}}, eval=own)), {})
+        base = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine", **changes}
+        base["reward_funcs"] = ["claimed.py:claimed"]
+        file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
+        return planned_runs(CompareArguments(comparison=file), {})
+
+    def are_others(runs):
+        found = []
+        for run in runs:
+            try:
+                found.append(run.check_claim(run.claim()) is not None)
+            except UserError:
+                found.append(True)
+        return found
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
             (run.folder / name).write_text(content)
-        run.check_claim(run.claim())
-    for run in runs(max_steps=3)[1:] + runs(max_completion_length=48):
-        with pytest.raises(UserError):
-            run.check_claim(run.claim())
-    for file in (rows, held_out, method, reward):
-        before = file.read_text()
-        file.write_text(before.replace("2", "3") + "\n")
-        base, *trained = runs()
-        for run in (*trained, *([base] if file in (held_out, reward) else [])):  # the base is evaluated alone
-            with pytest.raises(UserError):
-                run.check_claim(run.claim())
-        file.write_text(before)
+    assert are_others(runs()) == [False] * 4
+    assert are_others(runs(max_steps=3)) == [False, True, True, True]
+    assert are_others(runs(max_completion_length=48)) == [True] * 4
+    for name, content in OWN_FILES.items():
+        Path(name).write_text(content.replace("2", "3") + "\n")
+        assert are_others(runs()) == [name in OF_THE_BASE, True, True, True]
+        Path(name).write_text(content)
 
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 CHILD = """
 import json, pathlib, sys
@@ -287,21 +275,15 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
     assert len((out / "started.txt").read_text().split()) == 4
 
 
-def test_some_arms_alone_go_on_with_the_base_of_all(comparison, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_method_of_an_arm.py").write_text(METHOD)
-    arms = {"mine": {"length_control": "own_method_of_an_arm.Mine", "target_length": None}, "leash": {}}
-    assert comparison("--seeds", "0", arms=arms) == 0
-    assert comparison("--seeds", "0", "--arms", "leash", arms=arms) == 0
-    assert len((tmp_path / "out" / "started.txt").read_text().split()) == 3
-
-
 def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert comparison("--arms", "frozen", failing=["frozen/seed-0"]) == 1
+    assert not (out / "table.md").exists()
     assert comparison("--jobs", "1", failing=["leash/seed-0"]) == 1
     said = capsys.readouterr()
     (line,) = [line for line in said.err.splitlines() if "leash/seed-0 failed" in line]
     assert "ValueError: no luck today" in line
-    assert str(tmp_path / "out" / "leash" / "seed-0" / "log.txt") in line
+    assert str(out / "leash" / "seed-0" / "log.txt") in line
     assert "Missing: leash/seed-0." in said.out
     assert comparison() == 0
     assert "Missing" not in capsys.readouterr().out
@@ -309,12 +291,8 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
     assert comparison("--arms", "frozen") == 0
-    text = (tmp_path / "out" / "table.md").read_text()
-    heading, _, base, arm = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line)
-    row = dict(zip(heading, arm, strict=True))
-    assert base[1] == "base"
-    shown = {"method": "LEASH-C", "satisfied": "0.500", "lambda end (peak)": "0.250 (0.500)", "change": "-47.1%"}
-    assert shown.items() <= row.items()
+    (arm,) = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "LEASH-C" in line]
+    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in arm
     assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
 
 
@@ -334,11 +312,6 @@ def test_every_effort_is_a_row_of_its_own(comparison, tmp_path):
     assert found == [("base", "", ""), ("leash", "low", "40.0"), ("leash", "high", "50.0")]
 
 
-def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
-    assert comparison("--arms", "frozen", failing=["frozen/seed-0"]) == 1
-    assert not (tmp_path / "out" / "table.md").exists()
-
-
 def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
     assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}, eval={"max_new_tokens": 64}) == 0
@@ -350,24 +323,3 @@ def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
     with FileLock(tmp_path / "out" / LOCK_FILE):
         assert comparison() == 2
     assert not (tmp_path / "out" / "started.txt").exists()
-
-
-@pytest.mark.slow
-def test_two_arms_from_file_to_table(config, tmp_path, monkeypatch):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}
-    file = config(arms=arms, eval={"limit": 64, "benchmarks": ["gym_test"]})
-    command = ["compare", "--config", file, "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
-    assert main(command) == 0
-    leash = load_samples(tmp_path / "out" / "leash" / "seed-0" / "eval")
-    assert len(leash) == 64 * 4
-    _, row, _ = table(tmp_path / "out" / "seeds.csv")
-    assert float(row["mean_tokens"]) == leash["num_tokens"].mean()
-    assert 0 < float(row["generated_tokens"]) <= 2 * 16 * 64
-    before = (tmp_path / "out" / "table.md").read_text()
-    trained = (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime
-    # stopped before the end of its evaluation, a run goes on with that
-    (tmp_path / "out" / "leash" / "seed-0" / "eval" / "results.json").unlink()
-    assert main(command) == 0
-    assert (tmp_path / "out" / "table.md").read_text() == before
-    assert (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime == trained
