@@ -56,6 +56,7 @@ def test_null_takes_out_what_the_recipe_sets(options):
         ("num_samples: null", "num_samples"),
         ("num_samples: 1.5", "1.5"),
         ("num_samples: true", "num_samples"),
+        ("limit: [5]", "limit"),
         ("engine_kwargs: 5", "engine_kwargs"),
         ("limti: 2", "limti"),
         ("limit: [", "recipe.yaml"),

@@ -1,5 +1,6 @@
 """`leash compare`: its file, which runs there are, what is not run again, and what it writes."""
 
+import contextlib
 import csv
 import os
 from pathlib import Path
@@ -124,12 +125,12 @@ def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, 
 
 
 def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
-    rewards = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
-    base = {**FIELDS, **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    shared = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
+    shared |= {"temperature": 0.8, "top_p": 0.9, "top_k": 7, "prompt_suffix": " Be brief."}
+    base = {**FIELDS, **shared}
     (run, *_) = planned(config(base=base))
-    expected = {"benchmarks": ["gym"], "split": "test", **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
     assert expected.items() <= run.evaluation.items()
-    assert run.evaluation["max_new_tokens"] == 64
     own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}
     (run, *_) = planned(config(base=base, eval=own))
     assert own.items() <= run.evaluation.items()
@@ -185,25 +186,22 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
         file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
         return planned_runs(CompareArguments(comparison=file), {})
 
-    def are_others(runs):
-        found = []
-        for run in runs:
-            try:
-                found.append(run.check_claim(run.claim()) is not None)
-            except UserError:
-                found.append(True)
-        return found
+    def is_another(run):
+        with contextlib.suppress(UserError):
+            run.check_claim(run.claim())
+            return False
+        return True
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
             (run.folder / name).write_text(content)
-    assert are_others(runs()) == [False] * 4
-    assert are_others(runs(max_steps=3)) == [False, True, True, True]
-    assert are_others(runs(max_completion_length=48)) == [True] * 4
+    assert [*map(is_another, runs())] == [False] * 4
+    assert [*map(is_another, runs(max_steps=3))] == [False, True, True, True]
+    assert [*map(is_another, runs(max_completion_length=48))] == [True] * 4
     for name, content in OWN_FILES.items():
         Path(name).write_text(content.replace("2", "3") + "\n")
-        assert are_others(runs()) == [name in OF_THE_BASE, True, True, True]
+        assert [*map(is_another, runs())] == [name in OF_THE_BASE, True, True, True]
         Path(name).write_text(content)
 
 
@@ -224,8 +222,8 @@ has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
 length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
-    completions = [{"is_correct": i + k < 2, "num_tokens": length + 10 * k} for k in range(2)]
-    completions = [{**each, "reward": each["is_correct"] - 0.5} if has_rewards else each for each in completions]
+    scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
+    completions = [{**score, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
 for part in sys.argv[4:]:
     (folder / part / "samples").mkdir(parents=True, exist_ok=True)
@@ -241,8 +239,9 @@ def comparison(config, tmp_path, monkeypatch):
     (tmp_path / "fake_run.py").write_text(CHILD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
-    def run(*more, failing=(), **changes):
+    def run(*more, failing=(), devices=1, **changes):
         def commands(self, num_devices):
+            assert num_devices == devices
             how = "fails" if self.name in failing else "works"
             return [["fake_run", str(self.folder), self.name, how, *self.asked]]
 
@@ -258,7 +257,7 @@ def table(path):
 
 def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(comparison, tmp_path, capsys):
     out = tmp_path / "out"
-    assert comparison("--jobs", "1") == 0
+    assert comparison("--devices", "0,1", devices=2) == 0
     assert (out / "started.txt").read_text().split() == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
     assert (out / "table.md").read_text() in capsys.readouterr().out
     assert [row["name"] for row in table(out / "table.csv")] == ["base", "leash", "LEASH-C"]
@@ -266,10 +265,9 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
     names = [(row["name"], row["seeds"]) for row in seeds]
     assert names == [("base", ""), ("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
     # three of four are right; 40, 50, 40 and 50 tokens; the second batch of 90 and 45 tokens is below 46
-    assert {(float(row["score"]), float(row["mean_tokens"]), float(row["steps_to_target"])) for row in seeds[1:]} == {
-        (0.75, 45.0, 2.0)
-    }
-    assert {float(row["token_change"]) for row in seeds[1:]} == {45 / 85 - 1}
+    numbers = [[float(row[name]) for name in ("score", "mean_tokens", "steps_to_target")] for row in seeds[1:]]
+    assert numbers == [[0.75, 45, 2]] * 3
+    assert {(row["generated_tokens"], float(row["token_change"])) for row in seeds[1:]} == {("1000.0", 45 / 85 - 1)}
     assert (out / "pareto.png").stat().st_size > 10_000
     assert comparison() == 0
     assert len((out / "started.txt").read_text().split()) == 4

@@ -154,17 +154,14 @@ def test_the_suffix_and_what_is_asked_for_end_the_questions(tmp_path):
         assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
 
 
-def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(monkeypatch):
+@pytest.mark.parametrize("has_vllm", [True, False])
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has_vllm else None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     run = {"output_dir": "", "model_name_or_path": "gym"}
-    for has_vllm, has_gpu, expected in (
-        (True, True, "vllm"),
-        (True, False, "transformers"),
-        (False, True, "transformers"),
-    ):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, has=has_vllm: has or None)
-        monkeypatch.setattr("torch.cuda.is_available", lambda has=has_gpu: has)
-        assert SamplingArguments(**run).engine == expected
-        assert SamplingArguments(**run, engine="transformers").engine == "transformers"
+    assert SamplingArguments(**run).engine == ("vllm" if has_vllm and has_gpu else "transformers")
+    assert SamplingArguments(**run, engine="transformers").engine == "transformers"
 
 
 def test_a_full_disk_is_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys):

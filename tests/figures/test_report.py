@@ -22,7 +22,6 @@ from leash_trl.figures.report import (
     final_numbers,
     headline,
     render,
-    run_settings,
     sample_pairs,
     training_section,
     write_report,
@@ -93,9 +92,9 @@ def test_the_papers_table_by_hand(evaluated):
     frame, change, *_ = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))
     # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
     assert [*frame][:3] == ["model", "gym Avg@2", "gym tokens"]
-    assert frame["model"].tolist() == ["base", "leash"]
-    means = {name: [cell.partition(" [")[0] for cell in frame[f"{name}"]] for name in ("aime Avg@2", "overall tokens")}
-    assert means == {"aime Avg@2": ["25.0", "50.0"], "overall tokens": ["46.0", "31.0"]}
+    cells = frame.set_index("model").map(lambda cell: cell.partition(" [")[0])
+    assert cells.loc["base", ["aime Avg@2", "overall tokens"]].tolist() == ["25.0", "46.0"]
+    assert cells.loc["leash", ["aime Avg@2", "overall tokens"]].tolist() == ["50.0", "31.0"]
     overall = change.set_index("benchmark").loc["overall"]
     assert overall["Δ tokens (%)"].startswith("-32.6 [")  # 31 / 46 - 1
     assert overall["Δ accuracy (points)"].startswith("+25.0 [")
@@ -107,9 +106,7 @@ def test_metrics_of_benchmarks_stand_side_by_side_and_below_them_how_the_runs_we
     assert [*frame] == ["model", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]  # other benchmarks: no mean
     assert frame.iloc[1, 3:].tolist() == ["", ""]
     assert ([*gym], [*aime]) == (["metric", "base", "leash"], ["metric", "base"])
-    cells = gym.set_index("metric")
-    assert cells.loc["median tokens"].tolist() == ["40.0", "20.0"]
-    assert cells.loc["no answer rate", "base"].startswith("25.0 [")
+    assert gym.set_index("metric").loc["median tokens"].tolist() == ["40.0", "20.0"]
     assert "'leash'" in section.blocks[0]
     names = ["max_new_tokens", "decoding: name", "version of torch", "weights"]  # all of which would not fit a phone
     assert sampling.set_index("setting").loc[names, "base"].tolist() == ["64", "plain", "2.6", "01234567"]
@@ -127,23 +124,20 @@ def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, la
 
 
 def test_steps_to_the_target_and_lambda_by_hand():
-    log = [
-        {"step": i, "leash/mean_length": length, "leash/target_length": 46, "leash/lambda": lam}
-        for i, length, lam in ((1, 60, 0.1), (2, 40, 0.6), (3, 50, 0.3))
-    ]
+    numbers = ((1, 60, 0.1), (2, 46, 0.6), (3, 50, 0.3))
+    names = ("step", "leash/mean_length", "leash/lambda")
+    log = [{**dict(zip(names, row, strict=True)), "leash/target_length": 46} for row in numbers]
     cells = final_numbers(curves_from_log(log, "run"))
-    numbers = [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")]
-    assert numbers == ["3", "2", "0.6", "0.3"]
+    shown = [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")]
+    assert shown == ["3", "2", "0.6", "0.3"]
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
 
 
 def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0, "rewards/my_reward/mean": 0.5}])
     (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")
-    settings = {"length_control": "leash", "target_length": 46, "learning_rate": 0.1, "reward_funcs": "my_reward"}
-    assert run_settings(run, curves_from_log([{"step": 1, "rewards/my_reward/mean": 0.5}], "run")) == settings
-    shown = tables(training_section([run]))[-1].set_index("setting")["run"]
-    assert shown.to_dict() == {name: str(value) for name, value in settings.items()}
+    settings = {"length_control": "leash", "target_length": "46", "learning_rate": "0.1", "reward_funcs": "my_reward"}
+    assert tables(training_section([run]))[-1].set_index("setting")["run"].to_dict() == settings
 
 
 def test_a_comparison_has_its_files_words_and_tables(everything):
@@ -177,12 +171,15 @@ def test_the_change_is_said_first_and_whether_it_is_clear(evaluated, tokens, acc
     assert not re.search(r"\d", other)
 
 
+def pair_of(tmp_path, before, after):
+    names = {"base": before, "leash": after}
+    return load_evaluated_runs([write_evaluation(tmp_path / name, name, {"gym": names[name]}) for name in names])
+
+
 def test_pairs_are_chosen_by_rule(tmp_path):
     # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
     after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
-    runs = {"before": [[said(50), said(60)]] * 3, "after": after}
-    folders = [write_evaluation(tmp_path / name, name, {"gym": rows}) for name, rows in runs.items()]
-    pairs = sample_pairs(*load_evaluated_runs(folders))
+    pairs = sample_pairs(*pair_of(tmp_path, [[said(50), said(60)]] * 3, after))
     assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
     # the median is the lower one of -10 and -5
     assert chosen(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became wrong"}
@@ -191,9 +188,8 @@ def test_pairs_are_chosen_by_rule(tmp_path):
 
 def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
     long = "<b>bold</b> & " * (LONG_TEXT // 10)
-    before = write_evaluation(tmp_path / "base", "base", {"gym": [[said(50, text=HOSTILE)]]})
-    after = write_evaluation(tmp_path / "leash", "leash", {"gym": [[said(64, False, long, answer=None)]]})
-    (section,) = before_and_after_section(load_evaluated_runs([before, after]))
+    runs = pair_of(tmp_path, [[said(50, text=HOSTILE)]], [[said(64, False, long, answer=None)]])
+    (section,) = before_and_after_section(runs)
     assert section.blocks[1]["completions"] == [
         ("base: 50 tokens, answer 1, right", HOSTILE),
         ("leash: 64 tokens, no answer, wrong, cut off", long),
@@ -201,8 +197,8 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
     page = render("report.html.j2", "t", [section])
     assert page.count("<details") == 1  # the long one is folded
     assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
-    others = load_evaluated_runs([before, evaluated("other", 20, names=("aime",))])  # no common problem
-    assert before_and_after_section(others) == []
+    others = load_evaluated_runs([evaluated("other", 20, names=("aime",))])
+    assert before_and_after_section([runs[0], *others]) == []  # no common problem
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):

@@ -1,6 +1,6 @@
 """A Hugging Face Hub for models, in memory and on 127.0.0.1, for the real `huggingface_hub` client.
 
-It takes every file within the commit. Not here: LFS and Xet, datasets and Spaces, pull requests, tags, other users.
+It takes every file within the commit: no LFS, no Xet. It has no other users, tags or pull requests.
 """
 
 import base64
@@ -11,7 +11,7 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,10 +27,6 @@ PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)(?:/(\w+)/([^/]+)(?:/(.+))?)?"
 
 class HubError(Exception):
     """A refusal: HTTP status, message and, where the Hub sends one, its `X-Error-Code`."""
-
-    def __init__(self, status: int, message: str, code: str = ""):
-        super().__init__(message)
-        self.status, self.code = status, code
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class LoopbackHub:
         self.private: set[str] = set()
         self.requests: list[bytes] = []
         self.branches: dict[str, dict[str, list[Commit]]] = {}
-        self._faults: list[tuple[str, Callable[[], None]]] = []
+        self.faults: list[tuple[str, HubError | tuple[threading.Event, threading.Event]]] = []
 
     def commits(self, repo_id: str, revision: str = "main") -> list[Commit]:
         """The commits up to a branch's head or a commit, the oldest first; the first one is the Hub's own."""
@@ -72,41 +68,19 @@ class LoopbackHub:
         """Path -> content of every file at a branch or a commit."""
         return self.commits(repo_id, revision)[-1].files
 
-    def create(self, wanted: dict) -> str:
-        """The id of a repository, made if missing."""
-        repo_id = f"me/{wanted['name']}"
-        self.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
-        self.private |= {repo_id} if wanted.get("visibility") == "private" else set()
-        return repo_id
-
     def fail(self, path: str, status: int, times: int = 1) -> None:
         """Answers the next requests whose path matches with an error status, 0 for no answer; they have no effect."""
-
-        def refuse() -> None:
-            raise HubError(status, "a fault of the loopback Hub")
-
-        self._faults += [(path, refuse)] * times
+        self.faults += [(path, HubError(status, "a fault of the loopback Hub"))] * times
 
     @contextmanager
     def hold(self, path: str) -> Iterator[threading.Event]:
         """Lets the next request of a path that matches wait until the `with` block ends; the event says it is here."""
-        arrived, released = threading.Event(), threading.Event()
-
-        def wait() -> None:
-            arrived.set()
-            released.wait(60)
-
-        self._faults.append((path, wait))
+        is_here, may_go = threading.Event(), threading.Event()
+        self.faults.append((path, (is_here, may_go)))
         try:
-            yield arrived
+            yield is_here
         finally:
-            released.set()
-
-    def meet_fault(self, path: str) -> None:
-        """What the first fault that a request meets does to it; called by the server."""
-        if fault := next((fault for fault in self._faults if re.search(fault[0], path)), None):
-            self._faults.remove(fault)
-            fault[1]()
+            may_go.set()
 
     def requests_with(self, secret: str) -> list[bytes]:
         """The requests that carry a text, plain or in base64."""
@@ -148,19 +122,20 @@ class Handler(BaseHTTPRequestHandler):
         del self.headers["Authorization"]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self.server.hub.requests.append(f"{self.path}\n{self.headers}\n".encode() + body)
-        status, headers = 200, {}
+        status, headers = 200, {"Content-Type": "application/json"}
         try:
             content = self.answer(body, authorization)
         except HubError as error:
-            if not (status := error.status):
+            status, *told = error.args
+            if status == 0:
                 self.close_connection = True
                 return
-            content, headers = {"error": str(error)}, {"X-Error-Message": str(error), "X-Error-Code": error.code}
+            content, headers = {"error": told[0]}, dict(zip(("X-Error-Message", "X-Error-Code"), told, strict=False))
         if isinstance(content, tuple):
-            content, headers["X-Repo-Commit"] = content
-            headers["ETag"] = f'"{git_oid(content)}"'
+            content, commit = content
+            headers = {"ETag": f'"{git_oid(content)}"', "X-Repo-Commit": commit}
         else:
-            content, headers["Content-Type"] = json.dumps(content).encode(), "application/json"
+            content = json.dumps(content).encode()
         self.send_response(status)
         for name, text in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, text)
@@ -173,13 +148,22 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self, body: bytes, authorization: str | None) -> dict | list | tuple[bytes, str]:
         """The content of an answer, as JSON, or of a file, with its commit; strangers write nothing."""
         hub, path = self.server.hub, urlsplit(self.path).path
-        hub.meet_fault(path)
+        if fault := next((fault for fault in hub.faults if re.search(fault[0], path)), None):
+            hub.faults.remove(fault)
+            if isinstance(fault[1], HubError):
+                raise fault[1]
+            is_here, may_go = fault[1]
+            is_here.set()
+            may_go.wait(60)
         if path == "/api/validate-yaml":
             return {}
         if authorization != f"Bearer {hub.token}" and (authorization or self.command == "POST"):
             raise HubError(401, "Invalid credentials")
         if path == "/api/repos/create":
-            repo_id = hub.create(json.loads(body))
+            wanted = json.loads(body)
+            repo_id = f"me/{wanted['name']}"
+            hub.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
+            hub.private |= {repo_id} if wanted.get("visibility") == "private" else set()
             return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
         repo_id, route, revision, file = PATH.fullmatch(path).groups()
         commits = hub.commits(repo_id, unquote(revision or "main") if route != "branch" else "main")
@@ -188,17 +172,22 @@ class Handler(BaseHTTPRequestHandler):
             hub.branches[repo_id].setdefault(revision, commits)
             return {}
         if route == "commit":
-            hub.branches[repo_id][revision].append(made_commit(files, [*map(json.loads, body.splitlines())]))
-            commit = hub.commits(repo_id, revision)[-1].oid
-            return {"success": True, "commitOid": commit, "commitUrl": f"{hub.endpoint}/{repo_id}/commit/{commit}"}
+            header, *lines = (json.loads(line)["value"] for line in body.splitlines())
+            changed = {line["path"]: line.get("content") for line in lines}
+            sent = {path: base64.b64decode(text) for path, text in changed.items() if text is not None}
+            if not changed.keys() <= sent.keys() | files.keys():
+                raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
+            kept = {path: content for path, content in files.items() if path not in changed}
+            hub.branches[repo_id][revision].append(made := Commit(header["summary"], kept | sent))
+            return {"success": True, "commitOid": made.oid, "commitUrl": f"{hub.endpoint}/{repo_id}/commit/{made.oid}"}
         if route == "preupload":
             asked = [each["path"] for each in json.loads(body)["files"]]
             known = {path: {"oid": git_oid(files[path])} for path in asked if path in files}
             told = {"uploadMode": "regular", "shouldIgnore": False}
             return {"files": [{"path": path, **told, **known.get(path, {})} for path in asked]}
         if route == "tree":
-            sizes = {path: {"size": len(content), "oid": git_oid(content)} for path, content in files.items()}
-            return [{"type": "file", "path": path, **own} for path, own in sizes.items()]
+            facts = {path: {"size": len(content), "oid": git_oid(content)} for path, content in files.items()}
+            return [{"type": "file", "path": path, **own} for path, own in facts.items()]
         if route == "resolve":
             if (file := unquote(file)) not in files:
                 raise HubError(404, "Entry not found", "EntryNotFound")
@@ -212,18 +201,6 @@ class Handler(BaseHTTPRequestHandler):
 def git_oid(content: bytes) -> str:
     """Git's name of a blob: SHA-1 in hex."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-def made_commit(before: dict[str, bytes], lines: list[dict]) -> Commit:
-    """The commit that the lines of a request make, header first, whole or not at all."""
-    files = dict(before)
-    for line in lines[1:]:
-        path = line["value"]["path"]
-        if line["key"] == "file":
-            files[path] = base64.b64decode(line["value"]["content"], validate=True)
-        elif files.pop(path, None) is None:
-            raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-    return Commit(lines[0]["value"]["summary"], files)
 
 
 def read_environment_again() -> None:
