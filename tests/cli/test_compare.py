@@ -61,27 +61,20 @@ def test_every_arms_first_seed_comes_before_any_second(config):
     assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
 
 
-def test_an_arm_runs_at_every_point_of_its_grid_and_null_takes_a_field_out(config):
+def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(config):
     arms = {
         "leash": {"grid": {"lambda_lr": [0.01, 0.04]}},
         "none": {"length_control": "none", "grid": {"target_length": None}},
+        "fixed": {"target_length": 20},
+        "own": {"target_length": 20, "grid": {"target_length": [28]}},
     }
-    *leash, none = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0])
-    assert [run.arm for run in leash] == [
-        f"leash-target_length-{target}-lambda_lr-{rate}" for target in (12, 18) for rate in (0.01, 0.04)
-    ]
-    assert {run.label for run in leash} == {"leash"}
-    assert leash[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04}
-    assert leash[1].point == {"target_length": 12, "lambda_lr": 0.04}
-    assert (none.arm, none.point, "target_length" in none.recipe) == ("none", {}, False)
-
-
-def test_the_later_of_base_grid_arm_own_grid_and_command_line_wins(config):
-    arms = {"fixed": {"target_length": 20}, "own": {"target_length": 20, "grid": {"target_length": [28]}}}
-    fixed, own = planned(config(grid={"target_length": [12]}, arms=arms), seeds=[0], max_steps=9)
-    assert (fixed.arm, fixed.recipe["target_length"]) == ("fixed", 20)
-    assert (own.arm, own.recipe["target_length"]) == ("own-target_length-28", 28)
-    assert {run.recipe["max_steps"] for run in (fixed, own)} == {9}
+    runs = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0], max_steps=9)
+    names = [f"leash-target_length-{target}-lambda_lr-{rate}" for target in (12, 18) for rate in (0.01, 0.04)]
+    assert [run.arm for run in runs] == [*names, "none", "fixed", "own-target_length-28"]
+    assert [run.label for run in runs] == [*["leash"] * 4, "none", "fixed", "own"]
+    assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
+    assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
+    assert [run.recipe.get("target_length") for run in runs[4:]] == [None, 20, 28]
 
 
 def test_a_grid_takes_one_entry_of_a_mapping(config):
@@ -112,6 +105,7 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
         ({}, ["--devices", "0,1;2"], "0,1;2"),
+        ({}, ["--devices", "0;1", "--jobs", "1"], "jobs is 1"),
         ({"seeds": 3}, [], "seeds"),
         ({}, ["--arms", "lehs"], "lehs"),
         ({}, ["--max_stepz", "5"], "max_stepz"),

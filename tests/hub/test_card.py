@@ -108,9 +108,11 @@ def test_a_card_written_by_hand_is_left_alone(tmp_path, caplog):
 
 
 def test_metadata_of_trl_s_card_is_kept_and_a_second_card_is_the_same(tmp_path):
-    (tmp_path / "README.md").write_text(f"---\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{TRL_S}\n")
+    (tmp_path / "README.md").write_text(
+        f"---\nbase_model: a/b\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{TRL_S}\n"
+    )
     card = card_of(tmp_path)
-    assert card.data.license == "mit"
+    assert (card.data.license, card.data.base_model) == ("mit", "a/b")
     assert {"unsloth", "leash"} <= {*card.data.tags}
     assert "# old" not in card.text
     assert card_of(tmp_path).content == card.content
