@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
-from sampled_run import completion, problem, write_run
 from saved_run import save, save_checkpoint
+from written_runs import said, write_evaluation
 
 from leash_trl.cli.main import main
 
@@ -21,11 +21,8 @@ def run(tmp_path):
 
 
 def evaluation(folder, model, label, tokens):
-    rows = [problem(index, completion("1", tokens, index % 2 == 0)) for index in range(30)]
-    write_run(folder, {"aime24": rows}, label=label)
-    run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "model": str(model)}))
-    return str(folder)
+    rows = [[said(tokens, index % 2 == 0)] for index in range(30)]
+    return str(write_evaluation(folder, label, {"aime24": rows}, model=model))
 
 
 def push(*argv):

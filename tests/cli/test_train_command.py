@@ -33,8 +33,8 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     assert main(command) == 0
     (lam,) = length_control_state("run")["state"]["lambdas"].values()
     assert f"lambda={lam:.4g}" in capsys.readouterr().out
-    history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
-    assert "rewards/even/mean" in history[0]
+    assert "rewards/even/mean" in json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"][0]
+    assert {"model.safetensors", "training_curves.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
     given = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
     recipe = yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())
     assert given.items() <= recipe.items()

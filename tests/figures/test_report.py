@@ -123,14 +123,16 @@ def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, la
     assert ends == [first, last] * 2
 
 
-def test_steps_to_the_target_and_lambda_by_hand():
-    numbers = ((1, 60, 0.1), (2, 46, 0.6), (3, 50, 0.3))
-    names = ("step", "leash/mean_length", "leash/lambda")
-    log = [{**dict(zip(names, row, strict=True)), "leash/target_length": 46} for row in numbers]
+def test_the_numbers_of_a_training_run_by_hand():
+    names = ("step", "leash/mean_length", "leash/lambda", "leash/satisfaction_rate", "leash/generated_tokens")
+    rows = ((1, 60, 0.1, 0.2, 1000), (2, 46, 0.6, 0.5, 2000), (3, 50, 0.3, 0.4, 3000))
+    log = [{**dict(zip(names, row, strict=True)), "leash/target_length": 46} for row in rows]
     cells = final_numbers(curves_from_log(log, "run"))
-    shown = [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")]
-    assert shown == ["3", "2", "0.6", "0.3"]
+    shown = ("steps", "steps to target", "λ at most", "λ used last", "last satisfaction", "tokens in training")
+    assert [cells[name] for name in shown] == ["3", "2", "0.6", "0.3", "40.0", "3,000"]
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
+    evaluated = [{"step": 2, "eval_leash/mean_length": 7.0}]
+    assert final_numbers(curves_from_log(evaluated, "run"))["last tokens"] == "7.0"
 
 
 def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
@@ -176,14 +178,24 @@ def pair_of(tmp_path, before, after):
     return load_evaluated_runs([write_evaluation(tmp_path / name, name, {"gym": names[name]}) for name in names])
 
 
-def test_pairs_are_chosen_by_rule(tmp_path):
+def test_pairs_are_counted_and_chosen_by_rule(tmp_path):
     # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
+    before = [[said(50), said(60)]] * 2 + [[said(50), said(60, False)]]
     after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
-    pairs = sample_pairs(*pair_of(tmp_path, [[said(50), said(60)]] * 3, after))
+    runs = pair_of(tmp_path, before, after)
+    pairs = sample_pairs(*runs)
     assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
     # the median is the lower one of -10 and -5
     assert chosen(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became wrong"}
     assert [*chosen(pairs[4:].reset_index())] == [0]
+    (section,) = before_and_after_section(runs)
+    assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became wrong, became right
+
+
+def test_keywords_are_told_per_1000_tokens_too(tmp_path):
+    # 2 in 50 tokens and 1 in 20
+    runs = pair_of(tmp_path, [[said(50, text="So so")]], [[said(20, text="Thus")]])
+    assert tables(evaluation_section(runs, behavior(runs)))[-2]["summary / 1k"].tolist() == ["40", "50"]
 
 
 def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
