@@ -296,18 +296,19 @@ def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_pa
     assert rows[1]["efficiency_score"] == ""
 
 
-def test_every_effort_is_a_row_of_its_own(comparison, tmp_path):
-    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
-    assert comparison("--seeds", "0", arms={"leash": efforts}) == 0
-    rows = table(tmp_path / "out" / "seeds.csv")
-    found = [(row["name"], row["effort"], row["target_length"]) for row in rows]
-    assert found == [("base", "", ""), ("leash", "low", "40.0"), ("leash", "high", "50.0")]
-
-
-def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
+def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
-    assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}, eval={"max_new_tokens": 64}) == 0
-    assert [float(row["steps_to_target"]) for row in table(tmp_path / "out" / "seeds.csv")[1:]] == [2, 1]
+    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
+    arms = {"fixed": {}, "staged": staged, "leash": efforts}
+    assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0
+    columns = ("name", "effort", "target_length", "steps_to_target")
+    assert [[row[name] for name in columns] for row in table(tmp_path / "out" / "seeds.csv")] == [
+        ["base", "", "", ""],
+        ["fixed", "", "46.0", "2.0"],
+        ["staged", "", "46.0", "1.0"],
+        ["leash", "low", "40.0", ""],
+        ["leash", "high", "50.0", "2.0"],
+    ]
 
 
 def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
