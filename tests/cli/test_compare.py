@@ -2,13 +2,16 @@
 
 import contextlib
 import csv
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from filelock import FileLock
 
+from leash_trl import gym
 from leash_trl.cli import compare
 from leash_trl.cli.compare import CompareArguments, planned_runs
 from leash_trl.cli.compared_run import Run
@@ -132,30 +135,39 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
 
 
 def test_a_run_on_several_devices_trains_in_as_many_processes_and_goes_on_with_what_is_left(config, tmp_path):
-    (run, *_) = planned(config())
-    run.folder = tmp_path / "leash" / "seed-0"
+    *_, run = planned(config())
+    assert yaml.safe_load(run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+    run.folder = tmp_path / "run"
     train, evaluate = run.commands(2)
     assert train[:2] == ["torch.distributed.run", "--standalone"]
     assert {"--nproc_per_node=2", "train", str(run.folder)} <= {*train}
-    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=0"} <= {*evaluate}
-    (tmp_path / "leash" / "seed-0" / "checkpoint-1").mkdir(parents=True)
-    (tmp_path / "leash" / "seed-0" / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=1"} <= {*evaluate}
+    (run.folder / "checkpoint-1").mkdir(parents=True)
+    (run.folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
     train, _ = run.commands(1)
     assert (train[:2], train[-2:]) == (["leash_trl", "train"], ["--resume_from_checkpoint", "true"])
-    (tmp_path / "leash" / "seed-0" / "trainer_state.json").write_text("{}")
+    (run.folder / "trainer_state.json").write_text("{}")
     assert [command[1] for command in run.commands(1)] == ["eval"]
 
 
-def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config):
-    l1 = {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}}
-    efforts = {"efforts": {"low": 16, "high": 40}, "length_control": "none"}
+def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arms = {
+        "l1": {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}},
+        "leash": {},
+        "efforts": {"efforts": {"low": 16, "high": 40}, "length_control": "none"},
+        "pruned": {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
+    }
+    state = {"stateful_callbacks": {"LengthControl": {"state": {"steps_done": 9}}}}
+    (tmp_path / "out" / "pruned" / "seed-0").mkdir(parents=True)
+    (tmp_path / "out" / "pruned" / "seed-0" / "trainer_state.json").write_text(json.dumps(state))
     asked = {
         run.label: {word.partition("=")[2] for command in run.commands(1) for word in command if "--request=" in word}
-        for run in planned(config(arms={"l1": l1, "leash": {}, "efforts": efforts}), seeds=[0])
+        for run in planned(config(arms=arms), seeds=[0])
     }
-    assert asked["leash"] == {""}
-    assert "46" in asked["l1"].pop()
-    assert asked["efforts"] == {" Effort: low.", " Effort: high."}
+    assert "46" in asked.pop("l1").pop()
+    efforts = {" Effort: low.", " Effort: high."}
+    assert asked == {"leash": {""}, "efforts": efforts, "pruned": {" The output should be within 20 tokens."}}
 
 
 ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
@@ -165,7 +177,8 @@ OWN_FILES = {
     "held_out.jsonl": ROW,
     "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
 }
-OF_THE_BASE = ("held_out.jsonl", "claimed.py")  # which is not trained
+TEMPLATE = "model/chat_template.jinja"
+OF_THE_BASE = ("held_out.jsonl", "claimed.py", TEMPLATE)  # which is not trained
 
 
 def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
@@ -173,9 +186,16 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
     monkeypatch.syspath_prepend(tmp_path)
     for name, content in OWN_FILES.items():
         Path(name).write_text(content)
+    shutil.copytree(gym.CHECKPOINT, "model")
 
     def runs(**changes):
-        base = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine", **changes}
+        base = {
+            **FIELDS,
+            "model_name_or_path": "model",
+            "dataset_name": "rows.jsonl",
+            "length_control": "claimed_method.Mine",
+            **changes,
+        }
         base["reward_funcs"] = ["claimed.py:claimed"]
         file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
         return planned_runs(CompareArguments(comparison=file), {})
@@ -193,7 +213,8 @@ def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, 
     assert [*map(is_another, runs())] == [False] * 4
     assert [*map(is_another, runs(max_steps=3))] == [False, True, True, True]
     assert [*map(is_another, runs(max_completion_length=48))] == [True] * 4
-    for name, content in OWN_FILES.items():
+    for name in (*OWN_FILES, TEMPLATE):
+        content = Path(name).read_text()
         Path(name).write_text(content.replace("2", "3") + "\n")
         assert [*map(is_another, runs())] == [name in OF_THE_BASE, True, True, True]
         Path(name).write_text(content)
