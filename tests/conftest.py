@@ -191,19 +191,12 @@ def make_trainer(make_args, tiny_model_path, problems):
 
 
 @pytest.fixture
-def loopback_hub(tmp_path_factory):
-    """A Hub on this machine, empty at first; `with loopback_hub.online():` lets this process talk to it."""
+def hub(tmp_path_factory):
+    """A Hub on this machine, empty at first, to which this process talks."""
     from loopback_hub import LoopbackHub
 
-    with LoopbackHub(tmp_path_factory.mktemp("loopback-hub")) as hub:
+    with LoopbackHub().online(tmp_path_factory.mktemp("hf-home")) as hub:
         yield hub
-
-
-@pytest.fixture
-def hub(loopback_hub):
-    """The same, with this process online on it."""
-    with loopback_hub.online():
-        yield loopback_hub
 
 
 @pytest.fixture(scope="session")

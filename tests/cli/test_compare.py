@@ -1,19 +1,22 @@
 """`leash compare`: its file, which runs there are, what is not run again, and what it writes."""
 
+import contextlib
 import csv
+import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from filelock import FileLock
 
+from leash_trl import gym
 from leash_trl.cli import compare
 from leash_trl.cli.compare import CompareArguments, planned_runs
 from leash_trl.cli.compared_run import Run
 from leash_trl.cli.errors import UserError
 from leash_trl.cli.main import main
-from leash_trl.evaluation.frame import load_samples
 from leash_trl.trainer.checkpoints import LOCK_FILE
 
 
@@ -47,9 +50,6 @@ def planned(config, arms=None, seeds=None, **given):
     return runs
 
 
-# --- the plan --------------------------------------------------------------------------------------------------------
-
-
 def test_every_arms_first_seed_comes_before_any_second(config):
     runs = planned(config())
     assert [(run.arm, run.label, run.seed) for run in runs] == [
@@ -60,29 +60,24 @@ def test_every_arms_first_seed_comes_before_any_second(config):
     assert runs[1].recipe == {**FIELDS, "lambda_lr": 0.0}
     assert runs[1].folder == Path("out/frozen/seed-0")
     assert [(run.arm, run.seed) for run in planned(config(), ["leash"], [7, 3])] == [("leash", 7), ("leash", 3)]
+    (run,) = planned(config(FIELDS), seeds=[4])  # a recipe is a comparison of one arm
+    assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
 
 
-def test_an_arm_runs_at_every_point_of_its_grid_and_null_takes_a_field_out(config):
+def test_arms_run_at_every_point_of_their_grids_and_what_is_said_later_wins(config):
     arms = {
         "leash": {"grid": {"lambda_lr": [0.01, 0.04]}},
         "none": {"length_control": "none", "grid": {"target_length": None}},
+        "fixed": {"target_length": 20},
+        "own": {"target_length": 20, "grid": {"target_length": [28]}},
     }
-    *leash, none = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0])
-    assert [run.arm for run in leash] == [
-        f"leash-target_length-{target}-lambda_lr-{rate}" for target in (12, 18) for rate in (0.01, 0.04)
-    ]
-    assert {run.label for run in leash} == {"leash"}
-    assert leash[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04}
-    assert leash[1].point == {"target_length": 12, "lambda_lr": 0.04}
-    assert (none.arm, none.point, "target_length" in none.recipe) == ("none", {}, False)
-
-
-def test_the_later_of_base_grid_arm_own_grid_and_command_line_wins(config):
-    arms = {"fixed": {"target_length": 20}, "own": {"target_length": 20, "grid": {"target_length": [28]}}}
-    fixed, own = planned(config(grid={"target_length": [12]}, arms=arms), seeds=[0], max_steps=9)
-    assert (fixed.arm, fixed.recipe["target_length"]) == ("fixed", 20)
-    assert (own.arm, own.recipe["target_length"]) == ("own-target_length-28", 28)
-    assert {run.recipe["max_steps"] for run in (fixed, own)} == {9}
+    runs = planned(config(grid={"target_length": [12, 18]}, arms=arms), seeds=[0], max_steps=9)
+    names = [f"leash-target_length-{target}-lambda_lr-{rate}" for target in (12, 18) for rate in (0.01, 0.04)]
+    assert [run.arm for run in runs] == [*names, "none", "fixed", "own-target_length-28"]
+    assert [run.label for run in runs] == [*["leash"] * 4, "none", "fixed", "own"]
+    assert runs[1].recipe == {**FIELDS, "target_length": 12, "lambda_lr": 0.04, "max_steps": 9}
+    assert runs[1].point == {"target_length": 12, "lambda_lr": 0.04}
+    assert [run.recipe.get("target_length") for run in runs[4:]] == [None, 20, 28]
 
 
 def test_a_grid_takes_one_entry_of_a_mapping(config):
@@ -98,28 +93,22 @@ def test_a_grid_takes_one_entry_of_a_mapping(config):
     assert two.arm == "own-length_control_kwargs.alpha-2"
 
 
-def test_a_recipe_is_a_comparison_of_one_arm(config):
-    (run,) = planned(config(FIELDS), seeds=[4])
-    assert (run.arm, run.recipe, run.seed) == ("compare", FIELDS, 4)
-
-
 @pytest.mark.parametrize(
     ("changes", "more", "named"),
     [
         ({"grid": {"target_length": 12}}, [], "12"),
         ({"grid": {"target_length": [12, 12]}}, [], "leash-target_length-12"),
         ({"grid": {"target_length": [12]}}, ["--target_length", "9"], "target_length"),
-        ({"arms": {"a": {"grid": {"lambda_lr": [1]}}, "a-lambda_lr-1": {}}}, [], "a-lambda_lr-1"),
         ({"arms": {"a": {"label": "X"}, "b": {"label": "X", "lambda_lr": 2}}}, [], "X"),
         ({"arms": {**ARMS, "x": {"lamda_lr": 1}}}, [], "lamda_lr"),
         ({"arms": {**ARMS, "x": {"lambda_lr": -1.0}}}, [], "lambda_lr"),
         ({"arms": {**ARMS, "x": {"model_name_or_path": "a/b"}}}, [], "model_name_or_path"),
         ({"arms": {"base": {}}}, [], "base"),
-        ({"arms": {**ARMS, "x": {"temperature": 0.5}}}, [], "temperature"),
         ({"arms": {**ARMS, "x": {"dataset_name": "gym_stories"}}}, [], "benchmarks"),
         ({"eval": {"num_sample": 4}}, [], "num_sample"),
         ({"base": {**FIELDS, "reward_model_name_or_path": "a/b"}}, [], "reward_model_name_or_path"),
         ({}, ["--devices", "0,1;2"], "0,1;2"),
+        ({}, ["--devices", "0;1", "--jobs", "1"], "jobs is 1"),
         ({"seeds": 3}, [], "seeds"),
         ({}, ["--arms", "lehs"], "lehs"),
         ({}, ["--max_stepz", "5"], "max_stepz"),
@@ -132,16 +121,13 @@ def test_mistakes_are_one_line_and_nothing_is_run(changes, more, named, config, 
     assert named in line
 
 
-# --- a run -----------------------------------------------------------------------------------------------------------
-
-
 def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config):
-    rewards = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
-    base = {**FIELDS, **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    shared = {"reward_funcs": ["think_format_reward", "math_reward"], "reward_weights": [0.1, 1.0]}
+    shared |= {"temperature": 0.8, "top_p": 0.9, "top_k": 7, "prompt_suffix": " Be brief."}
+    base = {**FIELDS, **shared}
     (run, *_) = planned(config(base=base))
-    expected = {"benchmarks": ["gym"], "split": "test", **rewards, "temperature": 0.8, "prompt_suffix": " Be brief."}
+    expected = {"benchmarks": ["gym"], "split": "test", "max_new_tokens": 64, "num_samples": 4, **shared}
     assert expected.items() <= run.evaluation.items()
-    assert run.evaluation["max_new_tokens"] == 64
     own = {"benchmarks": ["gym_stories_test"], "reward_funcs": ["math_reward"], "num_samples": 2, "max_new_tokens": 32}
     (run, *_) = planned(config(base=base, eval=own))
     assert own.items() <= run.evaluation.items()
@@ -149,75 +135,90 @@ def test_problems_rewards_and_sampling_are_those_of_training_unless_said(config)
 
 
 def test_a_run_on_several_devices_trains_in_as_many_processes_and_goes_on_with_what_is_left(config, tmp_path):
-    (run, *_) = planned(config())
-    run.folder = tmp_path / "leash" / "seed-0"
+    *_, run = planned(config())
+    assert yaml.safe_load(run.claim()["recipe.yaml"]) == {**FIELDS, "lambda_lr": 0.02, "seed": 1}
+    run.folder = tmp_path / "run"
     train, evaluate = run.commands(2)
     assert train[:2] == ["torch.distributed.run", "--standalone"]
     assert {"--nproc_per_node=2", "train", str(run.folder)} <= {*train}
-    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=0"} <= {*evaluate}
-    (tmp_path / "leash" / "seed-0" / "checkpoint-1").mkdir(parents=True)
-    (tmp_path / "leash" / "seed-0" / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    assert {"eval", str(run.folder), str(run.folder / "eval"), "--seed=1"} <= {*evaluate}
+    (run.folder / "checkpoint-1").mkdir(parents=True)
+    (run.folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
     train, _ = run.commands(1)
     assert (train[:2], train[-2:]) == (["leash_trl", "train"], ["--resume_from_checkpoint", "true"])
-    (tmp_path / "leash" / "seed-0" / "trainer_state.json").write_text("{}")
+    (run.folder / "trainer_state.json").write_text("{}")
     assert [command[1] for command in run.commands(1)] == ["eval"]
 
 
-def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config):
-    l1 = {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}}
-    efforts = {"efforts": {"low": 16, "high": 40}, "length_control": "none"}
+def test_what_is_asked_at_the_end_of_training_ends_the_prompts_of_the_evaluation(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arms = {
+        "l1": {"length_control": "l1_max", "length_control_kwargs": {"budget_range": None}},
+        "leash": {},
+        "efforts": {"efforts": {"low": 16, "high": 40}, "length_control": "none"},
+        "pruned": {"length_control": "thinkprune", "length_control_kwargs": {"stages": {0: 40, 5: 20}}},
+    }
+    state = {"stateful_callbacks": {"LengthControl": {"state": {"steps_done": 9}}}}
+    (tmp_path / "out" / "pruned" / "seed-0").mkdir(parents=True)
+    (tmp_path / "out" / "pruned" / "seed-0" / "trainer_state.json").write_text(json.dumps(state))
     asked = {
         run.label: {word.partition("=")[2] for command in run.commands(1) for word in command if "--request=" in word}
-        for run in planned(config(arms={"l1": l1, "leash": {}, "efforts": efforts}), seeds=[0])
+        for run in planned(config(arms=arms), seeds=[0])
     }
-    assert asked["leash"] == {""}
-    assert "46" in asked["l1"].pop()
-    assert asked["efforts"] == {" Effort: low.", " Effort: high."}
+    assert "46" in asked.pop("l1").pop()
+    efforts = {" Effort: low.", " Effort: high."}
+    assert asked == {"leash": {""}, "efforts": efforts, "pruned": {" The output should be within 20 tokens."}}
 
 
-METHOD = """from leash_trl import LengthControl
-class Mine(LengthControl):
-    name = 'mine'
-"""
-REWARD = """def claimed(completions, **kwargs):
-    return [2.0 for _ in completions]
-"""
+ROW = '{"prompt": "1 + 1 = ?", "solution": "2"}\n'
+OWN_FILES = {
+    "rows.jsonl": ROW,
+    "claimed_method.py": "from leash_trl import LengthControl\nclass Mine(LengthControl):\n    name = '2'\n",
+    "held_out.jsonl": ROW,
+    "claimed.py": "def claimed(completions, **kwargs):\n    return [2.0 for _ in completions]\n",
+}
+TEMPLATE = "model/chat_template.jinja"
+OF_THE_BASE = ("held_out.jsonl", "claimed.py", TEMPLATE)  # which is not trained
 
 
 def test_a_run_of_other_settings_data_or_code_is_not_taken_for_this_one(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    rows, held_out, method, reward = map(Path, ("rows.jsonl", "held_out.jsonl", "claimed_method.py", "claimed.py"))
-    for file in (rows, held_out):
-        file.write_text('{"prompt": "1 + 1 = ?", "solution": "2"}\n')
-    method.write_text(METHOD)
-    reward.write_text(REWARD)
-    recipe = {**FIELDS, "dataset_name": "rows.jsonl", "length_control": "claimed_method.Mine"}
-    own = {"benchmarks": ["held_out.jsonl"]}
+    for name, content in OWN_FILES.items():
+        Path(name).write_text(content)
+    shutil.copytree(gym.CHECKPOINT, "model")
 
     def runs(**changes):
-        base = {**recipe, "reward_funcs": ["claimed.py:claimed"], **changes}
-        return planned_runs(CompareArguments(comparison=config(base=base, arms={"a": {}}, eval=own)), {})
+        base = {
+            **FIELDS,
+            "model_name_or_path": "model",
+            "dataset_name": "rows.jsonl",
+            "length_control": "claimed_method.Mine",
+            **changes,
+        }
+        base["reward_funcs"] = ["claimed.py:claimed"]
+        file = config(base=base, arms={"a": {}}, eval={"benchmarks": ["held_out.jsonl"]})
+        return planned_runs(CompareArguments(comparison=file), {})
+
+    def is_another(run):
+        with contextlib.suppress(UserError):
+            run.check_claim(run.claim())
+            return False
+        return True
 
     for run in runs():
         run.folder.mkdir(parents=True)
         for name, content in run.claim().items():
             (run.folder / name).write_text(content)
-        run.check_claim(run.claim())
-    for run in runs(max_steps=3)[1:] + runs(max_completion_length=48):
-        with pytest.raises(UserError):
-            run.check_claim(run.claim())
-    for file in (rows, held_out, method, reward):
-        before = file.read_text()
-        file.write_text(before.replace("2", "3") + "\n")
-        base, *trained = runs()
-        for run in (*trained, *([base] if file in (held_out, reward) else [])):  # the base is evaluated alone
-            with pytest.raises(UserError):
-                run.check_claim(run.claim())
-        file.write_text(before)
+    assert [*map(is_another, runs())] == [False] * 4
+    assert [*map(is_another, runs(max_steps=3))] == [False, True, True, True]
+    assert [*map(is_another, runs(max_completion_length=48))] == [True] * 4
+    for name in (*OWN_FILES, TEMPLATE):
+        content = Path(name).read_text()
+        Path(name).write_text(content.replace("2", "3") + "\n")
+        assert [*map(is_another, runs())] == [name in OF_THE_BASE, True, True, True]
+        Path(name).write_text(content)
 
-
-# --- runs ------------------------------------------------------------------------------------------------------------
 
 CHILD = """
 import json, pathlib, sys
@@ -236,8 +237,8 @@ has_rewards = "reward_funcs" in (folder / "eval.yaml").read_text()
 length = 80 if name == "base" else 40
 lines = []
 for i in range(2):
-    completions = [{"is_correct": i + k < 2, "num_tokens": length + 10 * k} for k in range(2)]
-    completions = [{**each, "reward": each["is_correct"] - 0.5} if has_rewards else each for each in completions]
+    scores = [{"is_correct": i + k < 2, **({"reward": (i + k < 2) - 0.5} if has_rewards else {})} for k in range(2)]
+    completions = [{**score, "num_tokens": length + 10 * k} for k, score in enumerate(scores)]
     lines.append(json.dumps({"index": i, "id": str(i), "solution": "", "completions": completions}) + "\\n")
 for part in sys.argv[4:]:
     (folder / part / "samples").mkdir(parents=True, exist_ok=True)
@@ -253,8 +254,9 @@ def comparison(config, tmp_path, monkeypatch):
     (tmp_path / "fake_run.py").write_text(CHILD)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
 
-    def run(*more, failing=(), **changes):
+    def run(*more, failing=(), devices=1, **changes):
         def commands(self, num_devices):
+            assert num_devices == devices
             how = "fails" if self.name in failing else "works"
             return [["fake_run", str(self.folder), self.name, how, *self.asked]]
 
@@ -270,7 +272,7 @@ def table(path):
 
 def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(comparison, tmp_path, capsys):
     out = tmp_path / "out"
-    assert comparison("--jobs", "1") == 0
+    assert comparison("--devices", "0,1", devices=2) == 0
     assert (out / "started.txt").read_text().split() == ["base", "leash/seed-0", "frozen/seed-0", "leash/seed-1"]
     assert (out / "table.md").read_text() in capsys.readouterr().out
     assert [row["name"] for row in table(out / "table.csv")] == ["base", "leash", "LEASH-C"]
@@ -278,30 +280,23 @@ def test_tables_and_figure_are_of_all_runs_and_finished_runs_are_not_run_again(c
     names = [(row["name"], row["seeds"]) for row in seeds]
     assert names == [("base", ""), ("leash", "0"), ("leash", "1"), ("LEASH-C", "0")]
     # three of four are right; 40, 50, 40 and 50 tokens; the second batch of 90 and 45 tokens is below 46
-    assert {(float(row["score"]), float(row["mean_tokens"]), float(row["steps_to_target"])) for row in seeds[1:]} == {
-        (0.75, 45.0, 2.0)
-    }
-    assert {float(row["token_change"]) for row in seeds[1:]} == {45 / 85 - 1}
+    numbers = [[float(row[name]) for name in ("score", "mean_tokens", "steps_to_target")] for row in seeds[1:]]
+    assert numbers == [[0.75, 45, 2]] * 3
+    assert {(row["generated_tokens"], float(row["token_change"])) for row in seeds[1:]} == {("1000.0", 45 / 85 - 1)}
     assert (out / "pareto.png").stat().st_size > 10_000
     assert comparison() == 0
     assert len((out / "started.txt").read_text().split()) == 4
 
 
-def test_some_arms_alone_go_on_with_the_base_of_all(comparison, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_method_of_an_arm.py").write_text(METHOD)
-    arms = {"mine": {"length_control": "own_method_of_an_arm.Mine", "target_length": None}, "leash": {}}
-    assert comparison("--seeds", "0", arms=arms) == 0
-    assert comparison("--seeds", "0", "--arms", "leash", arms=arms) == 0
-    assert len((tmp_path / "out" / "started.txt").read_text().split()) == 3
-
-
 def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert comparison("--arms", "frozen", failing=["frozen/seed-0"]) == 1
+    assert not (out / "table.md").exists()
     assert comparison("--jobs", "1", failing=["leash/seed-0"]) == 1
     said = capsys.readouterr()
     (line,) = [line for line in said.err.splitlines() if "leash/seed-0 failed" in line]
     assert "ValueError: no luck today" in line
-    assert str(tmp_path / "out" / "leash" / "seed-0" / "log.txt") in line
+    assert str(out / "leash" / "seed-0" / "log.txt") in line
     assert "Missing: leash/seed-0." in said.out
     assert comparison() == 0
     assert "Missing" not in capsys.readouterr().out
@@ -309,12 +304,8 @@ def test_a_failed_run_stops_no_other_and_is_named_with_its_cause(comparison, tmp
 
 def test_one_arm_stands_below_its_base_with_its_curves(comparison, tmp_path):
     assert comparison("--arms", "frozen") == 0
-    text = (tmp_path / "out" / "table.md").read_text()
-    heading, _, base, arm = ([cell.strip() for cell in line.split("|")] for line in text.splitlines() if "|" in line)
-    row = dict(zip(heading, arm, strict=True))
-    assert base[1] == "base"
-    shown = {"method": "LEASH-C", "satisfied": "0.500", "lambda end (peak)": "0.250 (0.500)", "change": "-47.1%"}
-    assert shown.items() <= row.items()
+    (arm,) = [line for line in (tmp_path / "out" / "table.md").read_text().splitlines() if "LEASH-C" in line]
+    assert "| -47.1% | 0.500 | 0.250 (0.500) |" in arm
     assert (tmp_path / "out" / "dynamics.png").stat().st_size > 10_000
 
 
@@ -326,23 +317,19 @@ def test_rewards_of_several_values_are_compared_by_their_mean(comparison, tmp_pa
     assert rows[1]["efficiency_score"] == ""
 
 
-def test_every_effort_is_a_row_of_its_own(comparison, tmp_path):
-    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
-    assert comparison("--seeds", "0", arms={"leash": efforts}) == 0
-    rows = table(tmp_path / "out" / "seeds.csv")
-    found = [(row["name"], row["effort"], row["target_length"]) for row in rows]
-    assert found == [("base", "", ""), ("leash", "low", "40.0"), ("leash", "high", "50.0")]
-
-
-def test_where_every_run_fails_there_is_no_table(comparison, tmp_path):
-    assert comparison("--arms", "frozen", failing=["frozen/seed-0"]) == 1
-    assert not (tmp_path / "out" / "table.md").exists()
-
-
-def test_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
+def test_every_effort_is_a_row_and_lengths_count_from_the_last_change_of_the_target(comparison, tmp_path):
     staged = {"target_schedule": "staged", "target_milestones": {0: 90, 1: 46}, "max_completion_length": 96}
-    assert comparison("--seeds", "5", arms={"fixed": {}, "staged": staged}, eval={"max_new_tokens": 64}) == 0
-    assert [float(row["steps_to_target"]) for row in table(tmp_path / "out" / "seeds.csv")[1:]] == [2, 1]
+    efforts = {"efforts": {"low": 40, "high": 50}, "length_control_kwargs": {"multiplier_per": "effort"}}
+    arms = {"fixed": {}, "staged": staged, "leash": efforts}
+    assert comparison("--seeds", "5", arms=arms, eval={"max_new_tokens": 64}) == 0
+    columns = ("name", "effort", "target_length", "steps_to_target")
+    assert [[row[name] for name in columns] for row in table(tmp_path / "out" / "seeds.csv")] == [
+        ["base", "", "", ""],
+        ["fixed", "", "46.0", "2.0"],
+        ["staged", "", "46.0", "1.0"],
+        ["leash", "low", "40.0", ""],
+        ["leash", "high", "50.0", "2.0"],
+    ]
 
 
 def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
@@ -350,24 +337,3 @@ def test_a_second_comparison_in_the_folder_is_refused(comparison, tmp_path):
     with FileLock(tmp_path / "out" / LOCK_FILE):
         assert comparison() == 2
     assert not (tmp_path / "out" / "started.txt").exists()
-
-
-@pytest.mark.slow
-def test_two_arms_from_file_to_table(config, tmp_path, monkeypatch):
-    monkeypatch.setenv("TENSORBOARD_LOGGING_DIR", str(tmp_path / "tensorboard"))
-    arms = {"leash": {"lambda_lr": 0.02}, "none": {"length_control": "none"}}
-    file = config(arms=arms, eval={"limit": 64, "benchmarks": ["gym_test"]})
-    command = ["compare", "--config", file, "--output_dir", str(tmp_path / "out"), "--seeds", "0"]
-    assert main(command) == 0
-    leash = load_samples(tmp_path / "out" / "leash" / "seed-0" / "eval")
-    assert len(leash) == 64 * 4
-    _, row, _ = table(tmp_path / "out" / "seeds.csv")
-    assert float(row["mean_tokens"]) == leash["num_tokens"].mean()
-    assert 0 < float(row["generated_tokens"]) <= 2 * 16 * 64
-    before = (tmp_path / "out" / "table.md").read_text()
-    trained = (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime
-    # stopped before the end of its evaluation, a run goes on with that
-    (tmp_path / "out" / "leash" / "seed-0" / "eval" / "results.json").unlink()
-    assert main(command) == 0
-    assert (tmp_path / "out" / "table.md").read_text() == before
-    assert (tmp_path / "out" / "leash" / "seed-0" / "model.safetensors").stat().st_mtime == trained

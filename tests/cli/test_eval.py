@@ -51,13 +51,17 @@ def test_a_killed_command_goes_on_to_the_same_files(command, evaluated, tmp_path
     names = sorted(str(path.relative_to(whole)) for path in whole.rglob("*") if path.is_file())
     assert names == sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     assert filecmp.cmpfiles(whole, folder, names, shallow=False)[0] == names
+    if command is FILTER:  # of two completions one is right
+        kept = [json.loads(line) for line in (folder / "dataset" / "train.jsonl").read_text().splitlines()]
+        assert {row["pass_rate"] for row in kept} == {0.5}
+        assert all(row["target_length"] == row["correct_lengths"][0] for row in kept)
 
 
 def test_a_recipe_gives_the_options_and_the_record_has_them(evaluated):
     run = json.loads((evaluated / "run.json").read_text())
-    assert (run["num_samples"], run["lenient"], run["step"]) == (2, True, None)
+    sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 256}
+    assert {"num_samples": 2, "lenient": True, "step": None, "sampling": sampling}.items() <= run.items()
     assert run["benchmarks"]["gym_test"]["num_problems"] == 7
-    assert run["sampling"] == {"temperature": 1.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 256}
     assert run["weights"]
 
 
@@ -79,12 +83,10 @@ def test_a_baseline_is_compared_problem_by_problem(evaluated, tmp_path, capsys):
         (["--benchmarks", "aime99"], "aime99"),
         (["--benchmarks", "gym_test", "--max_new_tokens", "100000"], "lower max_new_tokens"),
         (["--benchmarks", "gym_test", "--decoding", "beam"], "decoding is 'beam'"),
-        (["--benchmark", "gym_test"], "--benchmark "),
         (["--benchmarks", "gym_test", "gym_test"], "gym_test gym_test"),
         (["--benchmarks", "gym_test", "someone/overall"], "someone/overall: "),  # the name of the mean
         (["--benchmarks", "gym_test", "--baseline", "nowhere"], "nowhere"),
         (["--benchmarks", "gym_test", "--engine_kwargs", '{"seed": 2}'], "for --engine vllm"),
-        (["--benchmarks", "gym_test", "--model_name_or_path", "nowhere/at/all"], "nowhere/at/all"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_sampled(arguments, message, tmp_path, capsys):
@@ -105,13 +107,11 @@ def test_another_checkpoint_is_another_run(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["config.json", "adapter_config.json"])
-def test_a_model_on_the_hub_is_known_by_its_commit(file, hub, tmp_path):
-    (tmp_path / file).write_text("{}")
+def test_a_model_on_the_hub_is_known_by_its_commit(file, hub):
     HfApi().create_repo("me/model")
-    HfApi().upload_folder(repo_id="me/model", folder_path=tmp_path)
+    HfApi().upload_file(repo_id="me/model", path_or_fileobj=b"{}", path_in_repo=file)
     commit = hub.commits("me/model")[-1].oid
-    assert weights_fingerprint("me/model") == commit
-    assert weights_fingerprint("me/model", commit) == commit
+    assert weights_fingerprint("me/model") == weights_fingerprint("me/model", commit) == commit
 
 
 def test_two_processes_do_not_sample_into_one_folder(tmp_path, capsys):
@@ -138,8 +138,7 @@ def test_problems_with_pictures_are_refused_since_prompts_would_lack_them(name, 
     picture = Image.new("RGB", (1, 1))
     row = {"prompt": "1 + 1 = ?", "solution": "2", name: picture if name == "image" else [picture]}
     Dataset.from_list([row]).save_to_disk(tmp_path / "data")
-    words = ["--dataset_name", str(tmp_path / "data"), "--output_dir", str(tmp_path / "run")]
-    assert main(["filter", *SMALL, *words]) == 2
+    assert main(["filter", *SMALL, "--dataset_name", str(tmp_path / "data"), "--output_dir", str(tmp_path)]) == 2
     assert f"'{name}'" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
@@ -150,40 +149,33 @@ def test_a_filter_that_keeps_nothing_says_so_and_writes_nothing(tmp_path, capsys
     assert not (tmp_path / "dataset").exists()
 
 
-def test_the_suffix_reaches_the_questions(tmp_path):
-    data = tmp_path / "data.jsonl"
-    data.write_text(json.dumps({"problem": "1 + 1 = ?", "answer": "2"}) + "\n")
+def test_the_suffix_and_what_is_asked_for_end_the_questions(tmp_path):
+    (tmp_path / "data.jsonl").write_text('{"problem": "1 + 1 = ?", "answer": "2"}\n')
     asked = {"": {"prompt_suffix": ""}, f"{BOXED_SUFFIX} (low)": {"request": " (low)"}}
     for ending, given in asked.items():
         arguments = SamplingArguments(output_dir="", model_name_or_path="gym", **given)
-        assert load_checked(str(data), arguments, "benchmark")[0]["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
+        (row,) = load_checked(str(tmp_path / "data.jsonl"), arguments, "benchmark")
+        assert row["prompt"][0]["content"] == f"1 + 1 = ?{ending}"
 
 
-@pytest.mark.parametrize(
-    ("has_vllm", "has_gpu", "expected"),
-    [(True, True, "vllm"), (True, False, "transformers"), (False, True, "transformers")],
-)
-def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, expected, monkeypatch):
+@pytest.mark.parametrize("has_vllm", [True, False])
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gpu, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object() if has_vllm else None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     run = {"output_dir": "", "model_name_or_path": "gym"}
-    assert SamplingArguments(**run).engine == expected
+    assert SamplingArguments(**run).engine == ("vllm" if has_vllm and has_gpu else "transformers")
     assert SamplingArguments(**run, engine="transformers").engine == "transformers"
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 2), (KeyboardInterrupt(), 130)]
-)
-def test_a_full_disk_and_ctrl_c_are_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys, error, code):
+def test_a_full_disk_is_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     def fail(*args, **options):
-        raise error
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("leash_trl.evaluation.sampling.sampled", fail)
-    assert main([*EVAL, str(tmp_path / "run")]) == code
+    assert main([*EVAL, str(tmp_path / "run")]) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("leash eval: ")
-    assert "same command" in line
-    assert str(tmp_path / "run") in line
+    assert f"same command goes on from what is in {tmp_path / 'run'}" in line
 
 
 def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):

@@ -4,8 +4,8 @@ import json
 import shutil
 
 import pytest
-from sampled_run import completion, problem, write_run
 from saved_run import save, save_checkpoint
+from written_runs import said, write_evaluation
 
 from leash_trl.cli.main import main
 
@@ -21,22 +21,12 @@ def run(tmp_path):
 
 
 def evaluation(folder, model, label, tokens):
-    rows = [problem(index, completion("1", tokens, index % 2 == 0)) for index in range(30)]
-    write_run(folder, {"aime24": rows}, label=label)
-    run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "model": str(model)}))
-    return str(folder)
+    rows = [[said(tokens, index % 2 == 0)] for index in range(30)]
+    return str(write_evaluation(folder, label, {"aime24": rows}, model=model))
 
 
 def push(*argv):
     return main(["push", *map(str, argv)])
-
-
-def refusal(capsys, *argv):
-    """The one line with which `leash push` refuses, without the client's warnings."""
-    assert push(*argv) == 2
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("leash push")]
-    return line
 
 
 def test_a_run_becomes_a_repository_with_card_and_results(hub, run, tmp_path, capsys):
@@ -56,12 +46,13 @@ def test_a_run_becomes_a_repository_with_card_and_results(hub, run, tmp_path, ca
     card = files["README.md"].decode()
     assert "| ours" in card
     assert "-50.0" in card  # 8 tokens against 16
-    # an evaluation that is no longer given leaves the card
+    # an evaluation that is no longer given leaves the card, which alone changes
     assert push(run, "--repo", "me/short") == 0
-    assert hub.commits("me/short")[-1].changed == ("README.md",)
+    assert "| ours" not in hub.files("me/short")["README.md"].decode()
+    assert {**hub.files("me/short"), "README.md": b""} == {**files, "README.md": b""}
 
 
-def test_all_checkpoints_that_are_complete_are_pushed(run, capsys):
+def test_without_a_repository_the_files_are_listed_of_checkpoints_those_that_are_complete(run, capsys):
     assert push(run, "--checkpoints", "all") == 0
     names = capsys.readouterr().out.split()
     assert {"model.safetensors", "checkpoint-1/optimizer.pt", "checkpoint-2/model.safetensors"} <= set(names)
@@ -69,13 +60,14 @@ def test_all_checkpoints_that_are_complete_are_pushed(run, capsys):
 
 
 def test_a_stopped_push_goes_on_to_a_private_branch(hub, run, capsys):
-    hub.fail("POST", r"/commit/", "drop")
+    hub.fail("/commit/", 0)
     given = ["--repo", "me/short", "--private", "--revision", "v1"]
-    assert "me/short" in refusal(capsys, run, *given)
+    assert push(run, *given) == 2
+    assert "me/short" in capsys.readouterr().err
     assert push(run, *given) == 0
     assert "model.safetensors" in hub.files("me/short", "v1")
     assert "model.safetensors" not in hub.files("me/short")
-    assert hub.repositories["me/short"].is_private
+    assert hub.private == {"me/short"}
 
 
 def test_a_checkpoint_can_be_pushed_as_a_model(hub, run):
@@ -96,29 +88,18 @@ def test_an_adapter_of_a_local_base_is_pushed_with_a_warning(hub, run, tmp_path,
     assert "leash merge" in card
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--repo", "a/b/c"], "a/b/c"),
-        (["--repo", "me/x", "--evaluation", "nowhere"], "nowhere"),
-    ],
-)
-def test_what_is_missing_or_no_repository_is_one_line(run, arguments, named, capsys):
-    assert named in refusal(capsys, run, *arguments)
-
-
-def test_an_evaluation_of_another_model_is_refused(run, tmp_path, capsys):
+def test_what_cannot_be_pushed_is_refused_in_one_line(run, tmp_path, capsys):
     other = evaluation(tmp_path / "e", "deepseek-ai/another", "other", 8)
-    line = refusal(capsys, run, "--repo", "me/x", "--evaluation", other)
-    assert "deepseek-ai/another" in line
-    assert str(run) in line
-
-
-def test_folders_without_a_trained_model_are_refused(run, tmp_path, capsys):
     shutil.copytree(run / "checkpoint-1", tmp_path / "killed" / "checkpoint-1")
     save(tmp_path / "plain", 2, **{"trainer_state.json": b"{}"})
-    for name in ("killed", "plain", "nowhere"):
-        assert str(tmp_path / name) in refusal(capsys, tmp_path / name, "--repo", "me/x")
-    shutil.rmtree(run / "checkpoint-1")
-    shutil.rmtree(run / "checkpoint-2")
-    assert "last" in refusal(capsys, run, "--repo", "me/x", "--checkpoints", "last")
+    shutil.copytree(run, tmp_path / "done", ignore=shutil.ignore_patterns("checkpoint-*"))
+    for folder, options, named in [
+        (run, ["--repo", "a/b/c"], "a/b/c"),
+        (run, ["--evaluation", "nowhere"], "nowhere"),
+        (run, ["--evaluation", other], "deepseek-ai/another"),
+        (tmp_path / "done", ["--checkpoints", "last"], "last"),
+        *((tmp_path / name, [], str(tmp_path / name)) for name in ("killed", "plain", "nowhere")),
+    ]:
+        assert push(folder, *options) == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("leash push: ")]
+        assert named in line

@@ -38,15 +38,11 @@ def test_a_file_does_not_give_way_to_a_module_of_its_name(folder):
 
 
 def test_files_beside_a_recipe_are_found_from_anywhere(folder):
-    for name in ("rows.jsonl", "both.jsonl", "judge.py"):
-        (folder / "task" / name).write_text("")
-    (folder / "both.jsonl").write_text("")
-    text = (
-        "dataset_name: rows.jsonl\neval: {reward_funcs: [judge.py:f], benchmarks: [both.jsonl, gym]}\nmax_steps: 2\n"
-    )
+    for name in ("task/rows.jsonl", "task/both.jsonl", "task/judge.py", "both.jsonl"):
+        (folder / name).write_text("")
+    text = "dataset_name: rows.jsonl\neval: {reward_funcs: [judge.py:f], benchmarks: [both.jsonl, gym]}\n"
     (folder / "task" / "own.yaml").write_text(text)
     assert read_recipe("task/own.yaml") == {
         "dataset_name": "task/rows.jsonl",
         "eval": {"reward_funcs": ["task/judge.py:f"], "benchmarks": ["both.jsonl", "gym"]},
-        "max_steps": 2,
     }

@@ -4,6 +4,7 @@ import errno
 import json
 
 import pytest
+import yaml
 
 from leash_trl.cli.main import main
 from leash_trl.cli.train import _checkpoint_to_resume
@@ -23,17 +24,29 @@ def command(tmp_path, monkeypatch):
     (tmp_path / "rows.jsonl").write_text("\n".join(rows))
     (tmp_path / "my_rewards.py").write_text("def even(prompts, **kwargs):\n    return [1.0 for _ in prompts]\n")
     words = "train --model_name_or_path gym --dataset_name rows.jsonl --output_dir run --use_cpu true --bf16 false "
-    words += "--target_length 10 "
-    words += "--max_completion_length 16 --max_steps 2 --logging_steps 1 --gradient_checkpointing false "
-    return [*words.split(), "--reward_funcs", "my_rewards.even"]
+    words += "--target_length 10 --reward_funcs my_rewards.even "
+    words += "--max_completion_length 16 --max_steps 2 --logging_steps 1 --gradient_checkpointing false"
+    return words.split()
 
 
 def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsys):
     assert main(command) == 0
-    lam = length_control_state("run")["state"]["lambdas"].values()
-    assert f"lambda={next(iter(lam)):.4g}" in capsys.readouterr().out
-    history = json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"]
-    assert "rewards/even/mean" in history[0]
+    (lam,) = length_control_state("run")["state"]["lambdas"].values()
+    assert f"lambda={lam:.4g}" in capsys.readouterr().out
+    assert "rewards/even/mean" in json.loads((tmp_path / "run" / "trainer_state.json").read_text())["log_history"][0]
+    assert {"model.safetensors", "training_curves.png"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    given = {"target_length": 10, "reward_funcs": ["my_rewards.even"], "dataset_name": "rows.jsonl"}
+    recipe = yaml.safe_load((tmp_path / "run" / "leash_recipe.yaml").read_text())
+    assert given.items() <= recipe.items()
+    assert "prompt_suffix" not in recipe
+
+
+def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command, tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": f"{i} + 1 = ?"}], "solution": "2"} for i in range(8)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert main(command) == 0
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert 'question = "What is the sum of the first 20 odd numbers?"\n' in card
 
 
 @pytest.mark.parametrize(
@@ -41,10 +54,8 @@ def test_training_from_a_file_with_a_reward_of_ones_own(command, tmp_path, capsy
     [
         "def even(completions, **kwargs):\n    return {}['answer']\n",
         "from functools import partial\n\ndef own(key, **kwargs):\n    return {}[key]\n\neven = partial(own, 'answer')\n",  # noqa: E501
-        "class Even:\n    __name__ = 'even'\n\n    def __call__(self, **kwargs):\n        return {}['answer']\n\n"
-        "even = Even()\n",
     ],
-    ids=["function", "partial", "object"],
+    ids=["function", "partial"],
 )
 def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path, capsys):
     (tmp_path / "my_rewards.py").write_text(code)
@@ -59,59 +70,33 @@ def test_a_reward_that_raises_shows_its_own_frames_only(code, command, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("stop", "exit_code", "named"),
+    ("stop", "exit_code"),
     [
-        (KeyboardInterrupt(), 130, "--resume_from_checkpoint true"),
-        (OSError(errno.ENOSPC, "No space left on device"), 2, "--resume_from_checkpoint true"),
+        (KeyboardInterrupt(), 130),
+        (OSError(errno.ENOSPC, "No space left on device"), 2),
+        (ValueError("a bug"), None),  # keeps its traceback
     ],
-    ids=["Ctrl-C", "full disk"],
+    ids=["Ctrl-C", "full disk", "bug"],
 )
-def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, named, command, capsys, monkeypatch):
+def test_what_stops_the_work_from_outside_says_how_to_go_on(stop, exit_code, command, capsys, monkeypatch):
     def fails(self, *args, **kwargs):
         raise stop
 
     monkeypatch.setattr(LeashGRPOTrainer, "train", fails)
+    if exit_code is None:
+        with pytest.raises(ValueError, match="a bug"):
+            main(command)
+        return
     assert main(command) == exit_code
     line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert named in line
-    assert "run" in line
+    assert "in run with --resume_from_checkpoint true" in line
 
 
-def test_errors_of_the_work_itself_keep_their_traceback(command, monkeypatch):
-    def fails(self, *args, **kwargs):
-        raise ValueError("a bug")
-
-    monkeypatch.setattr(LeashGRPOTrainer, "train", fails)
-    with pytest.raises(ValueError, match="a bug"):
-        main(command)
-
-
-def test_the_card_of_prompts_that_came_as_messages_asks_without_a_suffix(command, tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": f"{i} + 1 = ?"}], "solution": "2"} for i in range(8)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert main(command) == 0
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert 'question = "What is the sum of the first 20 odd numbers?"\n' in card
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--config", "nowhere.yaml"], "nowhere.yaml"),
-        (["--target_length", "null"], "target_length"),
-        (["--target_length", "30"], "target_length is 30"),
-        (["--reward_funcs", "maths_reward"], "maths_reward"),
-        (["--resume_from_checkpoint", "true"], "checkpoint"),
-    ],
-)
-def test_mistakes_are_one_line(options, named, command, capsys):
-    assert main([*command, *options]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("leash train: ")
-    assert named in line
-
-
-@pytest.mark.parametrize(("word", "found"), [("true", True), ("True", True), ("false", False), ("x", "x")])
-def test_true_and_false_on_a_command_line_are_no_folders(word, found, command):
-    _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
-    assert _checkpoint_to_resume(args) == found
+def test_only_what_there_is_is_resumed_and_true_and_false_on_a_command_line_are_no_folders(command, tmp_path):
+    for word, found in {"true": True, "True": True, "false": False, "x": "x"}.items():
+        _, args, *_ = arguments_of(given_fields([*command[1:], "--resume_from_checkpoint", word]))
+        assert _checkpoint_to_resume(args) == found
+    assert main([*command, "--resume_from_checkpoint", "true"]) == 2
+    (tmp_path / "run" / "checkpoint-1").mkdir()
+    (tmp_path / "run" / "checkpoint-1" / "trainer_state.json").write_text("{}")
+    assert main(command) == 2

@@ -7,34 +7,21 @@ from leash_trl.figures import load_curves
 from leash_trl.figures.training import by_budget, curves_from_log, logged
 
 
-def test_curves_are_the_logged_columns_by_step(tmp_path):
-    rows = [
-        {
-            "leash/mean_length": 100.0 - step,
-            "leash/mean_penalty": None if step == 2 else 0.1,
-            "leash/target_length": 48,
-        }
-        for step in (1, 2, 3)
-    ]
-    curves = load_curves(write_training(tmp_path / "run", [*rows, {"step": 3, "train_loss": 0.0}]))
-    assert curves.index.tolist() == [1, 2, 3]
-    assert curves["leash/mean_length"].tolist() == [99, 98, 97]
-    assert logged(curves, "leash/mean_penalty").index.tolist() == [1, 3]
-    assert logged(curves, "leash/lambda").empty
-    assert curves.attrs == {"label": "run", "target_length": 48}
-
-
-def test_evaluations_and_batches_of_a_step_are_one_row_and_a_target_that_moved_is_none():
+def test_curves_are_the_logged_columns_by_step_and_a_target_that_moved_is_none(tmp_path):
     log = [
-        {"step": 2, "leash/mean_length": 8.0, "leash/target_length": 32.0},
+        {"step": 2, "leash/mean_length": 8.0, "leash/target_length": 48},
         {"step": 2, "eval_leash/mean_length": 7.0, "eval_leash/accuracy": None},
-        {"step": 1, "leash/mean_length": 9.0, "leash/target_length": 64.0},
+        {"step": 1, "leash/mean_length": 9.0, "leash/target_length": 48},
     ]
-    curves = curves_from_log(log, "x")
+    curves = load_curves(write_training(tmp_path / "run", [*log, {"step": 2, "train_loss": 0.0}]))
+    assert curves.index.tolist() == [1, 2]
     assert curves["leash/mean_length"].tolist() == [9, 8]
     assert logged(curves, "eval_leash/mean_length").to_dict() == {2: 7.0}
     assert "eval_leash/accuracy" not in curves
-    assert curves.attrs["target_length"] is None
+    assert logged(curves, "leash/lambda").empty
+    assert curves.attrs == {"label": "run", "target_length": 48}
+    log[0]["leash/target_length"] = 64
+    assert curves_from_log(log, "x").attrs["target_length"] is None
 
 
 def test_the_state_with_the_most_steps_says_what_happened(tmp_path):
@@ -60,21 +47,10 @@ def test_the_authors_logs_are_read(shared_data, tmp_path):
     evaluation = load_curves(shared_data / "leash_log_eval.csv")
     assert logged(evaluation, "eval_leash/accuracy").iloc[:1].to_dict() == {5: pytest.approx(79 * 2 / 720)}
     assert evaluation["eval_leash/mean_length"].iloc[0] == pytest.approx(17095.9486, abs=1e-3)
-    (tmp_path / "log.csv").write_text("_step,constraint/lambda\n1,0.1\n")
-    with pytest.raises(KeyError, match="constraint/avg_length"):
-        load_curves(tmp_path / "log.csv")
 
 
 def test_each_budget_of_a_run_has_curves_of_its_own():
-    names = {"low": 1, "high": 2}
-    log = [
-        {"step": step, "leash/lambda": 0.3}
-        | {f"leash/lambda/{name}": value for name, value in names.items()}
-        | {f"leash/target_length/{name}": 64.0 * value for name, value in names.items()}
-        for step in (1, 2)
-    ]
-    parts = by_budget(curves_from_log(log, "mine"))
-    assert [(part.attrs, part["leash/lambda"].tolist()) for part in parts] == [
-        ({"label": "low", "target_length": 64}, [1, 1]),
-        ({"label": "high", "target_length": 128}, [2, 2]),
-    ]
+    own = {"leash/lambda/low": 1, "leash/lambda/high": 2, "leash/target_length/low": 64, "leash/target_length/high": 8}
+    parts = by_budget(curves_from_log([{"step": 1, **own}], "mine"))
+    assert [(part.attrs["label"], part.attrs["target_length"]) for part in parts] == [("low", 64), ("high", 8)]
+    assert [part["leash/lambda"].tolist() for part in parts] == [[1], [2]]

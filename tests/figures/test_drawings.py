@@ -1,4 +1,4 @@
-"""Figures: what they show, that words do not cover each other, and that they can be read on any page."""
+"""Figures: what they show of the numbers that they are given."""
 
 import html
 import re
@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.colors import to_rgb
 
-from leash_trl import figures
 from leash_trl.figures import budget_figure, dynamics_figure, pareto_figure, training_figure
 from leash_trl.figures.behaviour import KEYWORDS, behavior_figure
 from leash_trl.figures.evaluation import read_trade_offs
-from leash_trl.figures.style import COLORS, NARROW
+from leash_trl.figures.style import line_style, marked_style
 from leash_trl.gym import base_record
 
 
@@ -40,44 +38,10 @@ def points(*rows):
     return frame.assign(seeds="0 1 2 3 4", measure="accuracy")
 
 
-def methods(number, targets=(12, 18, 28)):
-    """A base, and methods at several targets, each a little more accurate and longer than the one before."""
-    rows = [
-        (f"method number {index}", target, target * (0.8 + 0.05 * index), 0.5 + 0.01 * (target + index))
-        for index in range(number)
-        for target in targets
-    ]
-    return points(("base", np.nan, 110.0, 0.7), *rows)
-
-
-def within(*labels):
-    rows = [(label, at, value) for label in labels for at, value in ((1024, 0.1), (2048, 0.4), (3000, 0.5))]
-    frame = pd.DataFrame(rows, columns=["run", "at", "value"])
-    return frame.assign(low=frame["value"] - 0.1, high=frame["value"] + 0.1)
-
-
-def keywords(steps, labels=("base", "a name of its own")):
-    columns = {"tokens": [100.0, 60.0], **{group: [6.0, 2.0] for group in KEYWORDS}}
-    frame = pd.DataFrame(columns)[: len(steps)].assign(run=labels[: len(steps)], step=steps).astype({"step": "Int64"})
-    for name in columns:
-        frame = frame.assign(**{f"{name}_low": frame[name] - 1, f"{name}_high": frame[name] + 1})
-    return frame
-
-
-FIGURES = {
-    "behavior of one": lambda: behavior_figure(keywords([7])),
-    "behavior of runs": lambda: behavior_figure(keywords([None, None]), columns=1),
-    "behavior over steps": lambda: behavior_figure(keywords([0, 50])),
-    "budget": lambda: budget_figure(within(*(f"run {i}" for i in range(6)))),
-    "budget, narrow": lambda: budget_figure(within(*(f"a long name of a run {i}" for i in range(6))), width=NARROW),
-    "dynamics": lambda: dynamics_figure([batches(f"some_method_{i}/seed-0", target=46) for i in range(6)]),
-    "dynamics, narrow": lambda: dynamics_figure([batches(f"some_method_{i}/seed-0") for i in range(6)], 2),
-    "pareto": lambda: pareto_figure(methods(8)),
-    "pareto of single points": lambda: pareto_figure(methods(12, targets=(12,))),
-    "pareto, narrow": lambda: pareto_figure(methods(8), width=NARROW),
-    "pareto, recorded": lambda: pareto_figure(read_trade_offs(GYM_SEEDS), width=NARROW),
-    "training": lambda: training_figure([batches("a", 12, target=46), batches("b", 12, target=46)]),
-}
+def keywords(steps):
+    frame = pd.DataFrame({"tokens": [100.0, 60.0], **{group: [6.0, 2.0] for group in KEYWORDS}})
+    reach = {f"{name}_{end}": frame[name] + far for name in frame for end, far in (("low", -1), ("high", 1))}
+    return frame.assign(run=["base", "a name"], step=pd.array(steps, dtype="Int64"), **reach)
 
 
 def lines_of(axis):
@@ -85,74 +49,29 @@ def lines_of(axis):
     return {line.get_label(): line for line in axis.lines if not line.get_label().startswith("_")}
 
 
-def look(line):
-    return line.get_color(), line.get_marker(), line.get_linestyle()
-
-
-@pytest.mark.parametrize("name", FIGURES)
-def test_a_legend_names_every_line_no_two_look_alike_and_words_do_not_cover_each_other(name):
-    figure = FIGURES[name]()
-    figure.draw_without_rendering()
-    legends = [*figure.legends, *(axis.get_legend() for axis in figure.axes if axis.get_legend())]
-    handles = {
-        text.get_text(): look(handle)
-        for legend in legends
-        for text, handle in zip(legend.get_texts(), legend.legend_handles, strict=True)
-    }
-    assert len({*handles.values()}) == len(handles)
-    drawn = {label: look(line) for axis in figure.axes for label, line in lines_of(axis).items()}
-    assert {label: drawn[label] for label in handles} == handles
-    assert {*drawn} - {*handles} <= {"Tokens"}  # the only line of its panel
-    groups = [[axis.title for axis in figure.axes], *(axis.get_yticklabels() for axis in figure.axes)]
-    groups += [[text for text in axis.get_xticklabels() if not text.get_rotation()] for axis in figure.axes]
-    for group in groups + [axis.texts for axis in figure.axes]:
-        boxes = [text.get_window_extent() for text in group if text.get_text()]
-        assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
-    for legend in figure.legends:
-        box = legend.get_window_extent()
-        assert 0 <= box.x0 <= box.x1 <= figure.bbox.width
-        assert not [axis for axis in figure.axes if box.overlaps(axis.get_window_extent())]
-
-
-def luminance(color):
-    shares = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in to_rgb(color)]
-    return float(np.dot([0.2126, 0.7152, 0.0722], shares))
-
-
-def test_colours_and_ink_contrast_with_light_and_with_dark_pages_as_wcag_asks():
-    template = Path(figures.__file__).with_name("report.html.j2").read_text(encoding="utf-8")
-    pages = re.findall(r"--ink: (#\w+);.*?--card: (#\w+);", template)[:2]
-    assert [luminance(card) > 0.5 for _, card in pages] == [True, False]
-    for ink, card in pages:
-        for color in (ink, *COLORS):
-            low, high = sorted((luminance(color), luminance(card)))
-            assert (high + 0.05) / (low + 0.05) >= 3
-
-
-def test_dynamics_show_accuracy_where_it_was_logged():
-    (*_, accuracy) = dynamics_figure([batches("a")]).axes
-    assert accuracy.lines[0].get_ydata().tolist() == pytest.approx([0.2, 0.4, 0.6, 0.8])
-    assert accuracy.get_ylim() == (0, 1.05)
-    assert len(dynamics_figure([batches("a").drop(columns="leash/accuracy")]).axes) == 4
-    assert len(dynamics_figure([batches("a")], columns=2).axes) == 5
+@pytest.mark.parametrize(("style", "number"), [(line_style, 24), (marked_style, 64)])
+def test_no_two_lines_look_alike(style, number):
+    assert len({tuple(style(index).values()) for index in range(number)}) == number
 
 
 def test_a_line_breaks_at_gaps_of_the_log():
     run = batches("a", size=5)
     run.index = [1, 2, 3, 50, 51]
-    x, y = dynamics_figure([run]).axes[0].lines[0].get_data()
+    x, y = dynamics_figure([run.mul(10).astype(int)]).axes[0].lines[0].get_data()
     np.testing.assert_array_equal(x, [1, 2, 3, np.nan, 50, 51])
-    assert np.isnan(y[3])
-    whole = dynamics_figure([run.mul(10).astype(int)]).axes[0].lines[0].get_ydata()
-    np.testing.assert_array_equal(whole, [2, 3, 5, np.nan, 6, 8])
+    np.testing.assert_array_equal(y, [2, 3, 5, np.nan, 6, 8])
 
 
-def test_panels_show_bonuses_the_common_target_and_what_was_not_logged():
+def test_panels_show_accuracy_bonuses_the_common_target_and_what_was_not_logged():
     run = curves("a", {"leash/mean_penalty": [-0.3, -0.1], "leash/mean_length": [90.0, 80.0]})
     _, lam, penalty, length = dynamics_figure([run]).axes
     assert penalty.get_ylim()[0] < -0.3
     assert length.get_ylim()[0] == 0
     assert len(lam.texts) == 1
+    for columns in (2, 4):
+        (*_, accuracy) = dynamics_figure([batches("a")], columns).axes
+        assert accuracy.lines[0].get_ydata().tolist() == pytest.approx([0.2, 0.4, 0.6, 0.8])
+        assert accuracy.get_ylim() == (0, 1.05)
 
     def drawn(*targets):
         axis = dynamics_figure([batches(str(i), target=target) for i, target in enumerate(targets)]).axes[3]
@@ -184,7 +103,8 @@ def test_many_batches_are_smoothed():
 
 
 def test_budget_curves_and_their_bands():
-    (axis,) = budget_figure(within("a")).axes
+    rows = [("a", 1024, 0.1, 0.0, 0.2), ("a", 2048, 0.4, 0.3, 0.5), ("a", 3000, 0.5, 0.4, 0.6)]
+    (axis,) = budget_figure(pd.DataFrame(rows, columns=["run", "at", "value", "low", "high"])).axes
     assert lines_of(axis)["a"].get_xydata().tolist() == [[1024, 0.1], [2048, 0.4], [3000, 0.5]]
     corners = {tuple(corner) for corner in axis.collections[0].get_paths()[0].vertices}
     assert {(1024.0, 0.0), (1024.0, 0.2), (3000.0, 0.4), (3000.0, 0.6)} <= corners
@@ -194,13 +114,11 @@ def test_budget_curves_and_their_bands():
 def test_behavior_is_a_line_over_steps_and_markers_for_models():
     left, right = behavior_figure(keywords([0, 50])).axes
     assert left.lines[0].get_xydata().tolist() == [[0, 100], [50, 60]]
-    assert {label: line.get_ydata().tolist() for label, line in lines_of(right).items()} == {
-        group.capitalize(): [6, 2] for group in KEYWORDS
-    }
+    drawn = {label: line.get_ydata().tolist() for label, line in lines_of(right).items()}
+    assert drawn == {group.capitalize(): [6, 2] for group in KEYWORDS}
     left, right = behavior_figure(keywords([None, None])).axes
     assert {line.get_linestyle() for axis in (left, right) for line in axis.lines} == {"None"}
     assert [bar.tolist() for bar in left.collections[0].get_segments()] == [[[0, 99], [0, 101]], [[1, 59], [1, 61]]]
-    assert len({tuple(line.get_xdata()) for line in right.lines}) == 3  # beside each other
 
 
 def test_a_method_is_a_curve_in_the_order_of_its_targets():
@@ -211,8 +129,7 @@ def test_a_method_is_a_curve_in_the_order_of_its_targets():
     assert lines["a"].get_xydata().tolist() == [[10, 0.6], [22, 0.8]]
     assert [lines[name].get_linestyle() for name in lines] == ["-", "None", "None"]
     assert [line.get_xdata()[0] for line in axis.lines if line.get_linestyle() == ":"] == [12, 28]
-    bars = [tuple(bar) for collection in axis.collections for bar in collection.get_segments()[0].tolist()[0:1]]
-    assert (10, pytest.approx(0.5)) in [(x, y) for x, y in bars]
+    assert [10, pytest.approx(0.5)] in [collection.get_segments()[0][0].tolist() for collection in axis.collections]
 
 
 def test_rows_of_one_name_and_target_are_told_apart_by_their_settings_and_intervals_by_their_sample():

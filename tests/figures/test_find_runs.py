@@ -24,7 +24,7 @@ def test_kinds_are_told_by_what_lies_there(evaluated, tmp_path, shared_data):
     assert kinds_of(shared_data / "leash_log_eval.csv") == ["training"]
     (run / "results.csv").write_text("label,model\n")
     assert kinds_of(run / "results.csv") == []
-    assert kinds_of(evaluated("runs/a", "both")) == ["evaluation", "training"]
+    evaluated("runs/a", "both")
     (run / "checkpoint-3").mkdir()
     (run / "trainer_state.json").rename(run / "checkpoint-3" / "trainer_state.json")
     assert kinds_of(run) == ["evaluation", "training"]
@@ -41,21 +41,14 @@ def test_a_folder_stands_for_its_runs_of_the_kind_that_is_asked_for_once_or_is_r
             find_runs([path], kinds)
 
 
-def test_evaluations_of_one_name_are_told_apart_by_folder(evaluated):
-    def labels(*runs):
-        return [run.label for run in load_evaluated_runs(runs)]
-
-    base, early, late = (evaluated(str(step), "base" if step is None else "leash", step=step) for step in (None, 5, 9))
-    assert labels(base, early, late) == ["base", "leash (5)", "leash (9)"]
-    assert labels(base, late) == ["base", "leash"]
-    assert labels(evaluated("x/a", "leash"), evaluated("x/b", "leash")) == ["leash (a)", "leash (b)"]
-
-
-def test_a_training_run_is_called_like_its_evaluation_or_else_like_its_folder(evaluated, tmp_path):
+def test_runs_of_one_name_are_told_apart_by_folder_and_training_runs_are_called_like_their_evaluation(
+    evaluated, tmp_path
+):
     runs = [write_training(tmp_path / name / "seed-0", ROWS) for name in ("a", "b", "c")]
-    evaluations = [evaluated("eval", "LEASH", runs[0], 3), evaluated("eval-b", "early", runs[1] / "checkpoint-2", 2)]
-    found = load_runs(runs, load_evaluated_runs(evaluations))
-    assert [run.attrs["label"] for run in found] == ["LEASH", "early", "seed-0"]
+    made = evaluated("x", "base"), evaluated("5", "leash", runs[0]), evaluated("9", "leash", runs[1] / "checkpoint-2")
+    evaluations = load_evaluated_runs(made)
+    assert [run.label for run in evaluations] == ["base", "leash (5)", "leash (9)"]
+    assert [run.attrs["label"] for run in load_runs(runs, evaluations)] == ["leash (5)", "leash (9)", "seed-0"]
     assert [run.attrs["label"] for run in load_runs(runs[:2])] == ["seed-0 (a/seed-0)", "seed-0 (b/seed-0)"]
 
 

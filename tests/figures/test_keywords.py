@@ -1,7 +1,5 @@
 """Keywords of the paper's behaviour analysis, and their means over checkpoints."""
 
-import json
-
 import pytest
 import yaml
 from conftest import ROOT
@@ -18,17 +16,6 @@ def test_counts_by_hand(text, expected):
     counts = keyword_counts(text)
     found = {key.removeprefix("keyword "): count for key, count in counts.items() if count and key not in KEYWORDS}
     assert found == expected
-
-
-def test_the_figures_of_the_docstring(shared_data):
-    traces = [json.loads(line) for line in (shared_data / "traces.jsonl").read_text(encoding="utf-8").splitlines()]
-    rows = []
-    for is_math in (True, False):
-        chosen = [trace["completion"] for trace in traces if (trace["task"] == "math") is is_math]
-        counts = [keyword_counts(text) for text in chosen]
-        rows.append([sum(count[group] for count in counts) for group in KEYWORDS])
-    assert rows == [[48, 11, 6], [660, 152, 152]]
-    assert all(f"{summary / rethink:.1f}" in keyword_counts.__doc__ for summary, rethink, _ in rows)
 
 
 PROBLEMS = [

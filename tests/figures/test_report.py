@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from written_runs import said, seeds_of, write_comparison, write_evaluation, write_training
 
 from leash_trl.cli.main import main
-from leash_trl.evaluation.frame import changes
 from leash_trl.evaluation.tables import escaped
 from leash_trl.figures.behaviour import behavior
 from leash_trl.figures.report import (
@@ -23,7 +22,6 @@ from leash_trl.figures.report import (
     final_numbers,
     headline,
     render,
-    run_settings,
     sample_pairs,
     training_section,
     write_report,
@@ -94,9 +92,9 @@ def test_the_papers_table_by_hand(evaluated):
     frame, change, *_ = tables(evaluation([evaluated("base", 40), evaluated("leash", 20, num_right=2)]))
     # right: 1 of 4 and 2 of 4; tokens: (40 + 40 + 64 + 40) / 4 = 46 and (20 + 20 + 64 + 20) / 4 = 31
     assert [*frame][:3] == ["model", "gym Avg@2", "gym tokens"]
-    assert frame["model"].tolist() == ["base", "leash"]
-    means = {name: [cell.partition(" [")[0] for cell in frame[f"{name}"]] for name in ("aime Avg@2", "overall tokens")}
-    assert means == {"aime Avg@2": ["25.0", "50.0"], "overall tokens": ["46.0", "31.0"]}
+    cells = frame.set_index("model").map(lambda cell: cell.partition(" [")[0])
+    assert cells.loc["base", ["aime Avg@2", "overall tokens"]].tolist() == ["25.0", "46.0"]
+    assert cells.loc["leash", ["aime Avg@2", "overall tokens"]].tolist() == ["50.0", "31.0"]
     overall = change.set_index("benchmark").loc["overall"]
     assert overall["Δ tokens (%)"].startswith("-32.6 [")  # 31 / 46 - 1
     assert overall["Δ accuracy (points)"].startswith("+25.0 [")
@@ -108,9 +106,7 @@ def test_metrics_of_benchmarks_stand_side_by_side_and_below_them_how_the_runs_we
     assert [*frame] == ["model", "gym Avg@2", "gym tokens", "aime Avg@2", "aime tokens"]  # other benchmarks: no mean
     assert frame.iloc[1, 3:].tolist() == ["", ""]
     assert ([*gym], [*aime]) == (["metric", "base", "leash"], ["metric", "base"])
-    cells = gym.set_index("metric")
-    assert cells.loc["median tokens"].tolist() == ["40.0", "20.0"]
-    assert cells.loc["no answer rate", "base"].startswith("25.0 [")
+    assert gym.set_index("metric").loc["median tokens"].tolist() == ["40.0", "20.0"]
     assert "'leash'" in section.blocks[0]
     names = ["max_new_tokens", "decoding: name", "version of torch", "weights"]  # all of which would not fit a phone
     assert sampling.set_index("setting").loc[names, "base"].tolist() == ["64", "plain", "2.6", "01234567"]
@@ -127,24 +123,23 @@ def test_first_and_last_numbers_are_means_over_up_to_ten_batches(size, first, la
     assert ends == [first, last] * 2
 
 
-def test_steps_to_the_target_and_lambda_by_hand():
-    log = [
-        {"step": i, "leash/mean_length": length, "leash/target_length": 46, "leash/lambda": lam}
-        for i, length, lam in ((1, 60, 0.1), (2, 40, 0.6), (3, 50, 0.3))
-    ]
+def test_the_numbers_of_a_training_run_by_hand():
+    names = ("step", "leash/mean_length", "leash/lambda", "leash/satisfaction_rate", "leash/generated_tokens")
+    rows = ((1, 60, 0.1, 0.2, 1000), (2, 46, 0.6, 0.5, 2000), (3, 50, 0.3, 0.4, 3000))
+    log = [{**dict(zip(names, row, strict=True)), "leash/target_length": 46} for row in rows]
     cells = final_numbers(curves_from_log(log, "run"))
-    numbers = [cells[name] for name in ("steps", "steps to target", "λ at most", "λ used last")]
-    assert numbers == ["3", "2", "0.6", "0.3"]
+    shown = ("steps", "steps to target", "λ at most", "λ used last", "last satisfaction", "tokens in training")
+    assert [cells[name] for name in shown] == ["3", "2", "0.6", "0.3", "40.0", "3,000"]
     assert final_numbers(curves_from_log(log[:1], "run"))["steps to target"] == "never"
+    evaluated = [{"step": 2, "eval_leash/mean_length": 7.0}]
+    assert final_numbers(curves_from_log(evaluated, "run"))["last tokens"] == "7.0"
 
 
 def test_settings_are_the_recipe_and_the_reward_functions_that_were_logged(tmp_path):
     run = write_training(tmp_path / "run", [{"leash/mean_length": 9.0, "rewards/my_reward/mean": 0.5}])
     (run / "leash_recipe.yaml").write_text("learning_rate: 0.1\n")
-    settings = {"length_control": "leash", "target_length": 46, "learning_rate": 0.1, "reward_funcs": "my_reward"}
-    assert run_settings(run, curves_from_log([{"step": 1, "rewards/my_reward/mean": 0.5}], "run")) == settings
-    shown = tables(training_section([run]))[-1].set_index("setting")["run"]
-    assert shown.to_dict() == {name: str(value) for name, value in settings.items()}
+    settings = {"length_control": "leash", "target_length": "46", "learning_rate": "0.1", "reward_funcs": "my_reward"}
+    assert tables(training_section([run]))[-1].set_index("setting")["run"].to_dict() == settings
 
 
 def test_a_comparison_has_its_files_words_and_tables(everything):
@@ -158,24 +153,6 @@ def test_a_comparison_has_its_files_words_and_tables(everything):
     assert not [text for text in words if "|" in text]
 
 
-def test_the_page_begins_with_the_change_of_the_results(tmp_path):
-    folders = []
-    for label, tokens, right in (("base", 50, 3), ("leash", 30, 2)):
-        rows = [[said(tokens + i % 3, (i + j) % 4 < right) for j in range(2)] for i in range(40)]
-        folders.append(write_evaluation(tmp_path / label, label, {"gym": rows}))
-    base, leash = load_evaluated_runs(folders)
-    change = changes(leash, base)
-    (sentence,) = headline([base, leash], {"leash": change})
-    overall = change[change["benchmark"] == "overall"].set_index("metric")[["value", "low", "high"]]
-    numbers = 100 * overall.loc[["relative_tokens_change", "accuracy_change"]].to_numpy().ravel()
-    shown = [float(number) for number in re.findall(r"[+-]\d+\.\d", sentence)]
-    assert shown == pytest.approx(numbers, abs=0.051)
-    assert "no clear change" not in sentence
-    write_report(folders, tmp_path / "out", "t")
-    text = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
-    assert text.index("<h1>") < text.index(sentence) < text.index("<h2")
-
-
 @pytest.mark.parametrize(
     ("tokens", "accuracy", "unclear"),
     [
@@ -184,35 +161,47 @@ def test_the_page_begins_with_the_change_of_the_results(tmp_path):
         ((-0.01, -0.03, 0.0), (0.02, float("nan"), float("nan")), 2),
     ],
 )
-def test_a_change_that_is_not_clear_is_called_so_and_without_one_there_are_the_bases_numbers(
-    evaluated, tokens, accuracy, unclear
-):
+def test_the_change_is_said_first_and_whether_it_is_clear(evaluated, tokens, accuracy, unclear):
     rows = [("overall", "relative_tokens_change", *tokens), ("overall", "accuracy_change", *accuracy)]
     change = pd.DataFrame(rows, columns=["benchmark", "metric", "value", "low", "high"])
     runs = load_evaluated_runs([evaluated("base", 40), evaluated("leash", 20)])
     (sentence,), (alone,), (other,) = headline(runs, {"leash": change}), headline(runs[:1], {}), headline(runs, {})
+    shown = [float(number) / 100 for number in re.findall(r"[+-]\d+\.\d", sentence)]
+    assert shown == [number for number in (*tokens, *accuracy) if number == number]
     assert sentence.count("no clear change") == unclear
     assert "25.0 [" in alone
     assert not re.search(r"\d", other)
 
 
-def test_pairs_are_chosen_by_rule(tmp_path):
+def pair_of(tmp_path, before, after):
+    names = {"base": before, "leash": after}
+    return load_evaluated_runs([write_evaluation(tmp_path / name, name, {"gym": names[name]}) for name in names])
+
+
+def test_pairs_are_counted_and_chosen_by_rule(tmp_path):
     # changes: of the first -10 and -20, of the second -40 and -5, of the third 0 and 10
+    before = [[said(50), said(60)]] * 2 + [[said(50), said(60, False)]]
     after = [[said(40), said(40, False)], [said(10), said(55, False)], [said(50), said(70)]]
-    runs = {"before": [[said(50), said(60)]] * 3, "after": after}
-    folders = [write_evaluation(tmp_path / name, name, {"gym": rows}) for name, rows in runs.items()]
-    pairs = sample_pairs(*load_evaluated_runs(folders))
+    runs = pair_of(tmp_path, before, after)
+    pairs = sample_pairs(*runs)
     assert (pairs["num_tokens"] - pairs["num_tokens_before"]).tolist() == [-10, -20, -40, -5, 0, 10]
     # the median is the lower one of -10 and -5
     assert chosen(pairs) == {0: "median change in tokens", 2: "largest saving", 1: "first that became wrong"}
     assert [*chosen(pairs[4:].reset_index())] == [0]
+    (section,) = before_and_after_section(runs)
+    assert re.findall(r"\d+", section.blocks[0]) == ["6", "2", "1"]  # pairs, became wrong, became right
+
+
+def test_keywords_are_told_per_1000_tokens_too(tmp_path):
+    # 2 in 50 tokens and 1 in 20
+    runs = pair_of(tmp_path, [[said(50, text="So so")]], [[said(20, text="Thus")]])
+    assert tables(evaluation_section(runs, behavior(runs)))[-2]["summary / 1k"].tolist() == ["40", "50"]
 
 
 def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_path, evaluated):
     long = "<b>bold</b> & " * (LONG_TEXT // 10)
-    before = write_evaluation(tmp_path / "base", "base", {"gym": [[said(50, text=HOSTILE)]]})
-    after = write_evaluation(tmp_path / "leash", "leash", {"gym": [[said(64, False, long, answer=None)]]})
-    (section,) = before_and_after_section(load_evaluated_runs([before, after]))
+    runs = pair_of(tmp_path, [[said(50, text=HOSTILE)]], [[said(64, False, long, answer=None)]])
+    (section,) = before_and_after_section(runs)
     assert section.blocks[1]["completions"] == [
         ("base: 50 tokens, answer 1, right", HOSTILE),
         ("leash: 64 tokens, no answer, wrong, cut off", long),
@@ -220,34 +209,29 @@ def test_completions_stand_beside_each_other_with_their_answers_and_tokens(tmp_p
     page = render("report.html.j2", "t", [section])
     assert page.count("<details") == 1  # the long one is folded
     assert not re.search("<script|<b>", page + render("report.md.j2", "t", [section]))
-    others = load_evaluated_runs([before, evaluated("other", 20, names=("aime",))])  # no common problem
-    assert before_and_after_section(others) == []
+    others = load_evaluated_runs([evaluated("other", 20, names=("aime",))])
+    assert before_and_after_section([runs[0], *others]) == []  # no common problem
 
 
 def test_html_is_complete_needs_nothing_else_and_hostile_labels_stay_text(written):
     page = (written / "report.html").read_text(encoding="utf-8")
+    assert page.index("<h1>") < page.index(" against ") < page.index("<h2")
     assert not re.search("<(script|link|img)", page)
     # the names of XML's own formats are no requests
     urls = {*re.findall(r"https?://[^\"' )<]+", page)}
     assert urls == {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
-    ids = re.findall(r'\bid="([^"]+)"', page)
+    ids, links = re.findall(r'\bid="([^"]+)"', page), re.findall(r'<a href="#([^"]+)"', page)
     assert len(ids) == len({*ids})
-    links = re.findall(r'<a href="#([^"]+)"', page)
     assert len(links) == 4
     assert {*links} <= {*ids}
     drawings = re.findall(r"<svg [^>]+>", page)
-    assert len(drawings) == 6
-    assert all('role="img"' in drawing and "aria-label=" in drawing for drawing in drawings)
-    tables = cells_of(page)
-    assert all(len({len(row) for row in table}) == 1 for table in tables)
-    assert HOSTILE in [row[0] for table in tables for row in table]
+    assert ['role="img"' in drawing and "aria-label=" in drawing for drawing in drawings] == [True] * 6
+    assert HOSTILE in [row[0] for table in cells_of(page) for row in table]
     markdown = (written / "report.md").read_text(encoding="utf-8")
     assert not re.search(r"<script|\]\(javascript", markdown)
-    rows = [line for line in markdown.splitlines() if line.startswith("| ")]
-    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in rows]
-    rules = [place for place, row in enumerate(rows) if row.startswith("| --- |")]
-    assert len(rules) == len(tables)
-    assert all(widths[place - 1] == widths[place] == widths[place + 1] for place in rules)
+    widths = [[len(re.findall(r"(?<!\\)\|", row)) for row in part.splitlines()] for part in markdown.split("\n\n")]
+    assert len([own for own in widths if own[0] > 2]) == len(cells_of(page))
+    assert all(len({*own}) == 1 for own in widths if own[0] > 2)
 
 
 @given(st.text())

@@ -11,11 +11,12 @@ from leash_trl.hub.card import write_model_card
 from leash_trl.length_control.l1 import L1Exact
 
 
+GYM = {**RECIPE, "dataset_name": "gym"}
 TRL_S = "It has been trained using [TRL](https://github.com/huggingface/trl)."
 
 
-def card_of(folder, recipe=RECIPE, repo_id="me/short", **state):
-    write_model_card(folder, trainer_state(40, **state), recipe, repo_id)
+def card_of(folder, recipe=RECIPE, repo_id="me/short", step=40, **state):
+    write_model_card(folder, trainer_state(step, **state), recipe, repo_id)
     return ModelCard.load(folder / "README.md")
 
 
@@ -25,29 +26,23 @@ def fact(card, name):
     return line.split("|")[2].strip()
 
 
-def commands(card):
-    """The words of each command in the card, as a shell reads them."""
-    block = card.text.split("```bash\n")[1].split("```")[0].replace("\\\n", " ")
-    return [shlex.split(line) for line in block.strip().splitlines()]
+def block(card, language):
+    return card.text.split(f"```{language}\n")[1].split("```")[0]
 
 
-def test_the_metadata_names_model_data_and_method(tmp_path):
-    data = card_of(tmp_path).data
-    assert data.base_model == RECIPE["model_name_or_path"]
-    assert data.datasets == [RECIPE["dataset_name"]]
-    assert (data.library_name, data.pipeline_tag, data.model_name) == ("transformers", "text-generation", "short")
-    assert {"trl", "leash", "generated_from_trainer"} <= set(data.tags)
-
-
-def test_the_text_names_paper_target_state_and_recipe(tmp_path):
+def test_it_names_model_data_method_paper_target_state_and_recipe(tmp_path):
     card = card_of(tmp_path)
+    assert (card.data.base_model, card.data.datasets) == (RECIPE["model_name_or_path"], [RECIPE["dataset_name"]])
+    assert (card.data.library_name, card.data.pipeline_tag) == ("transformers", "text-generation")
+    assert card.data.model_name == "short"
+    assert {"trl", "leash", "generated_from_trainer"} <= {*card.data.tags}
     assert fact(card, "target for the mean length") == "4,096 tokens"
     assert fact(card, "state at the end") == "lambda 0.25"
     assert fact(card, "policy updates") == "40"
-    assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= set(fact(card, "hyper-parameters").split(", "))
+    assert {"`lambda_lr` 0.05", "`lambda_init` 0.1"} <= {*fact(card, "hyper-parameters").split(", ")}
     assert "https://huggingface.co/papers/2512.21540" in card.text
     assert "@misc{arxiv2512.21540" in card.text
-    assert yaml.safe_load(card.text.split("```yaml\n")[1].split("```")[0]) == RECIPE
+    assert yaml.safe_load(block(card, "yaml")) == RECIPE
 
 
 def test_means_of_both_ends_by_hand(tmp_path):
@@ -56,17 +51,12 @@ def test_means_of_both_ends_by_hand(tmp_path):
     assert fact(card, "mean length in tokens, first and last 10 batches") == "7,450.0 → 4,450.0"
     assert fact(card, "tokens generated in training") == "40,000"
     # of three rows the ends are one each, so that they do not overlap
-    write_model_card(tmp_path, trainer_state(3), RECIPE)
-    card = ModelCard.load(tmp_path / "README.md")
-    assert fact(card, "mean length in tokens, first and last 1 batches") == "7,900.0 → 7,700.0"
+    assert fact(card_of(tmp_path, step=3), "mean length in tokens, first and last 1 batches") == "7,900.0 → 7,700.0"
 
 
 def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(tmp_path):
-    state = {
-        "multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}},
-        "is_warm": True,
-        "budgets": {str(i): i for i in range(99)},
-    }
+    state = {"multipliers": {"low": {"lambda": 0.25}, "high": {"lambda": 0.5}}, "is_warm": True}
+    state["budgets"] = {str(i): i for i in range(99)}
     card = card_of(tmp_path, {**RECIPE, "efforts": {"low": 1024, "high": 8192}}, state=state)
     assert fact(card, "target of the effort low") == "1,024 tokens"
     assert fact(card, "state at the end") == "multipliers.low.lambda 0.25, multipliers.high.lambda 0.5"
@@ -74,52 +64,41 @@ def test_a_model_of_several_efforts_names_them_their_multipliers_and_how_to_ask(
 
 
 @pytest.mark.parametrize(
-    ("data", "question"),
+    ("recipe", "question"),
     [
-        ({"dataset_name": "gym"}, "16 (a) +9 (b) -8 = ?"),
-        ({"dataset_name": "gym_stories"}, "Nora has 14 shells. She finds 5 more. How many shells does Nora have now?"),
-        ({"dataset_name": "x/y", "prompt_suffix": ' "Now"'}, 'What is the sum of the first 20 odd numbers? \\"Now\\"'),
+        (GYM, "16 (a) +9 (b) -8 = ?"),
+        ({**GYM, "length_control": "l1_exact"}, f"16 (a) +9 (b) -8 = ?{L1Exact().prompt_suffix(4096, 32768)}"),
+        (
+            {**RECIPE, "dataset_name": "gym_stories"},
+            "Nora has 14 shells. She finds 5 more. How many shells does Nora have now?",
+        ),
+        ({**RECIPE, "prompt_suffix": ' "Now"'}, 'What is the sum of the first 20 odd numbers? \\"Now\\"'),
     ],
 )
-def test_the_example_asks_in_the_form_of_the_training_prompts(data, question, tmp_path):
-    assert f'question = "{question}"\n' in card_of(tmp_path, {**RECIPE, **data}).text
+def test_the_example_asks_in_the_form_of_the_training_prompts(recipe, question, tmp_path):
+    assert f'question = "{question}"\n' in card_of(tmp_path, recipe).text
 
 
-def test_the_example_asks_as_the_method_did_in_training(tmp_path):
-    recipe = {**RECIPE, "dataset_name": "gym", "length_control": "l1_exact"}
-    recipe.pop("lambda_lr")
-    suffix = L1Exact().prompt_suffix(4096, 32768)
-    assert f'question = "16 (a) +9 (b) -8 = ?{suffix}"\n' in card_of(tmp_path, recipe).text
-
-
-def test_the_commands_train_on_from_the_hub(tmp_path):
-    download, train = commands(card_of(tmp_path))
-    assert download == ["hf", "download", "me/short", "leash_recipe.yaml", "--local-dir", "."]
-    start = ["--config", "leash_recipe.yaml", "--resume_from_checkpoint", "hf://me/short", "--max_steps", "80"]
-    assert train[:8] == ["leash", "train", *start]  # twice the 40 steps that it has
-
-
-def test_names_in_commands_and_code_are_quoted(tmp_path):
+def test_names_are_quoted_in_the_commands_that_train_on_and_in_code(tmp_path):
     folder = tmp_path / 'n; touch "X"'
     folder.mkdir()
-    card = card_of(folder, repo_id=None)
-    (train,) = commands(card)
-    assert train[2:6] == ["--config", f"{folder}/leash_recipe.yaml", "--resume_from_checkpoint", str(folder)]
-    code = card.text.split("```python\n")[1].split("```")[0]
-    assert f"model={str(folder)!r}".replace("'", '"').replace('touch "X"', 'touch \\"X\\"') in code
-    compile(code, "card", "exec")
+    start = ["leash", "train", "--config", "leash_recipe.yaml", "--resume_from_checkpoint", "hf://me/short"]
+    here = [*start[:3], f"{folder}/leash_recipe.yaml", start[4], str(folder)]
+    download = ["hf", "download", "me/short", "leash_recipe.yaml", "--local-dir", "."]
+    for repo_id, expected in (("me/short", [download, start]), (None, [here])):
+        card = card_of(folder, repo_id=repo_id)
+        lines = block(card, "bash").replace("\\\n", " ").strip().splitlines()
+        commands = [shlex.split(line) for line in lines]
+        assert [words[:6] for words in commands] == expected
+        assert commands[-1][6:8] == ["--max_steps", "80"]  # twice the 40 steps that it has
+    assert 'touch \\"X\\"", device_map' in block(card, "python")
+    compile(block(card, "python"), "card", "exec")
 
 
 def test_settings_without_data_promise_no_command(tmp_path):
     text = card_of(tmp_path, {"target_length": 4096}).text
     assert "leash train --config" not in text
     assert 'trainer.train(resume_from_checkpoint="hf://me/short")' in text
-
-
-def test_the_card_shows_no_secret_of_the_recipe(tmp_path):
-    secrets = {"hub_token": "abc123", "env": {"WANDB_API_KEY": "def456"}}
-    content = card_of(tmp_path, {**RECIPE, **secrets, "push_to_hub": True}).content
-    assert not [secret for secret in ("abc123", "def456", "push_to_hub") if secret in content]
 
 
 def test_a_card_written_by_hand_is_left_alone(tmp_path, caplog):
@@ -129,16 +108,17 @@ def test_a_card_written_by_hand_is_left_alone(tmp_path, caplog):
 
 
 def test_metadata_of_trl_s_card_is_kept_and_a_second_card_is_the_same(tmp_path):
-    (tmp_path / "README.md").write_text(f"---\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{TRL_S}\n")
+    (tmp_path / "README.md").write_text(
+        f"---\nbase_model: a/b\ntags: [trl, unsloth]\nlicense: mit\n---\n# old\n\n{TRL_S}\n"
+    )
     card = card_of(tmp_path)
-    assert card.data.license == "mit"
-    assert {"unsloth", "leash"} <= set(card.data.tags)
+    assert (card.data.license, card.data.base_model) == ("mit", "a/b")
+    assert {"unsloth", "leash"} <= {*card.data.tags}
     assert "# old" not in card.text
     assert card_of(tmp_path).content == card.content
 
 
 def test_a_local_model_and_data_are_not_linked(tmp_path):
     card = card_of(tmp_path, {"model_name_or_path": "/data/models/mine", "dataset_name": "o/n; touch X"})
-    assert card.data.base_model is None
-    assert card.data.datasets is None
+    assert (card.data.base_model, card.data.datasets) == (None, None)
     assert "/data/models" not in card.text.split("<details>")[0]

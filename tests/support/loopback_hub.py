@@ -1,7 +1,6 @@
 """A Hugging Face Hub for models, in memory and on 127.0.0.1, for the real `huggingface_hub` client.
 
-It takes every file within the commit. Not here: LFS and Xet, datasets and Spaces, pull requests, tags, rights of more
-than one user.
+It takes every file within the commit: no LFS, no Xet. It has no other users, tags or pull requests.
 """
 
 import base64
@@ -12,191 +11,92 @@ import re
 import secrets
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
 
-REPO, REVISION = r"(?P<repo>[^/]+/[^/]+)", r"(?P<revision>[^/]+)"
-ROUTES = {
-    "create": r"POST /api/repos/create",
-    "validate": r"POST /api/validate-yaml",
-    "branch": rf"POST /api/models/{REPO}/branch/(?P<branch>[^/]+)",
-    "preupload": rf"POST /api/models/{REPO}/preupload/{REVISION}",
-    "commit": rf"POST /api/models/{REPO}/commit/{REVISION}",
-    "info": rf"GET /api/models/{REPO}(/revision/{REVISION})?",
-    "tree": rf"GET /api/models/{REPO}/tree/{REVISION}",
-    "resolve": rf"GET /{REPO}/resolve/{REVISION}/(?P<path>.+)",
-}
+# repository, what is asked of it, revision or branch, file
+PATH = re.compile(r"(?:/api/models)?/([^/]+/[^/]+)(?:/(\w+)/([^/]+)(?:/(.+))?)?")
 
 
 class HubError(Exception):
     """A refusal: HTTP status, message and, where the Hub sends one, its `X-Error-Code`."""
 
-    def __init__(self, status: int, message: str, code: str = ""):
-        super().__init__(message)
-        self.status, self.code = status, code
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a client sent: `path` with its query, `headers` without `Authorization`, `body` in bytes."""
-
-    method: str
-    path: str
-    headers: str
-    body: bytes
-
 
 @dataclass(frozen=True)
 class Commit:
-    """The whole tree after one commit, content by path, and the sorted paths that it changed; it cannot be changed."""
+    """The whole tree after one commit, content by path."""
 
     message: str
-    files: Mapping[str, bytes]
-    changed: tuple[str, ...]
+    files: dict[str, bytes]
     oid: str = field(default_factory=lambda: secrets.token_hex(20))
-
-
-def git_oid(content: bytes) -> str:
-    """Git's name of a blob: SHA-1 in hex."""
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-
-
-class Repository:
-    """Branches as lists of commits, oldest first; a commit is there whole or not at all."""
-
-    def __init__(self, is_private: bool):
-        self.is_private = is_private
-        self.branches = {"main": [Commit("initial commit", MappingProxyType({".gitattributes": b""}), ())]}
-
-    def history(self, revision: str) -> list[Commit]:
-        """The commits up to a branch's head or a commit, oldest first."""
-        for name, commits in self.branches.items():
-            for end in range(len(commits), 0, -1):
-                if revision in (name, commits[end - 1].oid):
-                    return commits[:end]
-        raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
-
-    def commit(self, branch: str, lines: list[dict]) -> Commit:
-        """Applies the lines of a commit request, header first, or raises and leaves the branch as it was."""
-        before = self.history(branch)[-1].files
-        files = dict(before)
-        for line in lines[1:]:
-            path = line["value"]["path"]
-            if line["key"] == "file":
-                files[path] = base64.b64decode(line["value"]["content"], validate=True)
-            elif files.pop(path, None) is None:
-                raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-        changed = tuple(sorted(path for path in {*before, *files} if before.get(path) != files.get(path)))
-        self.branches[branch].append(Commit(lines[0]["value"]["summary"], MappingProxyType(files), changed))
-        return self.branches[branch][-1]
-
-
-@dataclass
-class Fault:
-    """What happens to the next `times` requests of a method whose path matches; a hold waits for its release."""
-
-    effect: int | str
-    method: str
-    path_regex: str
-    times: int = 1
-    reached: threading.Event = field(default_factory=threading.Event)
-    released: threading.Event = field(default_factory=threading.Event)
-
-    def wait(self, timeout: float = 60.0) -> None:
-        """Returns once the held request is here; after `timeout` seconds raises `TimeoutError`."""
-        if not self.reached.wait(timeout):
-            raise TimeoutError(f"no {self.method} {self.path_regex} arrived within {timeout} s")
-
-    def __enter__(self) -> "Fault":
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.released.set()
 
 
 class LoopbackHub:
     """A running Hub with one user, `me`, and one token, new for each Hub, so that it can be searched for.
 
     Attributes:
-        requests (`list[Request]`): Everything clients sent, in order of arrival, `Authorization` headers left out.
-        repositories (`dict[str, Repository]`): By their id.
+        branches (`dict[str, dict[str, list[Commit]]]`): By repository and name, the oldest commit first.
+        private (`set[str]`): Ids of the private repositories.
+        requests (`list[bytes]`): Paths, headers and bodies that clients sent, `Authorization` headers left out.
     """
 
-    def __init__(self, home: Path):
+    def __init__(self) -> None:
         self.token = f"hf_{secrets.token_hex(17)}"
-        self.requests: list[Request] = []
-        self.repositories: dict[str, Repository] = {}
-        self._home = home
-        self._faults: list[Fault] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.hub = self
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> "LoopbackHub":
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        for fault in self._faults:
-            fault.released.set()
-        self._server.shutdown()
-        self._server.server_close()
+        self.private: set[str] = set()
+        self.requests: list[bytes] = []
+        self.branches: dict[str, dict[str, list[Commit]]] = {}
+        self.faults: list[tuple[str, HubError | tuple[threading.Event, threading.Event]]] = []
 
     def commits(self, repo_id: str, revision: str = "main") -> list[Commit]:
-        """The commits up to a branch or a commit, oldest first; the first one is the Hub's own."""
-        return self.repositories[repo_id].history(revision)
+        """The commits up to a branch's head or a commit, the oldest first; the first one is the Hub's own."""
+        if repo_id not in self.branches:
+            raise HubError(404, "Repository not found", "RepoNotFound")
+        for name, commits in self.branches[repo_id].items():
+            for end in range(len(commits), 0, -1):
+                if revision in (name, commits[end - 1].oid):
+                    return commits[:end]
+        raise HubError(404, f"Invalid rev id: {revision}", "RevisionNotFound")
 
-    def files(self, repo_id: str, revision: str = "main") -> Mapping[str, bytes]:
+    def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
         """Path -> content of every file at a branch or a commit."""
         return self.commits(repo_id, revision)[-1].files
 
-    def fail(self, method: str, path_regex: str, status: int | str = 503, times: int = 1) -> Fault:
-        """Answers the next matching requests with an error status, `"drop"` for no answer; they have no effect."""
-        self._faults.append(Fault(status, method, path_regex, times))
-        return self._faults[-1]
-
-    def hold(self, method: str, path_regex: str) -> Fault:
-        """Lets the next matching request wait, fully received and without effect, until the `with` block ends."""
-        return self.fail(method, path_regex, "hold")
-
-    def met_fault(self, request: Request) -> int | str | None:
-        """The effect of the fault that a request meets, after any hold; called by the server."""
-        matching = (
-            fault
-            for fault in self._faults
-            if fault.times and fault.method == request.method and re.search(fault.path_regex, request.path)
-        )
-        fault = next(matching, None)
-        if fault is None:
-            return None
-        fault.times -= 1
-        if fault.effect != "hold":
-            return fault.effect
-        fault.reached.set()
-        fault.released.wait()
-        return None
-
-    def requests_with(self, secret: str) -> list[Request]:
-        """The requests that carry a text outside `Authorization`: in path, headers or body, plain or in base64."""
-        parts = [base64.b64encode(b"o" * offset + secret.encode())[4:-4] for offset in range(3)]
-        spellings = [secret.encode(), *parts]
-        sent = [(request, f"{request.path}\n{request.headers}\n".encode() + request.body) for request in self.requests]
-        return [request for request, text in sent if any(spelling in text for spelling in spellings)]
+    def fail(self, path: str, status: int, times: int = 1) -> None:
+        """Answers the next requests whose path matches with an error status, 0 for no answer; they have no effect."""
+        self.faults += [(path, HubError(status, "a fault of the loopback Hub"))] * times
 
     @contextmanager
-    def online(self) -> Iterator["LoopbackHub"]:
-        """Lets this process talk to this Hub, token included, for the length of a `with` block."""
+    def hold(self, path: str) -> Iterator[threading.Event]:
+        """Lets the next request of a path that matches wait until the `with` block ends; the event says it is here."""
+        is_here, may_go = threading.Event(), threading.Event()
+        self.faults.append((path, (is_here, may_go)))
+        try:
+            yield is_here
+        finally:
+            may_go.set()
+
+    def requests_with(self, secret: str) -> list[bytes]:
+        """The requests that carry a text, plain or in base64."""
+        parts = [base64.b64encode(b"o" * offset + secret.encode())[4:-4] for offset in range(3)]
+        return [sent for sent in self.requests if any(spelling in sent for spelling in (secret.encode(), *parts))]
+
+    @contextmanager
+    def online(self, home: Path) -> Iterator["LoopbackHub"]:
+        """Runs the Hub and lets this process talk to it, token included, for the length of a `with` block."""
         from huggingface_hub import hf_api
 
-        environment = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token, "HF_HOME": str(self._home / "hf-home")}
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.hub = self
+        self.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        environment = {"HF_ENDPOINT": self.endpoint, "HF_TOKEN": self.token, "HF_HOME": str(home)}
         environment |= {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "NO_PROXY": "127.0.0.1"}
         try:
             with pytest.MonkeyPatch.context() as patch:
@@ -207,53 +107,8 @@ class LoopbackHub:
                 yield self
         finally:
             read_environment_again()
-
-    def answer(self, request: Request, is_known: bool) -> dict | bytes:
-        """The content of an answer, JSON or a file's; strangers write nothing."""
-        target = f"{request.method.replace('HEAD', 'GET')} {urlsplit(request.path).path}"
-        found = [(route, match) for route, regex in ROUTES.items() if (match := re.fullmatch(regex, target))]
-        if not found:
-            raise HubError(404, f"the loopback Hub does not answer {target}")
-        route, match = found[0]
-        names = {name: unquote(text or "main") for name, text in match.groupdict().items()}
-        if not is_known and request.method == "POST" and route != "validate":
-            raise HubError(401, "Invalid username or password.")
-        if route == "create":
-            wanted = json.loads(request.body)
-            repo_id = f"me/{wanted['name']}"
-            self.repositories.setdefault(repo_id, Repository(wanted.get("visibility") == "private"))
-            return {"url": f"{self.endpoint}/{repo_id}", "name": repo_id}
-        if route == "validate":
-            return {"errors": [], "warnings": []}
-        repo = self.repositories.get(names["repo"])
-        if repo is None:
-            raise HubError(404, "Repository not found", "RepoNotFound")
-        if route == "branch":
-            repo.branches.setdefault(names["branch"], repo.history("main"))
-            return {}
-        if route == "commit":
-            made = repo.commit(names["revision"], [json.loads(line) for line in request.body.splitlines()])
-            url = f"{self.endpoint}/{names['repo']}/commit/{made.oid}"
-            return {"success": True, "commitOid": made.oid, "commitUrl": url}
-        head = repo.history(names["revision"])[-1]
-        if route == "preupload":
-            known = {path: {"oid": git_oid(content)} for path, content in head.files.items()}
-            asked = [file["path"] for file in json.loads(request.body)["files"]]
-            told = [
-                {"path": path, "uploadMode": "regular", "shouldIgnore": False} | known.get(path, {}) for path in asked
-            ]
-            return {"files": told}
-        if route == "info":
-            siblings = [{"rfilename": path} for path in head.files]
-            return {"id": names["repo"], "sha": head.oid, "private": repo.is_private, "tags": [], "siblings": siblings}
-        if route == "tree":
-            return [
-                {"type": "file", "path": path, "size": len(content), "oid": git_oid(content)}
-                for path, content in head.files.items()
-            ]
-        if names["path"] not in head.files:
-            raise HubError(404, "Entry not found", "EntryNotFound")
-        return head.files[names["path"]]
+            server.shutdown()
+            server.server_close()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -263,29 +118,24 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two writes; the second would wait 40 ms for the first
 
     def do_GET(self) -> None:
-        hub, authorization = self.server.hub, self.headers["Authorization"]
+        authorization = self.headers["Authorization"]
         del self.headers["Authorization"]
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        request = Request(self.command, self.path, str(self.headers), body)
-        hub.requests.append(request)
-        headers: dict[str, str] = {}
+        self.server.hub.requests.append(f"{self.path}\n{self.headers}\n".encode() + body)
+        status, headers = 200, {"Content-Type": "application/json"}
         try:
-            if (fault := hub.met_fault(request)) == "drop":
+            content = self.answer(body, authorization)
+        except HubError as error:
+            status, *told = error.args
+            if status == 0:
                 self.close_connection = True
                 return
-            if fault is not None:
-                raise HubError(fault, "a fault of the loopback Hub")
-            if authorization not in (None, f"Bearer {hub.token}"):
-                raise HubError(401, "Invalid credentials in Authorization header")
-            status, content = 200, hub.answer(request, authorization is not None)
-        except HubError as error:
-            status, content = error.status, {"error": str(error)}
-            headers = {"X-Error-Message": str(error), "X-Error-Code": error.code}
-        if isinstance(content, bytes):
-            commit = hub.commits("/".join(self.path.split("/")[1:3]), unquote(self.path.split("/")[4]))[-1]
-            headers = {"ETag": f'"{git_oid(content)}"', "X-Repo-Commit": commit.oid}
+            content, headers = {"error": told[0]}, dict(zip(("X-Error-Message", "X-Error-Code"), told, strict=False))
+        if isinstance(content, tuple):
+            content, commit = content
+            headers = {"ETag": f'"{git_oid(content)}"', "X-Repo-Commit": commit}
         else:
-            content, headers["Content-Type"] = json.dumps(content).encode(), "application/json"
+            content = json.dumps(content).encode()
         self.send_response(status)
         for name, text in {**headers, "Content-Length": str(len(content))}.items():
             self.send_header(name, text)
@@ -295,8 +145,62 @@ class Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_POST = do_GET
 
+    def answer(self, body: bytes, authorization: str | None) -> dict | list | tuple[bytes, str]:
+        """The content of an answer, as JSON, or of a file, with its commit; strangers write nothing."""
+        hub, path = self.server.hub, urlsplit(self.path).path
+        if fault := next((fault for fault in hub.faults if re.search(fault[0], path)), None):
+            hub.faults.remove(fault)
+            if isinstance(fault[1], HubError):
+                raise fault[1]
+            is_here, may_go = fault[1]
+            is_here.set()
+            may_go.wait(60)
+        if path == "/api/validate-yaml":
+            return {}
+        if authorization != f"Bearer {hub.token}" and (authorization or self.command == "POST"):
+            raise HubError(401, "Invalid credentials")
+        if path == "/api/repos/create":
+            wanted = json.loads(body)
+            repo_id = f"me/{wanted['name']}"
+            hub.branches.setdefault(repo_id, {"main": [Commit("initial commit", {".gitattributes": b""})]})
+            hub.private |= {repo_id} if wanted.get("visibility") == "private" else set()
+            return {"url": f"{hub.endpoint}/{repo_id}", "name": repo_id}
+        repo_id, route, revision, file = PATH.fullmatch(path).groups()
+        commits = hub.commits(repo_id, unquote(revision or "main") if route != "branch" else "main")
+        files = commits[-1].files
+        if route == "branch":
+            hub.branches[repo_id].setdefault(revision, commits)
+            return {}
+        if route == "commit":
+            header, *lines = (json.loads(line)["value"] for line in body.splitlines())
+            changed = {line["path"]: line.get("content") for line in lines}
+            sent = {path: base64.b64decode(text) for path, text in changed.items() if text is not None}
+            if not changed.keys() <= sent.keys() | files.keys():
+                raise HubError(404, "A file with this name doesn't exist", "EntryNotFound")
+            kept = {path: content for path, content in files.items() if path not in changed}
+            hub.branches[repo_id][revision].append(made := Commit(header["summary"], kept | sent))
+            return {"success": True, "commitOid": made.oid, "commitUrl": f"{hub.endpoint}/{repo_id}/commit/{made.oid}"}
+        if route == "preupload":
+            asked = [each["path"] for each in json.loads(body)["files"]]
+            known = {path: {"oid": git_oid(files[path])} for path in asked if path in files}
+            told = {"uploadMode": "regular", "shouldIgnore": False}
+            return {"files": [{"path": path, **told, **known.get(path, {})} for path in asked]}
+        if route == "tree":
+            facts = {path: {"size": len(content), "oid": git_oid(content)} for path, content in files.items()}
+            return [{"type": "file", "path": path, **own} for path, own in facts.items()]
+        if route == "resolve":
+            if (file := unquote(file)) not in files:
+                raise HubError(404, "Entry not found", "EntryNotFound")
+            return files[file], commits[-1].oid
+        return {"id": repo_id, "sha": commits[-1].oid, "tags": [], "siblings": [{"rfilename": path} for path in files]}
+
     def log_message(self, *args) -> None:
         pass
+
+
+def git_oid(content: bytes) -> str:
+    """Git's name of a blob: SHA-1 in hex."""
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
 def read_environment_again() -> None:
