@@ -91,6 +91,13 @@ def test_advantages_of_a_prompt_sum_to_zero_over_completions_or_with_opo_over_tr
             same(batch.by_group(weights * score.advantages).sum(dim=1), groups)
 
 
+@pytest.mark.parametrize("name", ["dler", "dler:release", "drpo", "gr3", "grpo_lead", "lead", "prime_rl"])
+def test_scale_rewards_has_no_effect_where_the_docstring_says_so(name):
+    for batch in BATCHES:
+        group, *others = (WARM[name].score(batch, RULES[scale]).advantages for scale in ("group", "batch", "none"))
+        assert all(torch.equal(each, group) for each in others)
+
+
 @every_method
 def test_no_constant_passes_through_float32(name):
     usual = torch.get_default_dtype()
@@ -117,20 +124,38 @@ def test_the_length_of_an_unscorable_completion_changes_nothing_for_the_others(n
             same(other.advantages, score.advantages)
 
 
+# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
+REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+
+
+@pytest.mark.parametrize("scale", REWARD_SCALES)
 @every_method
-def test_answers_feel_their_length_only_as_the_table_says(name):
-    """Right ones never gain from it unless they can be too short; wrong ones do not, pay, or may gain."""
-    facts = FACTS[name]
+def test_answers_feel_their_length_only_as_the_table_says(name, scale):
+    """Right ones never gain from it unless they can be too short; wrong ones, at -1 at least, do not, pay, or may gain."""
+    facts, (right, wrong) = FACTS[name], REWARD_SCALES[scale]
     for batch in BATCHES:
-        shaped = WARM[name].shape(batch)
+        rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
+        scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+        shaped = WARM[name].shape(scaled).tolist()
         if facts.right_never_gains:
             assert all(shaped[long] <= shaped[short] + 1e-12 for short, long in pairs(batch, batch.is_correct))
         for short, long in pairs(batch, batch.is_scorable & ~batch.is_correct & ~batch.is_truncated):
             assert facts.wrong == "may gain" or shaped[long] <= shaped[short] + 1e-12
-            assert facts.wrong != "unmoved" or shaped[long] == shaped[short]
+            assert facts.wrong != "unmoved" or shaped[long] == shaped[short] or wrong > -1
     shaped = WARM[name].shape(batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4))
     assert (shaped[2] != shaped[1]) == (facts.wrong != "unmoved")
     assert (shaped[2] < shaped[1]) or facts.wrong != "pays"
+
+
+@every_method
+def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(name):
+    for batch in BATCHES if not name.startswith("laser_d") else ():
+        groups = torch.arange(len(batch.lengths)).split(batch.num_generations)
+        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in groups]
+        together = WARM[name].score(batch, RULES["none"])
+        same(together.shaped, torch.cat([score.shaped for score in alone]))
+        if WARM[name].own_advantages in (False, "group"):
+            same(together.advantages, torch.cat([score.advantages for score in alone]))
 
 
 @every_method
@@ -154,36 +179,6 @@ def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
             each.observe(seen)
             each.step()
         assert method.state_dict() == other.state_dict()
-
-
-# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
-REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
-
-
-def gains_from_length(method, right, wrong, right_may=False, wrong_may=False):
-    """Whether a completion earns more than a shorter one of the same prompt and the same correctness."""
-    for batch in BATCHES:
-        rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
-        scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
-        shaped = method.shape(scaled)
-        is_right, is_wrong = scaled.is_correct, scaled.is_scorable & ~scaled.is_correct
-        held = [
-            *([] if right_may else pairs(scaled, is_right)),
-            *([] if wrong_may else pairs(scaled, is_wrong)),
-        ]
-        if any(shaped[longer] > shaped[shorter] + 1e-12 for shorter, longer in held):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("scale", REWARD_SCALES)
-def test_on_no_scale_of_task_rewards_does_longer_earn_more_unless_the_table_says_so(scale):
-    gaining = {
-        name
-        for name, facts in FACTS.items()
-        if gains_from_length(WARM[name], *REWARD_SCALES[scale], not facts.right_never_gains, facts.wrong == "may gain")
-    }
-    assert not gaining
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])

@@ -173,6 +173,5 @@ def reordered(batch: Rollouts, order: torch.Tensor) -> Rollouts:
 
 def pairs(batch: Rollouts, is_chosen: torch.Tensor):
     """Indices of all chosen completions of one prompt, the shorter first."""
-    for group in torch.arange(len(batch.lengths)).split(batch.num_generations):
-        chosen = [i for i in group.tolist() if is_chosen[i]]
-        yield from ((i, j) for i in chosen for j in chosen if batch.lengths[i] < batch.lengths[j])
+    size, lengths, chosen = batch.num_generations, batch.lengths.tolist(), is_chosen.nonzero().flatten().tolist()
+    yield from ((i, j) for i in chosen for j in chosen if i // size == j // size and lengths[i] < lengths[j])
