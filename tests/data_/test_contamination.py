@@ -103,7 +103,7 @@ def test_shares_are_what_a_plain_count_gives(one, other, n):
 
 @pytest.mark.parametrize("arguments", [{"ngram": 0}, {"threshold": 1.0}, {"threshold": -0.1}], ids=str)
 def test_what_no_overlap_could_be_found_with_is_refused(arguments):
-    with pytest.raises(ValueError, match="ngram is .* threshold is"):
+    with pytest.raises(ValueError, match=r"ngram is .* threshold is"):
         found(("a",), ("b",), **arguments)
 
 

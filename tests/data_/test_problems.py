@@ -32,16 +32,6 @@ def test_a_local_file_becomes_prompts_beside_its_own_columns(write):
     assert problems[1] == {"id": "rows-1", "prompt": prompt, "solution": "5", **own}
 
 
-def test_what_was_loaded_and_written_loads_as_it_was(write, tmp_path):
-    problems = load_problems(
-        write([{**TRL, "id": "a"}, {"prompt": "Why?", "solution": "5", "target_length": 9, "id": "b"}])
-    )
-    problems.to_json(tmp_path / "again.jsonl")
-    again = load_problems(str(tmp_path / "again.jsonl"))
-    assert again.to_list() == problems.to_list()
-    assert fingerprint(again) == fingerprint(problems)
-
-
 def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
     (row,) = load_problems(f"deepmath_103k={write([DEEPMATH])}")
     prompt = [{"role": "user", "content": DEEPMATH["question"] + BOXED_SUFFIX}]
