@@ -1,77 +1,53 @@
-"""Training problems that are in a benchmark too: by hand, as properties, and the published counts."""
+"""Training problems that are in a benchmark too: by hand, and the published counts."""
 
-import json
 import re
 
 import pytest
 from datasets import Dataset
-from hypothesis import given
-from hypothesis import strategies as st
+from published_rows import user, write_rows
 
 from leash_trl.cli import contamination as command
 from leash_trl.cli.errors import UserError
-from leash_trl.data.contamination import count_overlaps, find_overlaps, ngrams, normalized
+from leash_trl.data.contamination import count_overlaps, find_overlaps, normalized
 from leash_trl.data.problems import load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
 
 
-WORDS = st.lists(st.sampled_from("abcd"), max_size=12).map(tuple)
-
-
 def asked(*questions: str) -> Dataset:
     """Problems `0`, `1`, ... in TRL's columns."""
-    rows = [{"id": str(i), "prompt": [{"role": "user", "content": text}]} for i, text in enumerate(questions)]
-    return Dataset.from_list(rows)
+    return Dataset.from_list([{"id": str(i), "prompt": user(text)} for i, text in enumerate(questions)])
 
 
-def found(training: tuple[str, ...], benchmark: tuple[str, ...], **arguments) -> list[tuple]:
+def found(training: list[str], benchmark: list[str], **arguments) -> list[tuple]:
     """Rows of the training problem and of the benchmark's, share and whether it is exact, of each overlap."""
     overlaps = find_overlaps(asked(*training), {"bench": asked(*benchmark)}, **arguments)
     columns = overlaps[["train_index", "benchmark_id", "share", "is_exact"]]
     return [(index, int(id_), share, exact) for index, id_, share, exact in columns.itertuples(index=False, name=None)]
 
 
-QUESTION = "How many of the first one hundred positive integers are squares or cubes?"
+def test_a_share_is_of_the_benchmark_problem_s_runs_and_no_overlap_at_the_threshold():
+    # runs of 2 words of "a b c d e": ab bc cd de; the training problem has ab, bc and cd, 3 of 4
+    assert found(["x a b c d x"], ["a b c d e"], ngram=2) == [(0, 0, 0.75, False)]
+    assert found(["a b c d"], ["a b c d e"], ngram=2, threshold=0.74) == [(0, 0, 0.75, False)]
+    assert found(["a b c d"], ["a b c d e"], ngram=2, threshold=0.75) == []
+    # a repeated run counts once: "a b a b a" has ab and ba, the training problem ab
+    assert found(["a b"], ["a b a b a"], ngram=2, threshold=0.4) == [(0, 0, 0.5, False)]
+    # short benchmark problems are found as a whole only
+    training = ["What is two plus two?", "What is two plus two, and what is three plus three times four?"]
+    assert found(training, ["what is two plus two"]) == [(0, 0, 1, True)]
 
 
-@pytest.mark.parametrize(
-    ("training", "benchmark", "arguments", "expected"),
-    [
-        # runs of 2 words of "a b c d e": ab bc cd de; the training problem has ab, bc and cd, 3 of 4
-        (("x a b c d x",), ("a b c d e",), {"ngram": 2}, [(0, 0, 0.75, False)]),
-        # a repeated run counts once: "a b a b a" has ab and ba, the training problem ab
-        (("a b",), ("a b a b a",), {"ngram": 2, "threshold": 0.4}, [(0, 0, 0.5, False)]),
-        # a share at the threshold is no overlap
-        (("a b c d",), ("a b c d e",), {"ngram": 2, "threshold": 0.75}, []),
-        (("a b c d",), ("a b c d e",), {"ngram": 2, "threshold": 0.74}, [(0, 0, 0.75, False)]),
-        # short benchmark problems are found as a whole only
-        (
-            ("What is 2 plus 2?", "What is 2 plus 2, and what is 3 times 4?"),
-            ("what is 2 plus 2",),
-            {},
-            [(0, 0, 1, True)],
-        ),
-        # exact means the same words, signs and brackets
-        (
-            ("Solve \\(x+1 = 2\\) for $x$", "Solve $x-1=2$ for $x$.", "Solve x + 1 = 2 for x and check."),
-            ("Solve $x + 1=2$ for $x$.",),
-            {"ngram": 3},
-            [(0, 0, 1, True), (2, 0, 1, False)],
-        ),
-        # exact problems are found whatever their share
-        (("What is \\frac 12?",), ("Why?", "What is \\frac12 ?"), {"ngram": 3}, [(0, 1, 0, True)]),
-        (("(",), ("(",), {}, [(0, 0, 1, True)]),
-        # templates of the sources are no overlap
-        (
-            (f"{DAPO_HEADS[0]}{QUESTION}{DAPO_TAIL}", f"What is {DAPO_HEADS[0]} now?"),
-            (f"{QUESTION}{BOXED_SUFFIX}", f"Why?{BOXED_SUFFIX}"),
-            {},
-            [(0, 0, 1, True)],
-        ),
-    ],
-)
-def test_overlaps_by_hand(training, benchmark, arguments, expected):
-    assert found(training, benchmark, **arguments) == expected
+def test_exact_means_the_same_words_signs_and_brackets_whatever_the_share():
+    training = ["Solve \\(x+1 = 2\\) for $x$", "Solve $x-1=2$ for $x$.", "Solve x + 1 = 2 for x and check."]
+    assert found(training, ["Solve $x + 1=2$ for $x$."], ngram=3) == [(0, 0, 1, True), (2, 0, 1, False)]
+    assert found(["What is \\frac 12?"], ["Why?", "What is \\frac12 ?"], ngram=3) == [(0, 1, 0, True)]
+    assert found(["("], ["("]) == [(0, 0, 1, True)]
+
+
+def test_templates_of_the_sources_are_no_overlap():
+    question = "How many of the first one hundred positive integers are squares or cubes?"
+    training = [f"{DAPO_HEADS[0]}{question}{DAPO_TAIL}", f"What is {DAPO_HEADS[0]} now?"]
+    assert found(training, [f"{question}{BOXED_SUFFIX}", f"Why?{BOXED_SUFFIX}"]) == [(0, 0, 1, True)]
 
 
 @pytest.mark.parametrize(
@@ -94,17 +70,10 @@ def test_normalized(one, other, is_same):
     assert (normalized(one) == normalized(other)) == is_same
 
 
-@given(WORDS, WORDS, st.integers(1, 4))
-def test_shares_are_what_a_plain_count_gives(one, other, n):
-    mine, theirs = ngrams(one, n), ngrams(other, n)
-    expected = [(0, 0, len(mine & theirs) / len(theirs), one == other)] if mine & theirs else []
-    assert found((" ".join(one),), (" ".join(other),), ngram=n, threshold=0.0) == expected
-
-
 @pytest.mark.parametrize("arguments", [{"ngram": 0}, {"threshold": 1.0}, {"threshold": -0.1}], ids=str)
 def test_what_no_overlap_could_be_found_with_is_refused(arguments):
     with pytest.raises(ValueError, match=r"ngram is .* threshold is"):
-        found(("a",), ("b",), **arguments)
+        found(["a"], ["b"], **arguments)
 
 
 def test_counts_are_of_benchmark_problems_and_near_includes_exact():
@@ -140,10 +109,8 @@ def files(tmp_path, monkeypatch):
     # 15 words make 6 runs of 10, and without the last word 5 of them
     most, within = question.replace(" eleven", ""), question.replace("How", "Tell how")
     rows = [("What is 2 + 2?", "4"), (question, "130"), (most, "13"), (within, "130")]
-    for name, chosen in {"train": rows, "bench": rows[1:2], "sub/data": rows[3:]}.items():
-        path = tmp_path / f"{name}.jsonl"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("\n".join(json.dumps({"problem": problem, "answer": answer}) for problem, answer in chosen))
+    for name, chosen in {"train": rows, "bench": rows[1:2]}.items():
+        write_rows(tmp_path / f"{name}.jsonl", [{"problem": problem, "answer": answer} for problem, answer in chosen])
 
 
 @pytest.mark.usefixtures("files")
@@ -159,11 +126,11 @@ def test_the_command_reports_and_writes_what_can_be_trained_on(capsys):
     assert load_problems(output).to_list() == load_problems("train.jsonl").to_list()[:1]
 
 
-@pytest.mark.parametrize("output", ["train.jsonl", "link.jsonl", "sub/data.jsonl"])
+@pytest.mark.parametrize("output", ["train.jsonl", "link.jsonl", "new.csv"])
 @pytest.mark.usefixtures("files")
-def test_the_command_never_writes_over_what_it_reads(output, tmp_path):
-    (tmp_path / "link.jsonl").symlink_to("train.jsonl")
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+def test_the_command_writes_new_jsonl_files_alone_and_never_over_what_it_reads(output, tmp_path):
+    (tmp_path / "link.jsonl").symlink_to("bench.jsonl")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(UserError, match=f"output is '{output}'"):
-        command.main(["--dataset_name", "train.jsonl", "--benchmarks", "bench.jsonl", "sub", "--output", output])
-    assert {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")} == before
+        command.main(["--dataset_name", "train.jsonl", "--benchmarks", "bench.jsonl", "--output", output])
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 from datasets import Dataset, DatasetDict
-from published_rows import DEEPMATH, MATH500, TRL, dapo_row, write_rows
+from published_rows import DEEPMATH, MATH500, TRL, dapo_row, user, write_rows
 
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX
@@ -27,14 +27,13 @@ def questions(problems) -> list[str]:
 
 def test_a_local_file_becomes_prompts_beside_its_own_columns(write):
     problems = load_problems(write([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")]))
-    prompt = [{"role": "user", "content": f"Why?{BOXED_SUFFIX}"}]
     own = {"problem": "Why?", "answer": 5, "source": "you"}
-    assert problems[1] == {"id": "rows-1", "prompt": prompt, "solution": "5", **own}
+    assert problems[1] == {"id": "rows-1", "prompt": user(f"Why?{BOXED_SUFFIX}"), "solution": "5", **own}
 
 
 def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
     (row,) = load_problems(f"deepmath_103k={write([DEEPMATH])}")
-    prompt = [{"role": "user", "content": DEEPMATH["question"] + BOXED_SUFFIX}]
+    prompt = user(DEEPMATH["question"] + BOXED_SUFFIX)
     assert row == {**DEEPMATH, "id": "deepmath_103k-0", "prompt": prompt, "solution": "1"}
     # its own column of this name is a worked solution
     assert load_problems(f"math500={write([MATH500])}")["solution"][:] == [MATH500["answer"]]
@@ -143,12 +142,6 @@ def test_files_that_hold_no_problems_are_errors(tmp_path, name, text, named):
         load_problems(str(tmp_path / name))
 
 
-@pytest.mark.parametrize(("name", "hub_id"), [("amc23", "math-ai/amc23"), ("owner/nothing", "owner/nothing")])
-def test_without_a_connection_it_names_what_was_asked_for(name, hub_id):
-    with pytest.raises(OSError, match=hub_id):
-        load_problems(name)
-
-
 def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write):
     rows = [problem("One?", "1", id="a", level=1), problem("Two?", "2", id="b", level=1)]
     changes = ({"problem": "Uno?"}, {"answer": "11"}, {"id": "c"})
@@ -160,12 +153,15 @@ def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write
     assert len(bytes.fromhex(first)) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "size"),
-    [("aime24", "aime24", 30), ("amc23", "amc23", 40), ("math500", "math500", 500), ("gsm8k", "gsm8k_test", 1319)],
-)
-def test_real_benchmarks_are_read_whole(shared_data, name, file, size, caplog):
-    assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == size
+def test_real_benchmarks_are_read_whole(shared_data, caplog):
+    files = {
+        "aime24": ("aime24", 30),
+        "amc23": ("amc23", 40),
+        "math500": ("math500", 500),
+        "gsm8k": ("gsm8k_test", 1319),
+    }
+    for name, (file, size) in files.items():
+        assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == size
     assert caplog.text == ""
 
 
@@ -179,5 +175,5 @@ def test_real_dapo_questions_are_deduplicated(shared_data, caplog):
 
 
 def test_a_question_stays_text_for_a_base_model_whatever_its_source_has_beside_it(write):
-    path = write([{"question": "Why?", "answer": "1", "prompt": [{"role": "user", "content": "Hm."}]}])
+    path = write([{"question": "Why?", "answer": "1", "prompt": user("Hm.")}])
     assert load_problems(path, suffix="", has_chat_template=False)["prompt"][:] == ["Why?"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL, bare_question, multiple_choice_question
+from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL, bare_question
 from leash_trl.data.sources import SOURCES, Reference, parse_reference
 
 
@@ -55,9 +55,3 @@ def test_a_bare_question_is_without_every_known_template(head, tail):
     assert bare_question(f"{head}{QUESTION}{tail}") == QUESTION
     quoted = f"What does this ask?{head}{tail} Discuss."  # inside the question it stays
     assert bare_question(quoted) == quoted
-
-
-def test_choices_are_lettered_in_their_order():
-    lines = multiple_choice_question("Which?", [str(number) for number in range(10)]).splitlines()
-    assert lines[:3] == ["Which?", "", "A. 0"]
-    assert lines[11:] == ["J. 9", "", "Answer with the LETTER of the right choice within \\boxed{}."]

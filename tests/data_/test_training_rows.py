@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
-from published_rows import GSM8K, dapo_row, write_rows
+from published_rows import GSM8K, dapo_row, user, write_rows
 
 from leash_trl.data import problems as reader
 from leash_trl.data.problems import load_training_rows
@@ -25,6 +25,8 @@ def questions(rows) -> list[str]:
 def test_a_named_source_gives_the_split_that_was_named(folder):
     train, test = load_training_rows(f"gsm8k={folder}", "train", "test", suffix="")
     assert (questions(train), questions(test)) == (["From train?"], ["From test?"])
+    with pytest.raises(ValueError, match="dataset_test_split is 'dev'"):
+        load_training_rows(f"gsm8k={folder}", "train", "dev")
 
 
 @pytest.mark.parametrize(
@@ -81,14 +83,7 @@ def test_a_source_is_without_repeats_by_name_and_by_hub_id_and_other_data_keep_t
 def test_reward_functions_get_the_columns_of_the_file(tmp_path):
     row = {"question": "1 + 1 = ?", "answer": "so #### 2", "hint": {"level": 1}, "topic": "sums"}
     rows, _ = load_training_rows(write_rows(tmp_path / "rows.jsonl", [row] * 2), suffix="")
-    prompt = [{"role": "user", "content": "1 + 1 = ?"}]
-    assert rows.to_list() == [{"prompt": prompt, "solution": "2", **row}] * 2
-
-
-def test_evaluating_on_a_single_file_is_refused_in_one_line(tmp_path):
-    with pytest.raises(ValueError, match=r"dataset_test_split is 'test'") as error:
-        load_training_rows(write_rows(tmp_path / "rows.jsonl", [GSM8K]), "train", "test")
-    assert "\n" not in str(error.value)
+    assert rows.to_list() == [{"prompt": user("1 + 1 = ?"), "solution": "2", **row}] * 2
 
 
 def test_a_solution_that_is_no_text_stays_as_it_is_for_the_user_s_own_reward(tmp_path):

@@ -30,14 +30,6 @@ def test_lambda_stays_in_bounds_and_moves_with_the_sign_of_the_violation(lam, ov
     assert (after - lam) * overshoot >= 0
 
 
-def test_lambda_reaches_its_closed_form_on_a_linear_plant():
-    # A plant whose mean length is 2000 - 1500 lambda meets the target 1000 at lambda = 2/3.
-    lam = 0.1
-    for _ in range(200):
-        lam = projected_ascent(lam, violation([2000 - 1500 * lam], [1000]), 0.2, 0.0, 1.0)
-    assert lam == pytest.approx(2 / 3, abs=1e-4)
-
-
 def test_published_log_whole(shared_data):
     keys = ("_step", "constraint/avg_length", "constraint/lambda")
     with open(shared_data / "leash_log_train.csv", newline="") as file:

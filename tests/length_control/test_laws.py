@@ -131,7 +131,7 @@ REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5
 @pytest.mark.parametrize("scale", REWARD_SCALES)
 @every_method
 def test_answers_feel_their_length_only_as_the_table_says(name, scale):
-    """Right ones never gain from it unless they can be too short; wrong ones, at -1 at least, do not, pay, or may gain."""
+    """Right ones never gain from it unless they can be too short; wrong ones, at -1, do not, pay, or may gain."""
     facts, (right, wrong) = FACTS[name], REWARD_SCALES[scale]
     for batch in BATCHES:
         rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
@@ -169,16 +169,25 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
     assert differs == method.needs_group or method.name == "toggle"
 
 
-@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
-def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
-    method, other = warm(method_named(name)), warm(method_named(name))
+def assert_alike(name, changed):
+    """A method scores other batches as it scores `BATCHES`, and they move its state alike."""
+    method, twin = warm(method_named(name)), warm(method_named(name))
     for batch in BATCHES:
-        opposite = replace(batch, correctness_rewards=-batch.task_rewards)
-        same_scores(other.score(opposite, RULES["group"]), method.score(batch, RULES["group"]))
-        for each, seen in ((method, batch), (other, opposite)):
+        same_scores(twin.score(changed(batch), RULES["group"]), method.score(batch, RULES["group"]))
+        for each, seen in ((method, batch), (twin, changed(batch))):
             each.observe(seen)
             each.step()
-        assert method.state_dict() == other.state_dict()
+        assert method.state_dict() == twin.state_dict()
+
+
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
+def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
+    assert_alike(name, lambda batch: replace(batch, correctness_rewards=-batch.task_rewards))
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.target_use == "none"])
+def test_a_method_without_a_target_is_the_same_with_any(name):
+    assert_alike(name, lambda batch: replace(batch, target_lengths=7 * batch.target_lengths))
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
@@ -191,16 +200,10 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
     same(method.shape(second), method.shape(first))
-    method, twin = warm(method), warm(method_named(name))
-    for batch in BATCHES:  # what the deciding function cannot score is unscorable, whatever the others say
-        graded = replace(
-            batch, task_rewards=batch.task_rewards.nan_to_num(0.5), correctness_rewards=batch.task_rewards
-        )
-        same_scores(twin.score(graded, RULES["group"]), method.score(batch, RULES["group"]))
-        for each, seen in ((method, batch), (twin, graded)):
-            each.observe(seen)
-            each.step()
-        assert method.state_dict() == twin.state_dict()
+    # what the deciding function cannot score is unscorable, whatever the others say
+    assert_alike(
+        name, lambda b: replace(b, task_rewards=b.task_rewards.nan_to_num(0.5), correctness_rewards=b.task_rewards)
+    )
 
 
 @every_method
@@ -249,15 +252,3 @@ def test_a_batch_that_nothing_could_score_is_survived(name):
     method.observe(batch)
     method.step()
     assert all(math.isfinite(value) for value in method.statistics().values())
-
-
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.target_use == "none"])
-def test_a_method_without_a_target_is_the_same_with_any(name):
-    first, second = method_named(name), method_named(name)
-    for batch in BATCHES:
-        other = replace(batch, target_lengths=7 * batch.target_lengths)
-        same_scores(second.score(other, RULES["group"]), first.score(batch, RULES["group"]))
-        for each, seen in ((first, batch), (second, other)):
-            each.observe(seen)
-            each.step()
-        assert first.state_dict() == second.state_dict()

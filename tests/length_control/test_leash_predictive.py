@@ -169,9 +169,7 @@ def test_with_fewer_than_two_correct_answers_length_does_not_count(rewards):
     batch, rule = rollouts([10, 20, 30, 90], rewards), AdvantageRule()
     own, plain = (method.score(batch, rule).advantages for method in (LeashPredictive(), NoControl()))
     assert torch.equal(own, plain)
-
-
-def test_what_has_no_task_reward_has_no_advantage_though_it_is_known_to_be_correct():
+    # what has no task reward has no advantage, though it is known to be correct
     batch = rollouts([10, 20, 30, 90], [1, 1, math.nan, -1], correctness=[1, 1, 1, 1])
     assert LeashPredictive().score(batch, EXACT).advantages[2] == 0
 

@@ -4,11 +4,10 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
-from leash_trl.length_control.nemo_rl import NemoRL, band_factors, band_of
+from leash_trl.length_control.nemo_rl import NemoRL, band_of
 
 
 NAN = float("nan")
@@ -85,12 +84,6 @@ def test_the_gate_lets_min_max_act_where_the_mean_is_above_a_limit(batch, gate, 
     settings = {"profile_band": {"a": 20, "b": 40, "f": 0.5}, "profile_band_total": False} | gate
     terms = {"group_total_length_penalty_coeff": 0.1, "group_length_penalty_profile_gate": True}
     close(NemoRL(**settings, **terms).shape(batch), shaped)
-
-
-def test_the_band_of_reasoning_length():
-    # #3769: 1 - weight * (1 - (tau2 - n) / (tau2 - tau1)) with tau1 1024, tau2 4096, weight 0.05
-    bands = torch.tensor([[1024.0, 4096.0, 0.95]], dtype=torch.float64).expand(3, 3)
-    close(band_factors(torch.tensor([1024, 2560, 5000]), bands), [1.0, 0.975, 0.95])
 
 
 def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():

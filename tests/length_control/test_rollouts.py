@@ -18,13 +18,6 @@ def test_unscorable_is_neither_scorable_nor_correct_and_has_no_part_in_solve_rat
     close(rollouts.correct_lengths, [1, NAN, NAN, NAN, 5, 6])
 
 
-def test_what_the_deciding_function_could_not_score_is_unscorable_whatever_the_others_say():
-    rollouts = toy_rollouts([1.0, 0.5, -1.0, NAN], [1, 2, 3, 4], correctness=[1.0, NAN, -1.0, 1.0])
-    assert rollouts.is_scorable.tolist() == [True, False, True, True]
-    close(rollouts.correctness, [1, NAN, 0, 1])
-    close(rollouts.solve_rates, [2 / 3] * 4)
-
-
 def test_rows_are_joined_and_selected_with_their_columns():
     first = toy_rollouts([1, 0], [1, 2], target=9.0, columns={"effort": ["low", "low"]})
     second = toy_rollouts([1, 1, 0, 0], [3, 4, 5, 6], num_generations=2, columns={"effort": ["a", "a", "b", "b"]})

@@ -10,7 +10,7 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.gfpo import GFPO
 from leash_trl.length_control.method import LengthControl
 from leash_trl.length_control.methods import METHODS
-from leash_trl.length_control.toggle import HELD, PercentileBudget, Toggle
+from leash_trl.length_control.toggle import HELD, Toggle
 
 
 NAN, RULE = math.nan, AdvantageRule()
@@ -36,13 +36,6 @@ def test_the_report_by_hand():
     close(method.score(batch, RULE).penalty, [0, 0, 0, 1, 0, 0, 0, 0])
     close(off(method).score(batch, RULE).shaped, [1, 1, 0, 1, 1, 0, 0, 0])
     close(method.score(batch, RULE).penalty, [0] * 8)
-
-
-def test_percentiles_are_interpolated():
-    # place 0.75 * 3 = 2.25 of 10, 20, 40, 80: 40 + 0.25 * 40
-    method = PercentileBudget(75.0)
-    method.observe(toy_rollouts([1, 1, 1, 1, 0, NAN], [80, 10, 40, 20, 1, 1], questions=[3] * 6))
-    assert method.limits == {"3": 50.0}
 
 
 def test_a_budget_is_estimated_once_from_any_phase_and_stays():
@@ -73,15 +66,6 @@ def test_half_of_the_batches_have_a_budget_and_the_method_inside_steps_with_thei
         counted.append(method.switched.steps_done - before)
     assert phases == ([True] * period + [False] * period) * 2
     assert counted == [updates * phase for phase in phases]
-
-
-def test_leash_inside_prices_the_groups_that_are_solved_often():
-    # lambda 0.5; overshoot 15 / 10 - 1 = 0.5 and 20 / 10 - 1 = 1
-    batch = toy_rollouts([1, 1, 1, -1], [15, 20, 20, 20], 10.0, num_generations=2)
-    method = Toggle("leash", {"lambda_init": 0.5}, accuracy_threshold=0.75)
-    close(method.score(batch, RULE).shaped, [0.75, 0.5, 1, -1])
-    close(method.score(batch, RULE).penalty, [0.25, 0.5, 0, 0])
-    close(off(method).score(batch, RULE).shaped, [1, 1, 1, -1])
 
 
 @pytest.mark.parametrize("column", [None, "effort"])
