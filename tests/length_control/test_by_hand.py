@@ -22,7 +22,6 @@ from leash_trl.length_control.l1 import L1Exact, L1Max
 from leash_trl.length_control.laconic import Laconic
 from leash_trl.length_control.laser import Laser
 from leash_trl.length_control.mai import MAI
-from leash_trl.length_control.prime_rl import PrimeRL
 from leash_trl.length_control.shorter_better import ShorterBetter
 from leash_trl.length_control.thinkprune import ThinkPrune
 
@@ -77,13 +76,6 @@ CASES = {
     "dapo_overlong": case(
         DapoOverlong(cache_length=None), [[1, 0], [NAN, 1]], [[80, 95], [100, 100]], [1, -1.75, NAN, 0], limit=100
     ),
-    # z = -1 and 1: 1 - 0.1 / (1 + e), 1 - 0.1 / (1 + 1 / e); the second group's right ones are equally long
-    "efficient": case(
-        Efficient(alpha=0.1),
-        [[1, 1, NAN, 0], [1, 1, 0, NAN]],
-        [[100, 300, 9999, 5], [100, 100, 1, 2]],
-        [0.97310585786, 0.92689414214, NAN, 0, 0.95, 0.95, 0, NAN],
-    ),
     "efficient, no end": case(
         Efficient(0.2, requires_eos=False), [[1, NAN]], [[10, 20]], [0.9, NAN], truncated=[True] * 2
     ),
@@ -100,15 +92,6 @@ CASES = {
     # solve rates 2/3 and 1, longest right 400 and 50, weight 0.3: 1 - 0.3 * 2/3 * 100/400, 1 - 0.3 * 2/3;
     # 1 - 0.3 * 10/50, 1 - 0.3 twice
     "mai": case(MAI(0.3), [[1, 1, 0], [1, 1, 1]], [[100, 400, 900], [10, 50, 50]], [0.95, 0.8, 0, 0.94, 0.7, 0.7]),
-    # mean rewards 0.5 and 1, longest 200 and 50: 0.25 * 0.5 * (0.5, 1) and 0.25 * 1 * (1, 0.2)
-    "prime_rl": case(PrimeRL(), [[1, -1], [1, 1]], [[100, 200], [50, 10]], [0.9375, -0.125, 0.75, 0.95]),
-    # correct lengths 100 and 300: mean 200, sample std sqrt(2) * 100, z = -+1 / sqrt(2); alone: z = 0
-    "grpo_lead": case(
-        GRPOLead(),
-        [[1, 1, 0, -1], [1, -1, 0, NAN]],
-        [[100, 300, 900, 5], [70, 6, 7, 8]],
-        [math.exp(0.05 * ROOT), math.exp(-0.05 * ROOT), -1, -1, 1, -1, -1, NAN],
-    ),
 }
 
 
@@ -116,7 +99,7 @@ CASES = {
 def test_shaped_rewards_by_hand(name):
     method, batch, expected = CASES[name]
     score = method.score(batch, AdvantageRule())
-    close(score.shaped, expected, rtol=1e-6 if name == "grpo_lead" else 1e-9)
+    close(score.shaped, expected)
     close(score.penalty, score.base - score.shaped)
 
 

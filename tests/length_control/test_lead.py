@@ -34,11 +34,6 @@ def test_the_wanted_weight_by_hand():
     assert squared == pytest.approx(0.0360844 / (0.0360844 + 0.0133333), rel=1e-5)
 
 
-def test_shaped_rewards_by_hand():
-    # e = 0.5, 0.5, -1; 1, 0.5, 0.5, half of each and of correctness
-    close(LEAD(lower_bound=10).shape(TWO_GROUPS), [0.75, 0.75, -0.5, 1.0, 0.25, 0.25])
-
-
 def test_advantages_by_hand_where_efficiency_differs_from_correctness():
     # L* = 200: e = 0.75, 0.75, -1 and 1 - 150/200 = 0.25
     # correctness 1, 1, 0, 0: mean 0.5, std sqrt(4 * 0.25 / 3) = 0.577350: c = 0.866025 (twice), -0.866025 (twice)

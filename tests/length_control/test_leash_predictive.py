@@ -57,24 +57,16 @@ def test_an_update_by_hand():
     assert forecast[:5] == pytest.approx((0.365, 0.55, 0.1, 0.02, 1.0))
 
 
-@pytest.mark.parametrize(
-    ("level", "drift", "momentum", "push"),
-    [
-        # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 10 updates
-        (0.4, 0.0, 0.9, (0.4 - 0.225) / 0.5),
-        (0.2, 0.0, 0.9, (0.2 - 0.225) / 0.5),
-        # a drift of 0.01 adds as much in each of 10 + 9 updates
-        (0.2, 0.01, 0.9, 0.165 / 0.5),
-        # without momentum nothing is under way
-        (0.2, 0.0, 0.0, 0.4),
-        # at the target a push that balances the drift stays
-        (0.0, 0.025, 0.9, 0.5),
-        (None, 0.0, 0.9, math.inf),
-    ],
-)
-def test_the_needed_push_by_hand(level, drift, momentum, push):
-    forecast = Forecast(level=level, push=0.5, response=0.05, drift=drift)
-    assert forecast.needed_push(momentum) == pytest.approx(push)
+def test_the_needed_push_by_hand():
+    def needed(level, drift=0.0, momentum=0.9):
+        return Forecast(level=level, push=0.5, response=0.05, drift=drift).needed_push(momentum)
+
+    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 10 updates
+    assert needed(0.4) == pytest.approx((0.4 - 0.225) / 0.5)
+    # a drift of 0.01 adds as much in each of 10 + 9 updates; one that the push balances at the target needs it again
+    assert (needed(0.2, 0.01), needed(0.0, 0.025)) == pytest.approx((0.165 / 0.5, 0.5))
+    # without momentum nothing is under way; before the first batch nothing is known
+    assert (needed(0.2, momentum=0.0), needed(None)) == (pytest.approx(0.4), math.inf)
 
 
 @pytest.mark.parametrize(

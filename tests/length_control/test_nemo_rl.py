@@ -94,15 +94,7 @@ def test_a_row_with_a_band_replaces_the_configured_one_as_a_whole():
     assert band_of(own, configured) == band_of({"total": own, "reasoning": BAND}, configured) == (1, 2, 0.1)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *("900", 900, {"tau1": 900}, {"a": 90, "b": None, "f": 0.5}, {"total": {"a": 900}}, {"b": 3, "f": 1}),
-        *({"a": 0, "b": 9, "f": 0.5, key: bad} for key, bad in (("a", "0"), ("a", -1), ("b", True), ("b", 0))),
-        *({"a": 0, "b": 9, "f": f} for f in (1.5, -0.1)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("value", ["900", 900, {"total": {"a": 900}}, {"a": 9, "b": None, "f": 0.5}], ids=str)
 def test_what_is_no_band_is_refused_in_a_line_that_names_it(value):
     with pytest.raises(ValueError, match=r"column_of_bands of row 1 is ") as error:
         NemoRL(profile_band_column="column_of_bands").check_columns({"column_of_bands": [BAND, value]})

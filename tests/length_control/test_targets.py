@@ -19,32 +19,22 @@ from leash_trl.length_control.targets import (
 )
 
 
-@pytest.mark.parametrize(
-    ("schedule", "step", "expected"),
-    [
-        ("constant", 0, 40),
-        ("linear", 0, 100),
-        ("linear", 5, 80),  # half way from 100 to 60
-        ("linear", 15, 50),  # half way from 60 to 40
-        ("linear", 99, 40),
-        ("staged", 9, 100),
-        ("staged", 10, 60),
-        ("staged", 20, 40),
-    ],
-)
-def test_schedules_by_hand(schedule, step, expected):
-    assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == expected
+def test_schedules_by_hand():
+    def scheduled(schedule, *steps):
+        return [scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) for step in steps]
+
+    assert scheduled("constant", 0) == [40]
+    # half way from 100 to 60, and from 60 to 40
+    assert scheduled("linear", 0, 5, 15, 99) == [100, 80, 50, 40]
+    assert scheduled("staged", 9, 10, 20) == [100, 60, 40]
 
 
 @pytest.mark.parametrize("bad", [0, -3, "46", True, float("inf")])
-def test_a_bad_target_of_a_row_is_an_error(bad):
+def test_a_row_may_have_no_target_but_no_bad_one(bad):
     with pytest.raises(ValueError, match="target_length="):
         own_target({"target_length": bad})
-
-
-@pytest.mark.parametrize("missing", [{}, {"target_length": None}, {"target_length": float("nan")}])
-def test_a_row_may_have_no_target(missing):
-    assert own_target(missing) is None
+    missing = ({}, {"target_length": None}, {"target_length": float("nan")}, {"target_length": 46})
+    assert [*map(own_target, missing)] == [None, None, None, 46]
 
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)

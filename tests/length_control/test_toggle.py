@@ -135,13 +135,9 @@ def test_every_hook_of_a_method_is_its_own_or_handed_on():
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"method": "dler"}, "'dler'"),
-        ({"method": "l1_exact"}, "'l1_exact'"),
-        ({"method": "lesh"}, "lesh"),
         ({"method": "leash", "method_kwargs": {"lambda_lr": "1"}}, "lambda_lr is '1'"),
         ({"method": "leash", "method_kwargs": [1]}, r"method_kwargs is \[1\]"),
         ({"method": "leash", "percentile": 50.0}, "percentile is 50.0"),
-        ({"method_kwargs": {"lambda_lr": 1}}, "method_kwargs"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line_that_names_it(fields, named):
