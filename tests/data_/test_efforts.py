@@ -1,5 +1,7 @@
 """Efforts: one question per effort, each with its word and target."""
 
+import re
+
 import pytest
 from datasets import Dataset
 
@@ -25,19 +27,12 @@ def test_text_prompts_streams_and_other_words():
     assert rows == [*expected, {"prompt": "1 + 1? (high effort)", "effort": "high", "target_length": 512}]
 
 
-@pytest.mark.parametrize(
-    ("efforts", "suffix", "named"),
-    [
-        ({"low": 0}, " {effort}", "'low': 0"),
-        ({"low": "64"}, " {effort}", "'low': '64'"),
-        ({1: 64}, " {effort}", "1: 64"),
-        ({False: 64}, " {effort}", "'off'"),
-        ({"low": 64}, " brief", "effort_suffix"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_by_name(efforts, suffix, named):
-    with pytest.raises(ValueError, match=named):
-        with_efforts(ROWS, efforts, suffix)
+@pytest.mark.parametrize("efforts", [{"low": 0}, {"low": "64"}, {1: 64}, {False: 64}], ids=str)
+def test_what_makes_no_sense_is_refused_by_name(efforts):
+    with pytest.raises(ValueError, match=re.escape(str(efforts).strip("{}"))):
+        with_efforts(ROWS, efforts)
+    with pytest.raises(ValueError, match="effort_suffix is ' brief'"):
+        with_efforts(ROWS, {"low": 64}, " brief")
 
 
 @pytest.mark.parametrize("column", ["effort", "target_length"])

@@ -110,17 +110,11 @@ def test_nothing_to_ask_is_an_error(prompt):
         )
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"prompt": user(""), "image": "a picture"},
-        {"prompt": user(""), "images": ["a picture"]},
-        {"prompt": [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]},
-    ],
-)
-def test_pictures_and_tool_calls_ask_too(row):
-    assert as_conversation(row) == {"prompt": row["prompt"]}
-    check_not_blank(Dataset.from_list([row]))
+def test_pictures_and_tool_calls_ask_too():
+    calls = [*user("Go."), {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}]
+    for row in ({"prompt": user(""), "image": "?"}, {"prompt": user(""), "images": ["?"]}, {"prompt": calls}):
+        assert as_conversation(row) == {"prompt": row["prompt"]}
+        check_not_blank(Dataset.from_list([row]))
 
 
 @pytest.mark.parametrize("gold", [{"question": "?", "answer": "7"}, {"problem": "?", "answer": "7"}, {"label": True}])
@@ -133,9 +127,9 @@ def test_a_prompt_wins_for_training_and_all_rows_and_columns_stay(gold, tmp_path
 
 
 @pytest.mark.parametrize("streams", ["false", "true"])
-@pytest.mark.parametrize("kind", ["verl", "slime"])
+@pytest.mark.parametrize("kind", ["verl", "slime", "question and answer"])
 def test_a_gold_of_another_name_becomes_the_solution_beside_what_is_there(kind, streams, tmp_path):
-    rows = [{**ROWS[kind]("1 + 1 = ?", "2"), "style": "kind"}] * 3
+    rows = [{**ROWS[kind]("1 + 1 = ?", "2"), "style": {"level": 1}}] * 3
     write_rows(tmp_path / "folder" / "train.jsonl", rows)
     loaded = trained_on("--dataset_name", str(tmp_path / "folder"), "--dataset_streaming", streams)[0]
     assert isinstance(loaded, IterableDataset) == (streams == "true")
@@ -150,12 +144,6 @@ def test_a_blank_prompt_is_named_by_its_row_where_a_run_reads_it(tmp_path):
     assert trained_on(*where)[1] is None
     with pytest.raises(ValueError, match="row 1 "):
         trained_on(*where, evaluates=True)
-
-
-def test_a_csv_file_trains_on_the_golds_and_targets_it_holds(tmp_path):
-    (tmp_path / "rows.csv").write_text("prompt,solution,target_length\nWhat?,033,7\nWhy?,None,\n")
-    rows = trained_on("--dataset_name", str(tmp_path / "rows.csv"))[0]
-    assert (rows["solution"][:], rows["target_length"][:]) == (["033", "None"], [7, None])
 
 
 def test_the_gym_and_what_filter_wrote_stay_as_they_are(tmp_path):

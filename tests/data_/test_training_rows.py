@@ -4,7 +4,7 @@ import logging
 
 import pytest
 from datasets import Dataset, DatasetDict, IterableDataset
-from published_rows import GSM8K, dapo_row, user, write_rows
+from published_rows import GSM8K, dapo_row, write_rows
 
 from leash_trl.data import problems as reader
 from leash_trl.data.problems import load_training_rows
@@ -56,19 +56,13 @@ def test_a_named_source_is_streamed_on_request_and_it_is_said_that_repeats_stay(
     assert isinstance(load_training_rows("gym", streaming=True)[0], IterableDataset)
 
 
-@pytest.mark.parametrize(
-    ("data", "split"),
-    [
-        ("gsm8k=folder", "test"),
-        ("gsm8k=folder/test.jsonl", "test"),
-        ("math500=folder/test.jsonl", "train"),
-        ("gym_test", "test"),
-    ],
-)
-def test_the_rows_of_a_benchmark_are_not_trained_on(data, split, folder, monkeypatch):
+def test_the_rows_of_a_benchmark_are_not_trained_on(folder, monkeypatch):
     monkeypatch.chdir(folder.parent)
-    with pytest.raises(ValueError, match=f"dataset_train_split is '{split}', but {data.partition('=')[0]}"):
-        load_training_rows(data, split)
+    for name, path in (("gsm8k", "=folder"), ("gsm8k", "=folder/test.jsonl"), ("gym_test", "")):
+        with pytest.raises(ValueError, match=f"dataset_train_split is 'test', but {name}"):
+            load_training_rows(f"{name}{path}", "test")
+    with pytest.raises(ValueError, match="dataset_train_split is 'train', but math500"):
+        load_training_rows("math500=folder/test.jsonl")
 
 
 def test_a_source_is_without_repeats_by_name_and_by_hub_id_and_other_data_keep_theirs(tmp_path, monkeypatch):
@@ -78,12 +72,6 @@ def test_a_source_is_without_repeats_by_name_and_by_hub_id_and_other_data_keep_t
     for name in ("dapo_math_17k", "BytedTsinghua-SIA/DAPO-Math-17k"):
         assert load_training_rows(name)[0]["solution"][:] == ["1"]
     assert len(load_training_rows("owner/copy")[0]) == 4
-
-
-def test_reward_functions_get_the_columns_of_the_file(tmp_path):
-    row = {"question": "1 + 1 = ?", "answer": "so #### 2", "hint": {"level": 1}, "topic": "sums"}
-    rows, _ = load_training_rows(write_rows(tmp_path / "rows.jsonl", [row] * 2), suffix="")
-    assert rows.to_list() == [{"prompt": user("1 + 1 = ?"), "solution": "2", **row}] * 2
 
 
 def test_a_solution_that_is_no_text_stays_as_it_is_for_the_user_s_own_reward(tmp_path):

@@ -3,7 +3,6 @@
 import math
 from random import Random
 
-import pytest
 import torch
 from toy_rollouts import close, toy_rollouts
 
