@@ -105,6 +105,8 @@ def test_objectives_that_cancel_out_give_exactly_nothing_and_no_signal():
     advantages = decoupled_advantages([task, length], [1, 1], 2, 1e-8)
     assert advantages.tolist() == [0.0] * 4
     assert has_signal(task + length, advantages, 2).tolist() == [False, False]
+    # what one objective cannot score has no advantage
+    assert decoupled_advantages([doubles(1, -1), doubles(NAN, 0)], [1, 1], 2, 0.0)[0] == 0
 
 
 def test_what_is_below_a_millionth_is_a_rounding_error_and_what_is_above_is_a_signal():

@@ -85,6 +85,7 @@ def test_a_window_chooses_every_refresh_steps_and_starts_anew():
     assert method.statistics() == {"target_easy": 350.0}
     for _ in range(3):  # it stays due until something was observed
         method.step()
+        assert method.targets == [None, None, 350]
     method.observe(WINDOW)
     method.step()
     assert method.targets == [900, 700, 300]

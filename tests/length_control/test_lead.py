@@ -14,12 +14,12 @@ TWO_GROUPS = toy_rollouts([1, 1, -1, 1, -1, -1], [50, 150, 300, 80, 40, 120], nu
 
 
 def test_efficiency_by_hand():
-    is_correct = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4])
-    lengths = torch.tensor([[1500, 2500, 9000, 500], [200, 500, 1000, 1500], [4000, 8000, 2000, 6000]])
+    is_correct = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4, [True] * 4])
+    lengths = torch.tensor([[1500, 2500, 9000, 500], [200, 500, 1000, 1500], [4000, 8000, 2000, 6000], [9000] * 4])
     # L* = 2000: 1 - 500/2000 twice, 1 - 7000/2000 = -2.5 held at -1, 1 - 1500/2000
     # L* = 1000, the lower bound: 1 - 0.8, 1 - 0.5, 1, 1 - 0.5
-    # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25
-    expected = [[0.75, 0.75, -1.0, 0.25], [0.2, 0.5, 1.0, 0.5], [0.5, 1.0, 0.25, 0.75]]
+    # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25; and 8000 as the upper bound, 1 - 0.125
+    expected = [[0.75, 0.75, -1.0, 0.25], [0.2, 0.5, 1.0, 0.5], [0.5, 1.0, 0.25, 0.75], [0.875] * 4]
     close(efficiency_rewards(is_correct, lengths, 1000, 8000), expected)
 
 

@@ -1,7 +1,7 @@
 """Facts about every method, and batches of rollouts on which their laws are tested."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
@@ -170,12 +170,6 @@ def random_batch(random: Random) -> Rollouts:
 
 BATCHES = [random_batch(Random(seed)) for seed in range(16)]
 WARM = {name: warm(method_named(name)) for name in FACTS}
-
-
-def reordered(batch: Rollouts, order: torch.Tensor) -> Rollouts:
-    """The same completions in another order."""
-    tensors = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(batch, **{k: v[order] for k, v in tensors.items() if isinstance(v, torch.Tensor)})
 
 
 def pairs(batch: Rollouts, is_chosen: torch.Tensor):
