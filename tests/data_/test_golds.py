@@ -8,7 +8,6 @@ from datasets import Dataset
 from leash_trl.data.golds import with_readable_golds
 
 
-# an integer of any kind and what is no text for the grader
 GOLDS = ["-12", "\\frac{1}{2}", "", "7", ""]
 
 

@@ -102,6 +102,7 @@ def test_only_new_completions_count_and_an_update_without_any_counts_as_one_more
         updated(each, [30, 10])
     expected = Forecast(target=10.0).corrected(1.0).after_update(0.5, 0.9)
     assert only(method) == expected
+    assert method.statistics() == {"lambda": method.lam, "response": expected.response, "drift": expected.drift}
     twice.step()
     assert only(twice) == expected.after_update(0.5, 0.9)
     lam = method.lam
@@ -179,9 +180,3 @@ def test_each_budget_weighs_length_by_its_own_lambda():
     columns = {"effort": ["low"] * 3 + ["high"] * 3}
     batch = rollouts([10, 20, 30, 10, 20, 30], [1] * 6, num_generations=3, columns=columns)
     close(method.score(batch, EXACT).advantages, [1.0, 0.0, -1.0, 0.25, 0.0, -0.25])
-
-
-def test_the_log_has_lambda_response_and_drift():
-    method = LeashPredictive()
-    method.forecasts[""] = Forecast(level=0.5, push=0.5, response=0.25, drift=0.125)
-    assert method.statistics() == {"lambda": 1.0, "response": 0.25, "drift": 0.125}
