@@ -35,7 +35,7 @@ def test_a_share_is_of_the_benchmark_problem_s_runs_and_no_overlap_at_the_thresh
     # short benchmark problems are found as a whole only
     training = ["What is two plus two?", "What is two plus two, and what is three plus three times four?"]
     assert found(training, ["what is two plus two"]) == [(0, 0, 1, True)]
-    assert found(["Expand 2(x + 1)."], ["Expand 2x + 1."]) == []
+    assert found(["Find x - (1 - y)."], ["Find x - 1 - y."]) == []
 
 
 def test_exact_means_the_same_words_signs_and_brackets_whatever_the_share():
