@@ -3,30 +3,18 @@
 import json
 import logging
 
-import datasets
 import pytest
 from datasets import Dataset, DatasetDict
-from published_rows import DEEPMATH, MATH500, TRL, dapo_row
+from published_rows import DEEPMATH, MATH500, TRL, dapo_row, user, write_rows
 
 from leash_trl.data.problems import fingerprint, load_problems
 from leash_trl.data.prompts import BOXED_SUFFIX
 
 
-@pytest.fixture(autouse=True)
-def cache_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-
 @pytest.fixture
-def write_rows(tmp_path):
+def write(tmp_path):
     """Factory of JSONL files."""
-
-    def write(rows: list[dict], name: str = "rows.jsonl") -> str:
-        path = tmp_path / name
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return str(path)
-
-    return write
+    return lambda rows, name="rows.jsonl": write_rows(tmp_path / name, rows)
 
 
 def problem(question: str, answer: str, **extra) -> dict:
@@ -37,37 +25,21 @@ def questions(problems) -> list[str]:
     return [prompt[-1]["content"] for prompt in problems["prompt"]]
 
 
-def test_a_local_file_becomes_prompts_beside_its_own_columns(write_rows):
-    problems = load_problems(write_rows([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")]))
-    assert problems[1] == {
-        "id": "rows-1",
-        "prompt": [{"role": "user", "content": f"Why?{BOXED_SUFFIX}"}],
-        "solution": "5",
-        "problem": "Why?",
-        "answer": 5,
-        "source": "you",
-    }
+def test_a_local_file_becomes_prompts_beside_its_own_columns(write):
+    problems = load_problems(write([problem("What is 2 + 2?", 4, source="me"), problem("Why?", 5, source="you")]))
+    own = {"problem": "Why?", "answer": 5, "source": "you"}
+    assert problems[1] == {"id": "rows-1", "prompt": user(f"Why?{BOXED_SUFFIX}"), "solution": "5", **own}
 
 
-def test_what_was_loaded_and_written_loads_as_it_was(write_rows, tmp_path):
-    problems = load_problems(
-        write_rows([{**TRL, "id": "a"}, {"prompt": "Why?", "solution": "5", "target_length": 9, "id": "b"}])
-    )
-    problems.to_json(tmp_path / "again.jsonl")
-    again = load_problems(str(tmp_path / "again.jsonl"))
-    assert again.to_list() == problems.to_list()
-    assert fingerprint(again) == fingerprint(problems)
-
-
-def test_a_named_source_reads_a_local_copy_with_all_its_columns(write_rows):
-    (row,) = load_problems(f"deepmath_103k={write_rows([DEEPMATH])}")
-    prompt = [{"role": "user", "content": DEEPMATH["question"] + BOXED_SUFFIX}]
+def test_a_named_source_reads_a_local_copy_with_all_its_columns(write):
+    (row,) = load_problems(f"deepmath_103k={write([DEEPMATH])}")
+    prompt = user(DEEPMATH["question"] + BOXED_SUFFIX)
     assert row == {**DEEPMATH, "id": "deepmath_103k-0", "prompt": prompt, "solution": "1"}
     # its own column of this name is a worked solution
-    assert load_problems(f"math500={write_rows([MATH500])}")["solution"][:] == [MATH500["answer"]]
+    assert load_problems(f"math500={write([MATH500])}")["solution"][:] == [MATH500["answer"]]
 
 
-def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in_one_line(write_rows, caplog):
+def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in_one_line(write, caplog):
     rows = [
         dapo_row("One?", "1", "a"),
         dapo_row("Two?", "2", "b"),
@@ -78,73 +50,72 @@ def test_repeats_and_contradictions_of_training_data_are_left_out_and_counted_in
         dapo_row("Three?", "4", "f"),  # and repeats
         dapo_row("Four?", "4", "g"),
     ]
-    problems = load_problems(write_rows(rows))
+    problems = load_problems(write(rows))
     assert (problems["id"][:], problems["solution"][:]) == (["a", "b", "g"], ["1", "2", "4"])
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert all(part in record.getMessage() for part in ("rows: 3 problems of 8", "; 3 repeats", ", 1 prompts"))
 
 
-def test_a_row_with_the_same_index_and_another_prompt_is_no_copy(write_rows):
-    rows = [dapo_row("One?", "1", "0"), dapo_row("One?", "1", "0"), dapo_row("Two?", "2", "0")]
-    assert load_problems(write_rows(rows))["id"][:] == ["rows-0", "rows-2"]
-
-
-def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(write_rows, caplog):
-    rows = [problem("One?", "1"), problem("One?", "1"), problem("One?", "2")]
-    problems = load_problems(f"aime24={write_rows(rows)}")
-    assert problems["solution"][:] == ["1", "1", "2"]
-    assert [record.getMessage().partition(" ")[0] for record in caplog.records] == ["aime24:"]
-
-
-def test_the_same_prompt_with_two_targets_is_two_problems(write_rows):
-    rows = [{**TRL, "target_length": target} for target in (512, 1024, 512)]
-    problems = load_problems(write_rows(rows))
-    assert problems["target_length"][:] == [512, 1024]
-
-
-def test_columns_of_numbers_give_golds_and_ids_as_text(write_rows):
-    rows = [{"id": number, "prompt": f"What is {number}?", "solution": number} for number in (7, 8)]
-    problems = load_problems(write_rows(rows))
-    assert (problems["id"][:], problems["solution"][:]) == (["7", "8"], ["7", "8"])
-
-
-def test_ids_that_are_not_unique_are_replaced_and_it_is_said(write_rows, caplog):
-    rows = [problem("One?", "1", id=1), problem("One?", "1", id=2), problem("Two?", "2", id=1)]
-    assert load_problems(write_rows(rows))["id"][:] == ["rows-0", "rows-2"]
+@pytest.mark.parametrize(
+    "rows",
+    [
+        # a row with the same index and another prompt is no copy
+        [dapo_row("One?", "1", "0"), dapo_row("One?", "1", "0"), dapo_row("Two?", "2", "0")],
+        [problem("One?", "1", id=1), problem("One?", "1", id=2), problem("Two?", "2", id=1)],
+    ],
+)
+def test_ids_that_are_not_unique_are_replaced_and_it_is_said(rows, write, caplog):
+    assert load_problems(write(rows))["id"][:] == ["rows-0", "rows-2"]
     assert "not unique" in caplog.text
 
 
-def test_limit_keeps_the_first_problems_and_is_positive(write_rows):
-    path = write_rows([problem(f"What is {number}?", number) for number in range(5)])
-    assert load_problems(path, limit=2).to_list() == load_problems(path).to_list()[:2]
-    assert len(load_problems(path, limit=9)) == 5
+@pytest.mark.parametrize(("name", "kind"), [("aime24=", None), ("", "benchmark"), ("math500=", "benchmark")])
+def test_a_benchmark_keeps_every_row_and_it_is_said_that_some_repeat(name, kind, write, caplog):
+    path = write([problem("One?", answer) for answer in ("1", "1", "2")])
+    assert load_problems(f"{name}{path}", kind=kind)["solution"][:] == ["1", "1", "2"]
+    assert len(caplog.records) == 1
+    assert len(load_problems(f"{name}{path}", kind="train")) == len(load_problems(path)) == 0
+
+
+def test_the_same_prompt_with_two_targets_is_two_problems(write):
+    problems = load_problems(write([{**TRL, "target_length": target} for target in (512, 1024, 512)]))
+    assert problems["target_length"][:] == [512, 1024]
+
+
+def test_columns_of_numbers_give_golds_and_ids_as_text(write):
+    problems = load_problems(write([{"id": n, "prompt": f"What is {n}?", "solution": n} for n in (7, 8)]))
+    assert (problems["id"][:], problems["solution"][:]) == (["7", "8"], ["7", "8"])
+
+
+def test_limit_keeps_the_first_problems_and_is_positive(write):
+    path = write([problem(f"What is {number}?", number) for number in range(5)])
+    for limit in (1, 2, 9):
+        assert load_problems(path, limit=limit).to_list() == load_problems(path).to_list()[:limit]
     with pytest.raises(ValueError, match="limit is 0"):
         load_problems(path, limit=0)
 
 
-def test_every_kind_of_file_and_folder_gives_the_same_problems(write_rows, tmp_path):
+def test_every_kind_of_file_and_folder_gives_the_same_problems(write, tmp_path):
     rows = [{"id": "a", "prompt": "What?", "solution": "033", "target_length": 5}]
-    rows += [{"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": 6}]
+    rows += [{"id": "b", "prompt": "Is there\none?", "solution": "None", "target_length": None}]
     dataset = Dataset.from_list(rows)
     dataset.to_parquet(tmp_path / "a.parquet")
     dataset.to_csv(tmp_path / "a.csv")
     (tmp_path / "a.json").write_text(json.dumps(rows))
     dataset.save_to_disk(tmp_path / "saved")
     DatasetDict({"train": dataset, "test": dataset.select([0])}).save_to_disk(tmp_path / "saved_splits")
-    (tmp_path / "folder").mkdir()
-    write_rows(rows, "folder/train.jsonl")
-    expected = load_problems(write_rows(rows)).to_list()
+    write(rows, "folder/train.jsonl")
+    expected = load_problems(write(rows)).to_list()
     assert expected[0]["solution"] == "033"
     for name in ("a.parquet", "a.csv", "a.json", "saved", "folder"):
         assert load_problems(str(tmp_path / name)).to_list() == expected
     assert load_problems(str(tmp_path / "saved_splits"), split="test").to_list() == expected[:1]
 
 
-def test_splits_are_named_where_the_choice_is_open_or_wrong(write_rows, tmp_path):
-    (tmp_path / "folder").mkdir()
+def test_splits_are_named_where_the_choice_is_open_or_wrong(write, tmp_path):
     for split in ("train", "test"):
-        write_rows([problem(f"From {split}?", "1")], f"folder/{split}.jsonl")
+        write([problem(f"From {split}?", "1")], f"folder/{split}.jsonl")
     folder = str(tmp_path / "folder")
     assert questions(load_problems(folder, split="test", suffix="")) == ["From test?"]
     # a named source knows its split
@@ -171,41 +142,26 @@ def test_files_that_hold_no_problems_are_errors(tmp_path, name, text, named):
         load_problems(str(tmp_path / name))
 
 
-def test_the_row_of_an_error_is_the_row_of_the_file(write_rows):
-    rows = [dapo_row("One?", "1", "a"), dapo_row("One?", "1", "a"), dapo_row("Two?", " ", "b")]
-    with pytest.raises(ValueError, match=r"rows, row 2 .*ground_truth"):
-        load_problems(write_rows(rows))
-
-
-@pytest.mark.parametrize(("name", "hub_id"), [("amc23", "math-ai/amc23"), ("owner/nothing", "owner/nothing")])
-def test_without_a_connection_it_names_what_was_asked_for(name, hub_id):
-    with pytest.raises(OSError, match=hub_id):
-        load_problems(name)
-
-
-def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write_rows):
+def test_fingerprint_sees_ids_prompts_solutions_and_order_and_nothing_else(write):
     rows = [problem("One?", "1", id="a", level=1), problem("Two?", "2", id="b", level=1)]
-    changed = [
-        [{**rows[0], "problem": "Uno?"}, rows[1]],
-        [{**rows[0], "answer": "11"}, rows[1]],
-        [{**rows[0], "id": "c"}, rows[1]],
-        rows[::-1],
-        rows[:1],
-    ]
-    first = fingerprint(load_problems(write_rows(rows)))
-    assert len(first) == 16
-    assert int(first, 16) >= 0
-    assert first == fingerprint(load_problems(write_rows([{**row, "level": 2} for row in rows], "other.jsonl")))
-    others = {fingerprint(load_problems(write_rows(version, f"{i}.jsonl"))) for i, version in enumerate(changed)}
-    assert len(others | {first}) == 6
+    changes = ({"problem": "Uno?"}, {"answer": "11"}, {"id": "c"})
+    versions = [rows, *([{**rows[0], **change}, rows[1]] for change in changes), rows[::-1], rows[:1]]
+    versions.append([{**row, "level": 2} for row in rows])
+    first, *others, same = [fingerprint(load_problems(write(each, f"{i}.jsonl"))) for i, each in enumerate(versions)]
+    assert first == same
+    assert len({first, *others}) == 6
+    assert len(bytes.fromhex(first)) == 8
 
 
-@pytest.mark.parametrize(
-    ("name", "file", "size"),
-    [("aime24", "aime24", 30), ("amc23", "amc23", 40), ("math500", "math500", 500), ("gsm8k", "gsm8k_test", 1319)],
-)
-def test_real_benchmarks_are_read_whole(shared_data, name, file, size, caplog):
-    assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == size
+def test_real_benchmarks_are_read_whole(shared_data, caplog):
+    files = {
+        "aime24": ("aime24", 30),
+        "amc23": ("amc23", 40),
+        "math500": ("math500", 500),
+        "gsm8k": ("gsm8k_test", 1319),
+    }
+    for name, (file, size) in files.items():
+        assert len(load_problems(f"{name}={shared_data / file}.jsonl")) == size
     assert caplog.text == ""
 
 
@@ -215,16 +171,9 @@ def test_real_dapo_questions_are_deduplicated(shared_data, caplog):
     # answer and 11 contradictions, blanks at the ends counting. Without those blanks there are 650 and 12.
     assert "650 repeats" in caplog.text
     assert "12 prompts" in caplog.text
-    assert len(problems) == 17_917 - 650 - 2 * 12
-    assert len(set(questions(problems))) == len(problems)
+    assert len(problems) == len(set(questions(problems))) == 17_917 - 650 - 2 * 12
 
 
-def test_the_caller_says_whether_a_file_is_a_benchmark_whose_rows_all_count(write_rows):
-    path = write_rows([problem("1 + 1", answer) for answer in ("2", "2", "3")])
-    assert len(load_problems(path, kind="benchmark")) == 3
-    assert len(load_problems(path, kind="train")) == len(load_problems(path)) == 0
-
-
-def test_a_question_stays_text_for_a_base_model_whatever_its_source_has_beside_it(write_rows):
-    path = write_rows([{"question": "Why?", "answer": "1", "prompt": [{"role": "user", "content": "Hm."}]}])
+def test_a_question_stays_text_for_a_base_model_whatever_its_source_has_beside_it(write):
+    path = write([{"question": "Why?", "answer": "1", "prompt": user("Hm.")}])
     assert load_problems(path, suffix="", has_chat_template=False)["prompt"][:] == ["Why?"]

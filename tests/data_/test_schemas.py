@@ -2,24 +2,11 @@
 
 import json
 
+import published_rows as rows
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published_rows import (
-    AIME24,
-    AIMO_AMC,
-    DAPO,
-    DAPO_PROCESSED,
-    DEEPMATH,
-    GPQA,
-    GSM8K,
-    MATH500,
-    MATH_ARENA,
-    MMLU_PRO,
-    SLIME,
-    TRL,
-    user,
-)
+from published_rows import AIME24, DAPO, GPQA, GSM8K, MMLU_PRO, TRL, user
 
 from leash_trl.data.prompts import BOXED_SUFFIX, DAPO_HEADS, DAPO_TAIL
 from leash_trl.data.schemas import SCHEMAS, columns_to_read, detect_schema, row_id
@@ -30,57 +17,59 @@ def read(row: dict) -> tuple:
     return row_id(row), *detect_schema(row).read(row)
 
 
+SEVERAL = [{"role": "system", "content": "Be brief."}, *user(f"{DAPO_HEADS[0]}What?{DAPO_TAIL}")]
+
+
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
         (DAPO, (DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
-        (DAPO_PROCESSED, (DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
+        (rows.DAPO_PROCESSED, (DAPO["extra_info"]["index"], "What is $6 \\cdot 7$?", "42")),
         ({**DAPO, "prompt": user(f"Why?{BOXED_SUFFIX}"), "question_id": "q7"}, ("q7", "Why?", "42")),
-        (SLIME, (None, "What is $6 \\cdot 7$?", "42")),
-        (DEEPMATH, (None, DEEPMATH["question"], "1")),
+        # several messages stay as they are
+        ({**DAPO, "prompt": SEVERAL}, (DAPO["extra_info"]["index"], SEVERAL, "42")),
+        ({"prompt": SEVERAL, "solution": "4"}, (None, SEVERAL, "4")),
+        (rows.SLIME, (None, "What is $6 \\cdot 7$?", "42")),
+        (rows.DEEPMATH, (None, rows.DEEPMATH["question"], "1")),
         (AIME24, ("60", AIME24["problem"], "033")),
-        (MATH_ARENA, ("3", MATH_ARENA["problem"], "70")),
-        (AIMO_AMC, ("4", "How many digits?", "142")),
-        (MATH500, (MATH500["unique_id"], MATH500["problem"], MATH500["answer"])),
+        (rows.MATH_ARENA, ("3", rows.MATH_ARENA["problem"], "70")),
+        (rows.AIMO_AMC, ("4", "How many digits?", "142")),
+        (rows.MATH500, (rows.MATH500["unique_id"], rows.MATH500["problem"], rows.MATH500["answer"])),
         (GSM8K, (None, "How many eggs?", "9")),
         (TRL, (None, "What is 2 + 2?", "4")),
-        ({"prompt": [{"role": "system", "content": "Hm."}, *user("?")], "solution": "4"}, None),
     ],
     ids=lambda value: "",
 )
 def test_rows_as_their_source_has_them(row, expected):
-    assert read(row) == (expected or (None, row["prompt"], "4"))
+    assert read(row) == expected
 
 
-def test_every_schema_needs_columns_that_no_earlier_one_would_claim():
+def test_every_schema_needs_columns_that_no_earlier_one_would_claim_and_reads_no_more():
     assert all(detect_schema(schema.columns) is schema for schema in SCHEMAS)
+    # worked solutions of many pages stay where they are
+    assert columns_to_read(detect_schema(rows.DEEPMATH), rows.DEEPMATH) == ["question", "final_answer"]
 
 
-def test_worked_solutions_of_many_pages_are_not_read():
-    assert columns_to_read(detect_schema(DEEPMATH), DEEPMATH) == ["question", "final_answer"]
-
-
-def test_a_prompt_of_several_messages_stays_as_it_is():
-    messages = [{"role": "system", "content": "Be brief."}, *user(f"{DAPO_HEADS[0]}What?{DAPO_TAIL}")]
-    assert read({**DAPO, "prompt": messages})[1] == messages
-
-
-def test_only_verl_text_that_is_an_integer_loses_its_point():
-    assert read({**DAPO, "reward_model": {"ground_truth": "-3.0"}})[2] == "-3"
-    assert read({**DAPO, "reward_model": {"ground_truth": "3.05"}})[2] == "3.05"
-    assert read({**MATH500, "answer": "3.0"})[2] == "3.0"
-    assert read({**AIMO_AMC, "answer": 2.5})[2] == "2.5"
+@pytest.mark.parametrize(
+    ("row", "gold"),
+    [
+        ({**DAPO, "reward_model": {"ground_truth": "-3.0"}}, "-3"),
+        ({**DAPO, "reward_model": {"ground_truth": "3.05"}}, "3.05"),
+        ({**rows.MATH500, "answer": "3.0"}, "3.0"),
+        ({**rows.AIMO_AMC, "answer": 2.5}, "2.5"),
+    ],
+)
+def test_only_verl_text_that_is_an_integer_loses_its_point(row, gold):
+    assert read(row)[2] == gold
 
 
 @pytest.mark.parametrize(
     ("row", "broken", "column"),
     [
-        (AIME24, {"problem": None}, "problem"),
         (AIME24, {"answer": " "}, "answer"),
-        (AIMO_AMC, {"answer": float("nan")}, "answer"),
-        (SLIME, {"label": True}, "label"),
+        (rows.AIMO_AMC, {"answer": float("nan")}, "answer"),
+        (rows.SLIME, {"label": True}, "label"),
         (DAPO, {"reward_model": None}, "ground_truth"),
-        (DAPO, {"reward_model": {"ground_truth": ["1"]}}, "ground_truth"),
         (DAPO, {"prompt": []}, "prompt"),
         (TRL, {"prompt": [{"role": "assistant", "content": "Hm."}]}, "prompt"),
         (TRL, {"prompt": [{"role": "user", "content": None}]}, "prompt"),
@@ -88,7 +77,6 @@ def test_only_verl_text_that_is_an_integer_loses_its_point():
         (GSM8K, {"answer": "No mark's end ####"}, "answer"),
         (GPQA, {"Incorrect Answer 2": None}, "Incorrect Answer 2"),
         (MMLU_PRO, {"answer_index": 4}, "answer_index"),
-        (MMLU_PRO, {"answer_index": None}, "answer_index"),
         (MMLU_PRO, {"answer": "A"}, "answer"),
     ],
 )
@@ -103,9 +91,8 @@ def choices_of(prompt: str) -> dict[str, str]:
 
 def test_gpqa_choices_are_cleaned_and_shuffled_alike_in_every_version():
     row, question, gold = read(GPQA)
-    choices = choices_of(question)
-    assert (row, choices[gold], gold) == ("rec0001", "bicyclo[2.2.1]heptane", "D")
-    assert [*choices.values()] == ["benzene", "toluene. and more", "phenol", "bicyclo[2.2.1]heptane"]
+    choices = ["benzene", "toluene. and more", "phenol", "bicyclo[2.2.1]heptane"]
+    assert (row, choices_of(question), gold) == ("rec0001", dict(zip("ABCD", choices, strict=True)), "D")
 
 
 @given(st.lists(st.sampled_from(["N/A", "x", "y", "z"]), min_size=3, max_size=10), st.data())
@@ -117,18 +104,19 @@ def test_mmlu_pro_letter_always_points_at_the_choice_that_was_right(options, dat
     assert sum(choice == "N/A" for choice in choices.values()) == (options[right] == "N/A")
 
 
-def rows_of(path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+@pytest.fixture
+def rows_of(shared_data):
+    return lambda name: [json.loads(line) for line in (shared_data / name).read_text(encoding="utf-8").splitlines()]
 
 
-def test_both_layouts_of_dapo_give_the_same_problems(shared_data):
+def test_both_layouts_of_dapo_give_the_same_problems(rows_of):
     # and so the template that is taken off is DAPO's own, to the letter
-    original = rows_of(shared_data / "dapo_sample_original_schema.jsonl")
-    processed = rows_of(shared_data / "dapo_sample_openr1_processed_schema.jsonl")
-    assert [read(row) for row in original] == [read(row) for row in processed]
+    layouts = ("original_schema", "openr1_processed_schema")
+    original, processed = ([*map(read, rows_of(f"dapo_sample_{layout}.jsonl"))] for layout in layouts)
+    assert original == processed
 
 
-def test_real_mmlu_pro_golds_are_the_published_ones(shared_data):
+def test_real_mmlu_pro_golds_are_the_published_ones(rows_of):
     # none of these rows has a placeholder, so the letters must not move
-    rows = rows_of(shared_data / "mmlu_pro_validation_sample.jsonl")
-    assert [read(row)[2] for row in rows] == [row["answer"] for row in rows]
+    sample = rows_of("mmlu_pro_validation_sample.jsonl")
+    assert [read(row)[2] for row in sample] == [row["answer"] for row in sample]

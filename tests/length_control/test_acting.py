@@ -88,9 +88,6 @@ class ByQuestion(LengthControl):
     name = "by_question"
     seen: dict = held(dict)
 
-    def shape(self, rollouts):
-        return self.base_rewards(rollouts)
-
     def observe(self, rollouts):
         self.seen = dict.fromkeys(rollouts.questions.tolist(), 1.0)
 

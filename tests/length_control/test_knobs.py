@@ -1,4 +1,4 @@
-"""What a hyper-parameter may hold: each method's own ranges, and what the base class makes of annotations."""
+"""What a hyper-parameter may hold: each method's own ranges, annotations, and what does not fit the run."""
 
 import math
 import re
@@ -47,10 +47,46 @@ NUMBERS = [
 def test_what_is_no_finite_number_is_refused_where_one_is_needed(name, field):
     for value in (NAN, INF, -INF, "1", True, [1]):
         refused(METHODS[name], field.name, value)
-    if isinstance(None, field.type):
-        assert getattr(METHODS[name](**{field.name: None}), field.name) is None
-    else:
+    if not isinstance(None, field.type):
         refused(METHODS[name], field.name, None)
+
+
+BAND = {"a": 10, "b": 20, "f": 0.5}
+UNFIT = [
+    ("dapo_overlong", {"cache_length": 100, "max_length": 100}, None, 512, "cache_length is 100"),
+    ("dapo_overlong", {}, None, 512, "cache_length is 4096"),
+    ("l1_max", {"budget_range": None}, None, 4000, "budget_range"),
+    ("l1_max", {"budget_range": (1, 4001)}, None, 4000, "budget_range"),
+    ("laser_d", {}, 16385, 32768, "upper_bound is 16384"),
+    ("lead", {}, None, 512, "lower_bound is 1000, .*512"),
+    ("lead", {"upper_bound": 999}, None, 8000, "lower_bound is 1000, .*999"),
+    ("lead", {}, None, INF, "lower_bound is 1000, .*inf"),
+    ("nemo_rl", {}, None, 100, "profile_band"),
+    ("nemo_rl", {"profile_band": {"total": None}}, None, 100, "profile_band"),
+    ("nemo_rl", {"profile_band": BAND, "profile_band_total": False}, None, 100, "profile_band"),
+    ("nemo_rl", {"profile_band_column": "band"}, None, 100, "profile_band_total"),
+]
+FIT = [
+    ("dapo_overlong", {}, None, 4097),
+    ("l1_max", {"budget_range": None}, 9, 4000),
+    ("l1_max", {"budget_range": (1, 4000)}, None, 4000),
+    ("laser_d", {}, 16384, 32768),
+    ("lead", {"upper_bound": 1000}, None, INF),
+    ("nemo_rl", {"profile_band": BAND}, None, 100),
+    ("nemo_rl", {"total_bonus": 0.1}, None, 100),
+]
+
+
+@pytest.mark.parametrize(("name", "fields", "target", "limit", "named"), UNFIT, ids=str)
+def test_what_does_not_fit_the_run_is_refused(name, fields, target, limit, named):
+    with pytest.raises(ValueError, match=named) as error:
+        METHODS[name](**fields).check(target, limit, 8)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("name", "fields", "target", "limit"), FIT, ids=str)
+def test_what_just_fits_the_run_is_not_refused(name, fields, target, limit):
+    METHODS[name](**fields).check(target, limit, 8)
 
 
 def test_a_method_of_a_users_own_is_checked_by_its_annotations_and_its_knobs():

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 import torch
-from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pairs, reordered, warm
+from method_facts import BATCHES, FACTS, LIMIT, WARM, batch_of, method_named, pairs, warm
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
@@ -57,7 +57,7 @@ def test_the_order_of_completions_and_of_prompts_does_not_matter(name):
         order = torch.tensor([i for row in random.sample(rows, len(rows)) for i in row])
         for rule in rules_of(method):
             score = method.score(batch, rule)
-            same_scores(method.score(reordered(batch, order), rule), joined([score], order))
+            same_scores(method.score(joined([batch], order), rule), joined([score], order))
 
 
 @every_method
@@ -91,6 +91,13 @@ def test_advantages_of_a_prompt_sum_to_zero_over_completions_or_with_opo_over_tr
             same(batch.by_group(weights * score.advantages).sum(dim=1), groups)
 
 
+@pytest.mark.parametrize("name", ["dler", "dler:release", "drpo", "gr3", "grpo_lead", "lead", "prime_rl"])
+def test_scale_rewards_has_no_effect_where_the_docstring_says_so(name):
+    for batch in BATCHES:
+        group, *others = (WARM[name].score(batch, RULES[scale]).advantages for scale in ("group", "batch", "none"))
+        assert all(torch.equal(each, group) for each in others)
+
+
 @every_method
 def test_no_constant_passes_through_float32(name):
     usual = torch.get_default_dtype()
@@ -117,20 +124,38 @@ def test_the_length_of_an_unscorable_completion_changes_nothing_for_the_others(n
             same(other.advantages, score.advantages)
 
 
+# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
+REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+
+
+@pytest.mark.parametrize("scale", REWARD_SCALES)
 @every_method
-def test_answers_feel_their_length_only_as_the_table_says(name):
-    """Right ones never gain from it unless they can be too short; wrong ones do not, pay, or may gain."""
-    facts = FACTS[name]
+def test_answers_feel_their_length_only_as_the_table_says(name, scale):
+    """Right ones never gain from it unless they can be too short; wrong ones, at -1, do not, pay, or may gain."""
+    facts, (right, wrong) = FACTS[name], REWARD_SCALES[scale]
     for batch in BATCHES:
-        shaped = WARM[name].shape(batch)
+        rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
+        scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
+        shaped = WARM[name].shape(scaled).tolist()
         if facts.right_never_gains:
             assert all(shaped[long] <= shaped[short] + 1e-12 for short, long in pairs(batch, batch.is_correct))
         for short, long in pairs(batch, batch.is_scorable & ~batch.is_correct & ~batch.is_truncated):
             assert facts.wrong == "may gain" or shaped[long] <= shaped[short] + 1e-12
-            assert facts.wrong != "unmoved" or shaped[long] == shaped[short]
+            assert facts.wrong != "unmoved" or shaped[long] == shaped[short] or wrong > -1
     shaped = WARM[name].shape(batch_of([1, -1, -1, 1], [40, 20, 190, 60], [50.0] * 4, 4))
     assert (shaped[2] != shaped[1]) == (facts.wrong != "unmoved")
     assert (shaped[2] < shaped[1]) or facts.wrong != "pays"
+
+
+@every_method
+def test_a_prompt_is_shaped_as_it_is_alone_unless_targets_are_chosen_from_all(name):
+    for batch in BATCHES if not name.startswith("laser_d") else ():
+        groups = torch.arange(len(batch.lengths)).split(batch.num_generations)
+        alone = [WARM[name].score(joined([batch], rows), RULES["none"]) for rows in groups]
+        together = WARM[name].score(batch, RULES["none"])
+        same(together.shaped, torch.cat([score.shaped for score in alone]))
+        if WARM[name].own_advantages in (False, "group"):
+            same(together.advantages, torch.cat([score.advantages for score in alone]))
 
 
 @every_method
@@ -144,46 +169,25 @@ def test_a_single_completion_is_shaped_as_in_its_group_unless_the_method_needs_t
     assert differs == method.needs_group or method.name == "toggle"
 
 
-@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
-def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
-    method, other = warm(method_named(name)), warm(method_named(name))
+def assert_alike(name, changed):
+    """A method scores other batches as it scores `BATCHES`, and they move its state alike."""
+    method, twin = warm(method_named(name)), warm(method_named(name))
     for batch in BATCHES:
-        opposite = replace(batch, correctness_rewards=-batch.task_rewards)
-        same_scores(other.score(opposite, RULES["group"]), method.score(batch, RULES["group"]))
-        for each, seen in ((method, batch), (other, opposite)):
+        same_scores(twin.score(changed(batch), RULES["group"]), method.score(batch, RULES["group"]))
+        for each, seen in ((method, batch), (twin, changed(batch))):
             each.observe(seen)
             each.step()
-        assert method.state_dict() == other.state_dict()
+        assert method.state_dict() == twin.state_dict()
 
 
-# Task rewards of a right and a wrong answer; below zero, a factor smaller than 1 raises a reward.
-REWARD_SCALES = {"0 or 1": (1.0, 0.0), "-1 or 1": (1.0, -1.0), "-2 or 0.5": (0.5, -2.0), "below zero": (-0.5, -2.0)}
+@pytest.mark.parametrize("name", [name for name in FACTS if not method_named(name).uses_correctness])
+def test_a_method_that_does_not_ask_what_is_correct_does_not_read_it(name):
+    assert_alike(name, lambda batch: replace(batch, correctness_rewards=-batch.task_rewards))
 
 
-def gains_from_length(method, right, wrong, right_may=False, wrong_may=False):
-    """Whether a completion earns more than a shorter one of the same prompt and the same correctness."""
-    for batch in BATCHES:
-        rewards = torch.where(batch.is_correct, right, wrong).double().where(batch.is_scorable, torch.nan)
-        scaled = replace(batch, task_rewards=rewards, correctness_rewards=batch.task_rewards)
-        shaped = method.shape(scaled)
-        is_right, is_wrong = scaled.is_correct, scaled.is_scorable & ~scaled.is_correct
-        held = [
-            *([] if right_may else pairs(scaled, is_right)),
-            *([] if wrong_may else pairs(scaled, is_wrong)),
-        ]
-        if any(shaped[longer] > shaped[shorter] + 1e-12 for shorter, longer in held):
-            return True
-    return False
-
-
-@pytest.mark.parametrize("scale", REWARD_SCALES)
-def test_on_no_scale_of_task_rewards_does_longer_earn_more_unless_the_table_says_so(scale):
-    gaining = {
-        name
-        for name, facts in FACTS.items()
-        if gains_from_length(WARM[name], *REWARD_SCALES[scale], not facts.right_never_gains, facts.wrong == "may gain")
-    }
-    assert not gaining
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.target_use == "none"])
+def test_a_method_without_a_target_is_the_same_with_any(name):
+    assert_alike(name, lambda batch: replace(batch, target_lengths=7 * batch.target_lengths))
 
 
 @pytest.mark.parametrize("name", [name for name in FACTS if FACTS[name].base is not None])
@@ -196,16 +200,10 @@ def test_a_method_with_a_scale_of_its_own_asks_only_what_is_correct(name):
         same(method.score(batch, RULES["group"]).base, expected)
         assert method.reward_scale_problem(batch) is None
     same(method.shape(second), method.shape(first))
-    method, twin = warm(method), warm(method_named(name))
-    for batch in BATCHES:  # what the deciding function cannot score is unscorable, whatever the others say
-        graded = replace(
-            batch, task_rewards=batch.task_rewards.nan_to_num(0.5), correctness_rewards=batch.task_rewards
-        )
-        same_scores(twin.score(graded, RULES["group"]), method.score(batch, RULES["group"]))
-        for each, seen in ((method, batch), (twin, graded)):
-            each.observe(seen)
-            each.step()
-        assert method.state_dict() == twin.state_dict()
+    # what the deciding function cannot score is unscorable, whatever the others say
+    assert_alike(
+        name, lambda b: replace(b, task_rewards=b.task_rewards.nan_to_num(0.5), correctness_rewards=b.task_rewards)
+    )
 
 
 @every_method
@@ -254,15 +252,3 @@ def test_a_batch_that_nothing_could_score_is_survived(name):
     method.observe(batch)
     method.step()
     assert all(math.isfinite(value) for value in method.statistics().values())
-
-
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.target_use == "none"])
-def test_a_method_without_a_target_is_the_same_with_any(name):
-    first, second = method_named(name), method_named(name)
-    for batch in BATCHES:
-        other = replace(batch, target_lengths=7 * batch.target_lengths)
-        same_scores(second.score(other, RULES["group"]), first.score(batch, RULES["group"]))
-        for each, seen in ((first, batch), (second, other)):
-            each.observe(seen)
-            each.step()
-        assert first.state_dict() == second.state_dict()

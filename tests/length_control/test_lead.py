@@ -1,25 +1,25 @@
 """LEAD by hand: target lengths, weights, advantages over tokens."""
 
-import math
-
 import pytest
 import torch
+from toy_rollouts import close, toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.lead import LEAD, correctness_weight, efficiency_rewards
+from leash_trl.length_control.rollouts import joined
 
 
-def close(actual, expected):
-    torch.testing.assert_close(actual, torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-9)
+# group 1: L* = 100 from the correct 50 and 150; group 2: L* = 80
+TWO_GROUPS = toy_rollouts([1, 1, -1, 1, -1, -1], [50, 150, 300, 80, 40, 120], num_generations=3, limit=400)
 
 
 def test_efficiency_by_hand():
-    is_correct = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4])
-    lengths = torch.tensor([[1500, 2500, 9000, 500], [200, 500, 1000, 1500], [4000, 8000, 2000, 6000]])
+    is_correct = torch.tensor([[True, True, False, False], [True, False, False, False], [False] * 4, [True] * 4])
+    lengths = torch.tensor([[1500, 2500, 9000, 500], [200, 500, 1000, 1500], [4000, 8000, 2000, 6000], [9000] * 4])
     # L* = 2000: 1 - 500/2000 twice, 1 - 7000/2000 = -2.5 held at -1, 1 - 1500/2000
     # L* = 1000, the lower bound: 1 - 0.8, 1 - 0.5, 1, 1 - 0.5
-    # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25
-    expected = [[0.75, 0.75, -1.0, 0.25], [0.2, 0.5, 1.0, 0.5], [0.5, 1.0, 0.25, 0.75]]
+    # L* = 8000, as nothing is correct: 1 - 0.5, 1, 1 - 0.75, 1 - 0.25; and 8000 as the upper bound, 1 - 0.125
+    expected = [[0.75, 0.75, -1.0, 0.25], [0.2, 0.5, 1.0, 0.5], [0.5, 1.0, 0.25, 0.75], [0.875] * 4]
     close(efficiency_rewards(is_correct, lengths, 1000, 8000), expected)
 
 
@@ -34,66 +34,33 @@ def test_the_wanted_weight_by_hand():
     assert squared == pytest.approx(0.0360844 / (0.0360844 + 0.0133333), rel=1e-5)
 
 
-def test_all_correct_asks_for_efficiency_only():
-    assert correctness_weight([[1.0, 0.0]], [[0.5, 0.1]], 1.0) == 0.0
-
-
-def two_groups(make_rollouts):
-    # group 1: L* = 100 from the correct 50 and 150; group 2: L* = 80
-    return make_rollouts([1, 1, -1, 1, -1, -1], [50, 150, 300, 80, 40, 120], num_generations=3, limit=400)
-
-
-def test_shaped_rewards_by_hand(make_rollouts):
-    # e = 0.5, 0.5, -1; 1, 0.5, 0.5, half of each and of correctness
-    close(LEAD(lower_bound=10).shape(two_groups(make_rollouts)), [0.75, 0.75, -0.5, 1.0, 0.25, 0.25])
-
-
-@pytest.mark.parametrize(
-    ("weight", "expected"),
-    # 0.5 (c + e): 0.773505 (twice), -1.151830, -0.395180; over tokens 150 * 0.773505 + 250 * 0.773505
-    # - 600 * 1.151830 - 50 * 0.395180 = -401.455, of 1050: mean -0.382338; variance (400 * 1.155843^2
-    # + 600 * 0.769492^2 + 50 * 0.012842^2) / 1049 = 0.848111, root 0.920929
-    # 0.8 c + 0.2 e: 0.829017 (twice), -0.980347, -0.677687; -290.486 / 1050 = -0.276653; variance (400 * 1.105670^2
-    # + 600 * 0.703694^2 + 50 * 0.401034^2) / 1049 = 0.757060, root 0.870092
-    [(0.5, [1.2550834, 1.2550834, -0.8355602, -0.0139447]), (0.8, [1.2707516, 1.2707516, -0.8087586, -0.4609102])],
-)
-def test_advantages_by_hand_where_efficiency_differs_from_correctness(make_rollouts, weight, expected):
+def test_advantages_by_hand_where_efficiency_differs_from_correctness():
     # L* = 200: e = 0.75, 0.75, -1 and 1 - 150/200 = 0.25
     # correctness 1, 1, 0, 0: mean 0.5, std sqrt(4 * 0.25 / 3) = 0.577350: c = 0.866025 (twice), -0.866025 (twice)
     # e: mean 0.1875, std sqrt((2 * 0.5625^2 + 1.1875^2 + 0.0625^2) / 3) = 0.825999: 0.680985 (twice), -1.437635,
-    # 0.075666
-    method, rollouts = LEAD(lower_bound=100), make_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
-    method.weight = weight
-    close(method.score(rollouts, AdvantageRule("group", 1e-12)).advantages, expected)
+    # 0.075666; 0.8 c + 0.2 e: 0.829017 (twice), -0.980347, -0.677687
+    # over tokens 150 * 0.829017 + 250 * 0.829017 - 600 * 0.980347 - 50 * 0.677687 = -290.486, of 1050: -0.276653
+    # variance (400 * 1.105670^2 + 600 * 0.703694^2 + 50 * 0.401034^2) / 1049 = 0.757060, root 0.870092
+    method, rollouts = LEAD(lower_bound=100), toy_rollouts([1, 1, -1, -1], [150, 250, 600, 50], limit=1000)
+    method.weight = 0.8
+    advantages = method.score(rollouts, AdvantageRule("group", 1e-12)).advantages
+    close(advantages, [1.2707516, 1.2707516, -0.8087586, -0.4609102], rtol=1e-6)
 
 
-def test_the_weight_moves_after_the_batch_by_what_the_batch_asked_for(make_rollouts):
-    method, rollouts = LEAD(lower_bound=10, beta=0.9), two_groups(make_rollouts)
-    method.observe(rollouts)
-    assert method.statistics() == {"correctness_weight": 0.5}
-    method.step()
+def test_the_weight_moves_after_the_batches_of_an_update_by_what_they_ask_for_together():
+    method, rows = LEAD(lower_bound=10, beta=0.9), torch.arange(6)
+    for group in rows.split(3):
+        method.observe(joined([TWO_GROUPS], group))
+        assert method.statistics() == {"correctness_weight": 0.5}
     # correctness: means 2/3 and 1/3, variances 2/9 each; efficiency of correct ones: 0.5, 0.5 | 1: means 0.5, 1
     wanted = correctness_weight([[2 / 3, 2 / 9], [1 / 3, 2 / 9]], [[0.5, 0.0], [1.0, 0.0]], 1.0)
-    assert method.statistics()["correctness_weight"] == pytest.approx(0.9 * 0.5 + 0.1 * wanted, abs=1e-12)
-    moved = method.weight
-    method.step()
-    assert method.weight == moved
-
-
-def test_batches_of_one_update_are_pooled(make_rollouts):
-    first, second = make_rollouts([1, -1], [50, 60], limit=400), make_rollouts([1, 1], [90, 30], limit=400)
-    both = make_rollouts([1, -1, 1, 1], [50, 60, 90, 30], num_generations=2, limit=400)
-    apart, together = LEAD(lower_bound=10), LEAD(lower_bound=10)
-    for batch in (first, second):
-        apart.observe(batch)
-    together.observe(both)
-    for method in (apart, together):
+    for _ in range(2):  # the second step has nothing new
         method.step()
-    assert apart.weight == together.weight
+        assert method.statistics()["correctness_weight"] == pytest.approx(0.9 * 0.5 + 0.1 * wanted, abs=1e-12)
 
 
-def test_correctness_keeps_its_least_weight_and_the_state_goes_below_it(make_rollouts):
-    method, solved = LEAD(lower_bound=10, beta=0.5), make_rollouts([1, 1], [50, 90], limit=400)
+def test_correctness_keeps_its_least_weight_and_the_state_goes_below_it():
+    method, solved = LEAD(lower_bound=10, beta=0.5), toy_rollouts([1, 1], [50, 90], limit=400)
     for _ in range(3):
         method.observe(solved)
         method.step()
@@ -101,10 +68,3 @@ def test_correctness_keeps_its_least_weight_and_the_state_goes_below_it(make_rol
     assert method.statistics() == {"correctness_weight": 0.3}
     # L* = 70: e = 1 - 20/70 for both
     close(method.shape(solved), [0.3 + 0.7 * (1 - 2 / 7)] * 2)
-
-
-def test_bounds_that_would_make_all_targets_equal_are_refused():
-    for upper_bound, limit in ((None, 512), (900, 8000), (None, math.inf)):
-        with pytest.raises(ValueError, match=rf"lower_bound is 1000, .*{upper_bound or limit}"):
-            LEAD(upper_bound=upper_bound).check(None, limit, 8)
-    LEAD(upper_bound=8000).check(None, math.inf, 8)

@@ -1,12 +1,12 @@
 """The logged statistics of one generation batch."""
 
 import math
-from dataclasses import replace
 
 import pytest
-import torch
+from toy_rollouts import toy_rollouts
 
 from leash_trl.length_control.advantages import AdvantageRule
+from leash_trl.length_control.dot import DOT
 from leash_trl.length_control.kimi import Kimi
 from leash_trl.length_control.leash import Leash
 from leash_trl.length_control.none import NoControl
@@ -14,20 +14,17 @@ from leash_trl.length_control.statistics import length_statistics
 from leash_trl.length_control.toggle import Toggle
 
 
-@pytest.fixture
-def statistics(make_rollouts):
-    def make(rewards, lengths, target=100, method=None, correctness=None):
-        rollouts = make_rollouts(rewards, lengths, target, num_generations=2)
-        if correctness is not None:
-            rollouts = replace(rollouts, correctness_rewards=torch.tensor(correctness).double())
-        method = method or Leash(lambda_init=0.5)
-        return length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
-
-    return make
+NAN = math.nan
 
 
-def test_statistics_by_hand(statistics):
-    logged = statistics([1, 1, -1, -1], [50, 150, 200, 300])
+def statistics(rewards, lengths, target=100, method=None, **others):
+    rollouts = toy_rollouts(rewards, lengths, target, num_generations=2, **others)
+    method = method or Leash(lambda_init=0.5)
+    return length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))
+
+
+def test_statistics_by_hand():
+    logged = statistics([1, 1, -1, -1], [50, 150, 200, 300], truncated=[False, False, False, True])
     expected = {
         "lambda": 0.5,
         "target_length": 100,
@@ -41,7 +38,7 @@ def test_statistics_by_hand(statistics):
         "max_length": 300,
         "mean_correct_length": 100,
         "mean_wrong_length": 250,
-        "truncated_share": 0,
+        "truncated_share": 0.25,
         "accuracy": 0.5,
         "task_reward": 0,
         "shaped_reward": -0.0625,
@@ -50,50 +47,50 @@ def test_statistics_by_hand(statistics):
     assert logged == pytest.approx(expected, abs=1e-12)
 
 
-def test_what_the_clip_takes_without_a_penalty_is_no_penalty(statistics):
+def test_what_the_clip_takes_without_a_penalty_is_no_penalty():
     assert statistics([1.5, -1.5], [50, 50])["mean_effective_penalty"] == 0
     # 1.5 - 0.75 is below the clip, 0.25 less than the clipped reward of 1
     assert statistics([1.5, 1.5], [50, 250])["mean_effective_penalty"] == pytest.approx(0.125)
 
 
-def test_without_a_target_its_statistics_are_nan_and_the_others_are_not(statistics):
-    logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
-    missing = {key for key, value in logged.items() if math.isnan(value)}
-    assert missing == {"violation"}
-    assert logged["mean_penalty"] == 0
-
-
-def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them(statistics):
+def test_what_is_about_targets_is_logged_only_for_methods_that_aim_at_them():
     for method, aims in ((NoControl(), False), (Kimi(), False), (Toggle(), False), (Toggle("leash"), True)):
-        logged = statistics([1, -1], [50, 150], target=100, method=method)
+        logged = statistics([1, -1], [50, 150], method=method)
         assert ({"target_length", "satisfaction_rate"} <= logged.keys()) == aims
-    # a completion at its target satisfies it
-    assert statistics([1, -1, 1, 1], [99, 100, 101, 300])["satisfaction_rate"] == 0.5
+    # a completion at its target satisfies it, and one without a target does not count
+    assert (
+        statistics([1, -1, 1, 1, 1, 1], [99, 100, 101, 300, 1, 1], [100.0] * 4 + [NAN] * 2)["satisfaction_rate"] == 0.5
+    )
+    logged = statistics([1, -1], [50, 150], target=None, method=NoControl())
+    assert {key for key, value in logged.items() if math.isnan(value)} == {"violation"}
 
 
-def test_keys_do_not_depend_on_the_batch(statistics):
-    nan = float("nan")
-    mixed, none_right, unscorable = ([1, -1], [-1, -1], [nan, nan])
-    keys = {tuple(statistics(rewards, [50, 150])) for rewards in (mixed, none_right, unscorable)}
-    assert len(keys) == 1
-    assert math.isnan(statistics(none_right, [50, 150])["mean_correct_length"])
-    assert math.isnan(statistics(unscorable, [50, 150])["accuracy"])
+def test_the_share_of_completions_that_are_cut_is_logged():
+    # pairs of 10 and 90: mean 50, deviation sqrt(3200) = 56.6, so that 90 is cut at 50
+    assert statistics([1, 1, 1, 1], [10, 10, 10, 90], method=DOT(alpha=0.0))["cut_share"] == 0.25
 
 
-def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewards_do_not(statistics):
-    logged = statistics([1, 0.5, -1, 1], [50, 150, 200, 300], correctness=[1, math.nan, -1, 1])
+def test_keys_do_not_depend_on_the_batch():
+    mixed, wrong, unscorable = (statistics(rewards, [50, 150]) for rewards in ([1, -1], [-1, -1], [NAN, NAN]))
+    assert [*mixed] == [*wrong] == [*unscorable]
+    assert math.isnan(wrong["mean_correct_length"])
+    assert math.isnan(unscorable["accuracy"])
+
+
+def test_accuracy_leaves_out_what_the_deciding_function_could_not_score_and_rewards_do_not():
+    logged = statistics([1, 0.5, -1, 1], [50, 150, 200, 300], correctness=[1, NAN, -1, 1])
     assert logged["accuracy"] == pytest.approx(2 / 3)
     assert logged["mean_wrong_length"] == 200
     assert logged["task_reward"] == 0.375
     assert logged["mean_effective_penalty"] == pytest.approx((0 + 0.25 + 0 + 1.0) / 4)
 
 
-def test_the_logged_violation_is_what_the_dual_step_takes(make_rollouts):
+def test_the_logged_violation_is_what_the_dual_step_takes():
     class ByTheLongest(Leash):
         def violation(self, lengths, target_lengths):
             return super().violation([max(lengths)], [min(target_lengths)])
 
-    method, rollouts = ByTheLongest(lambda_init=0.5, lambda_lr=0.1), make_rollouts([1, 1], [50, 300], target=100.0)
+    method, rollouts = ByTheLongest(lambda_init=0.5, lambda_lr=0.1), toy_rollouts([1, 1], [50, 300], target=100.0)
     assert length_statistics(method, rollouts, method.score(rollouts, AdvantageRule()))["violation"] == 2.0
     method.observe(rollouts)
     method.step()

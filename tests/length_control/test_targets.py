@@ -19,39 +19,25 @@ from leash_trl.length_control.targets import (
 )
 
 
-@pytest.mark.parametrize(
-    ("schedule", "step", "expected"),
-    [
-        ("constant", 0, 40),
-        ("linear", 0, 100),
-        ("linear", 5, 80),  # half way from 100 to 60
-        ("linear", 15, 50),  # half way from 60 to 40
-        ("linear", 99, 40),
-        ("staged", 9, 100),
-        ("staged", 10, 60),
-        ("staged", 20, 40),
-    ],
-)
-def test_schedules_by_hand(schedule, step, expected):
-    assert scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) == expected
+def test_schedules_by_hand():
+    def scheduled(schedule, *steps):
+        return [scheduled_target(schedule, {0: 100, 10: 60, 20: 40}, 40, step) for step in steps]
+
+    assert scheduled("constant", 0) == [40]
+    # half way from 100 to 60, and from 60 to 40
+    assert scheduled("linear", 0, 5, 15, 99) == [100, 80, 50, 40]
+    assert scheduled("staged", 9, 10, 20) == [100, 60, 40]
 
 
 @pytest.mark.parametrize("bad", [0, -3, "46", True, float("inf")])
-def test_a_bad_target_of_a_row_is_an_error(bad):
+def test_a_row_may_have_no_target_but_no_bad_one(bad):
     with pytest.raises(ValueError, match="target_length="):
         own_target({"target_length": bad})
+    missing = ({}, {"target_length": None}, {"target_length": float("nan")}, {"target_length": 46})
+    assert [*map(own_target, missing)] == [None, None, None, 46]
 
 
-@pytest.mark.parametrize("missing", [{}, {"target_length": None}, {"target_length": float("nan")}])
-def test_a_row_may_have_no_target(missing):
-    assert own_target(missing) is None
-
-
-def test_a_question_has_one_number_whatever_the_order_of_its_keys():
-    one = question_of({"prompt": [{"role": "user", "content": "2 + 2?"}]})
-    assert one == question_of({"prompt": [{"content": "2 + 2?", "role": "user"}]})
-    assert one != question_of({"prompt": [{"role": "user", "content": "2 + 3?"}]})
-    assert 0 <= one < 2**63
+RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
 def picture(colour: tuple[int, int, int], palette: bool = False) -> Image.Image:
@@ -65,45 +51,34 @@ def png(made: Image.Image) -> dict:
     return {"bytes": buffer.getvalue(), "path": None}
 
 
-RED, BLUE = (255, 0, 0), (0, 0, 255)
+def asked(*parts, **columns) -> dict:
+    return {"prompt": [{"content": [*parts] or "2 + 2?", "role": "user"}], **columns}
 
 
 @pytest.mark.parametrize(
     "row_with",
     [
-        lambda colour: {"images": [picture(colour)]},
-        lambda colour: {"image": picture(colour, palette=True)},
-        lambda colour: {"image": png(picture(colour))},
-        lambda colour: {"image": np.full((40, 40, 3), colour)},
-        lambda colour: {"images": [f"{colour[0]}.png"]},
-        lambda colour: {
-            "prompt": [
-                {
-                    "role": "user",
-                    "content": [
-                        {"type": "image", "image": picture(colour)},
-                        {"type": "text", "text": "Which colour?"},
-                    ],
-                }
-            ]
-        },
+        lambda colour: asked(images=[picture(colour)]),
+        lambda colour: asked(image=picture(colour, palette=True)),
+        lambda colour: asked(image=png(picture(colour))),
+        lambda colour: asked(image=np.full((40, 40, 3), colour)),
+        lambda colour: asked(images=[f"{colour[0]}.png"]),
+        lambda colour: asked({"type": "image", "image": picture(colour)}, {"type": "text", "text": "2 + 2?"}),
     ],
 )
 def test_a_question_is_its_text_and_its_pictures(row_with):
-    text = {"prompt": [{"role": "user", "content": "Which colour?"}]}
-    rows = [{**text, **row_with(colour)} for colour in (RED, BLUE, RED)]
+    rows = [row_with(colour) for colour in (RED, BLUE, RED)]
     seen, (red, blue, again), _ = rows_with_targets(rows, L1Max(suffix=" In {n}."), None, None, math.inf)
-    bare = question_of(text)
     assert red == again
-    assert len({red, blue, bare}) == 3
+    assert len({red, blue, question_of(asked())}) == 3
     assert "In " in str(seen[0]["prompt"])
 
 
 @pytest.mark.parametrize("none", [{}, {"image": None}, {"images": []}, {"images": None}])
-def test_without_pictures_a_question_is_its_text(none):
+def test_without_pictures_a_question_is_its_text_whatever_the_order_of_its_keys(none):
     prompt = [{"role": "user", "content": "2 + 2?"}]
-    _, (number,), _ = rows_with_targets([{"prompt": prompt, **none}], L1Max(), None, None, math.inf)
-    assert number == question_of({"prompt": prompt}) == 1131603105239393652  # saved histories count on it
+    assert question_of({"prompt": prompt, **none}) == 1131603105239393652  # saved histories count on it
+    assert question_of(asked(**none)) == 1131603105239393652
 
 
 def test_a_schedule_stretches_targets_up_to_the_generation_limit():

@@ -1,7 +1,7 @@
 """Facts about every method, and batches of rollouts on which their laws are tested."""
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
@@ -76,6 +76,7 @@ FACTS = {
     "laser_de": Facts((1, -0.5), (-1, 1.5), "may gain", LASER_D, sees_unscorable=True),
     "kimi": Facts((1, 0), (-0.2, 1.2), "pays"),
     "dapo_overlong": Facts((1, -1), (-2, 1), "pays", {"cache_length": None}),
+    "dapo_overlong:mask": Facts((1, -1), (-2, 1), "pays", {"cache_length": None, "mask_truncated": True}),
     "efficient": Facts((1, 0), (0, 1), "unmoved"),
     "a_dlp": Facts((1, 0), (-0.3, 1), "pays"),
     "alp": Facts((1, 0), (-0.2, 1), "pays", {"beta": 0.001}),
@@ -124,6 +125,12 @@ FACTS = {
     ),
     "toggle:grlc": Facts((1, 0), (-0.5, 1.5), "pays", {"method": "grlc", "accuracy_threshold": 0.25}),
     "toggle:gfpo": Facts(None, (-1, 1), "unmoved", {"method": "gfpo"}, breaks_ties_by_order=True),
+    "toggle:mask": Facts(
+        (1, -1),
+        (-2, 1),
+        "pays",
+        {"method": "dapo_overlong", "method_kwargs": {"cache_length": 40, "mask_truncated": True}},
+    ),
     "none": Facts(None, (-1, 1), "unmoved"),
 }
 
@@ -165,14 +172,7 @@ BATCHES = [random_batch(Random(seed)) for seed in range(16)]
 WARM = {name: warm(method_named(name)) for name in FACTS}
 
 
-def reordered(batch: Rollouts, order: torch.Tensor) -> Rollouts:
-    """The same completions in another order."""
-    tensors = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return replace(batch, **{k: v[order] for k, v in tensors.items() if isinstance(v, torch.Tensor)})
-
-
 def pairs(batch: Rollouts, is_chosen: torch.Tensor):
     """Indices of all chosen completions of one prompt, the shorter first."""
-    for group in torch.arange(len(batch.lengths)).split(batch.num_generations):
-        chosen = [i for i in group.tolist() if is_chosen[i]]
-        yield from ((i, j) for i in chosen for j in chosen if batch.lengths[i] < batch.lengths[j])
+    size, lengths, chosen = batch.num_generations, batch.lengths.tolist(), is_chosen.nonzero().flatten().tolist()
+    yield from ((i, j) for i in chosen for j in chosen if i // size == j // size and lengths[i] < lengths[j])

@@ -1,6 +1,16 @@
 """Rows as published data sets have them, written here."""
 
+import json
+from pathlib import Path
+
 from leash_trl.data.prompts import DAPO_HEADS, DAPO_TAIL
+
+
+def write_rows(path: Path, rows: list[dict]) -> str:
+    """Path of a new JSONL file of these rows."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
 
 
 def user(text: str) -> list[dict]:

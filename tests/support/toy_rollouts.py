@@ -1,4 +1,4 @@
-"""Rollouts from plain lists, for tests of length-control methods."""
+"""Rollouts from plain lists, and the comparison of tests of length-control methods."""
 
 import math
 
@@ -33,3 +33,9 @@ def toy_rollouts(
         correctness_rewards=None if correctness is None else torch.tensor(correctness, dtype=torch.float64),
         columns=columns or {},
     )
+
+
+def close(actual, expected, rtol=1e-9, atol=1e-12):
+    """Asserts that values in float64 are those expected; NaN where NaN is."""
+    expected = torch.as_tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True)

@@ -1,0 +1,107 @@
+"""LASER-D and LASER-DE by hand: the grid of targets, the borders of difficulty, and when targets are chosen."""
+
+import math
+
+import pytest
+import torch
+from toy_rollouts import toy_rollouts
+
+from leash_trl.length_control.laser import (
+    LaserD,
+    LaserDE,
+    candidate_targets,
+    difficulty,
+    lengths_by_difficulty,
+    right_answers,
+    smallest_target,
+)
+
+
+# an easy prompt, a medium and a hard one, three completions each
+WINDOW = toy_rollouts(
+    [1, 1, 1, 1, 1, 0, 0, 0, 0], [150, 250, 350, 240, 440, 640, 500, 700, 900], target=100.0, num_generations=3
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "paper", "release"), [(8, [1, 3, 6], [1, 2, 5]), (6, [1, 2, 4], [1, 2, 4]), (2, [1, 1, 2], [1, 1, 1])]
+)
+def test_right_answers_of_a_difficulty_follow_from_its_lower_border(size, paper, release):
+    assert (right_answers(size, "paper"), right_answers(size, "release")) == (paper, release)
+
+
+def test_borders_belong_to_the_easier_side_when_shaping_and_the_harder_when_monitoring():
+    rates = torch.arange(4, dtype=torch.float64) / 3
+    assert difficulty(rates, "shaping").tolist() == [0, 1, 2, 2]
+    assert difficulty(rates, "monitoring").tolist() == [0, 0, 1, 2]
+
+
+def test_all_lengths_of_a_prompt_count_towards_its_difficulty_except_where_nothing_could_be_scored():
+    nan = math.nan
+    batch = toy_rollouts([1, 1, 1, 0, nan, 1, nan, nan, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], num_generations=2)
+    # solve rates 1, 1/2, 1, none, 0
+    assert lengths_by_difficulty(batch) == [[9, 10], [3, 4], [1, 2, 5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "expected"),
+    [((4096, 6144), [4096, 5120, 6144]), ((1024, 2047), [1024]), ((12, 2500), [12, 1024, 2048]), ((700, 700), [700])],
+)
+def test_candidates_by_hand(bounds, expected):
+    assert candidate_targets(*bounds, interval=1024) == expected
+
+
+def test_more_expected_answers_need_a_longer_target():
+    lengths = [100, 200, 300, 400]
+    assert [smallest_target(lengths, lengths, num_right=4, expected=n) for n in (1, 2, 4, 5)] == [100, 200, 400, None]
+    assert smallest_target([], lengths, num_right=4, expected=1) is None
+
+
+def test_targets_before_the_first_choice_are_those_of_the_batch_itself():
+    method = LaserD(interval=100, upper_bound=600)
+    # |C_d| = 1, 1, 2 of 3: monitored, the first is easy and half of it lies under 300 (2 of 3); the second is medium
+    # and the third hard, both need every response under 600, so both fall back on the longest, 900.
+    # Shaped, the second (2/3) is easy as well.
+    assert method.limits(WINDOW).tolist() == [300.0] * 6 + [900.0] * 3
+    assert method.shape(WINDOW).tolist() == [1.5, 1.5, 1.0, 1.5, 1.0, -0.5, -0.5, -0.5, -0.5]
+    assert (method.targets, method.statistics()) == ([], {})
+
+
+def test_a_window_chooses_every_refresh_steps_and_starts_anew():
+    method = LaserD(interval=100, upper_bound=1000, refresh_steps=2)
+    for _ in range(2):
+        assert method.targets == []
+        method.observe(WINDOW)
+        method.step()
+    assert method.targets == [900, 700, 300]
+    assert method.statistics() == {"target_hard": 900.0, "target_medium": 700.0, "target_easy": 300.0}
+    method.observe(toy_rollouts([1, 1, 1], [50, 350, 360], target=[300.0, 250.0, 250.0]))
+    method.step()
+    assert method.targets == [900, 700, 300]
+    method.observe(toy_rollouts([1, 1, 1], [55, 351, 361], target=400.0))
+    method.step()
+    # easy, |C_d| = 2: the first candidate from the lowest target on, 250, 350, ..., with half of the six under it
+    assert method.targets == [None, None, 350]
+    assert method.statistics() == {"target_easy": 350.0}
+    for _ in range(3):  # it stays due until something was observed
+        method.step()
+        assert method.targets == [None, None, 350]
+    method.observe(WINDOW)
+    method.step()
+    assert method.targets == [900, 700, 300]
+
+
+def test_the_fallback_is_the_longest_response_of_the_batch_at_hand():
+    method = LaserDE()
+    method.targets = [None, 40, 40]
+    batch = toy_rollouts([0, 0, 0, 1, 1, 1], [90, 70, 60, 95, 30, 40], target=100.0, num_generations=3)
+    assert method.limits(batch).tolist() == [95] * 3 + [40] * 3
+    assert method.shape(batch).tolist() == [-0.5, -0.5, -0.5, 1.0, 1.5, 1.5]
+
+
+def test_the_release_rounds_to_longer_targets():
+    # of K = 2, an easy prompt has two right answers rounded up and one rounded down: half or all must be under
+    batch = toy_rollouts([1, 1, 1, 1], [100, 200, 300, 400], target=100.0, num_generations=2)
+    for rounding, target in (("paper", 200), ("release", 400)):
+        method = LaserD(rounding=rounding, interval=100, upper_bound=1000)
+        assert method.limits(batch).tolist() == [target] * 4
