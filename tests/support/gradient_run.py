@@ -53,9 +53,8 @@ def make_rollout(tokenizer, num_dead_groups: int):
     digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
 
     def rollout(prompts, trainer):
-        first = trainer.accelerator.process_index * len(prompts)
         completion_ids = []
-        for place, prompt in enumerate(prompts, start=first):
+        for place, prompt in enumerate(prompts, start=trainer.accelerator.process_index * len(prompts)):
             code = zlib.crc32(f"{place} {prompt[0]['content']}".encode())
             step = 0 if place // trainer.num_generations < num_dead_groups else 1
             longest = 44 if trainer.accelerator.process_index == 0 else 20
@@ -81,12 +80,7 @@ class GradientRecorder(TrainerCallback):
     """Keeps the gradients of each policy update and counts what the model computes."""
 
     def __init__(self):
-        self.gradients, self.rows = [], 0
-        self.positions_by_pass, self.positions_without_gradient = [], []
-
-    @property
-    def positions(self) -> int:
-        return sum(self.positions_by_pass) + sum(self.positions_without_gradient)
+        self.gradients, self.positions_by_pass, self.positions, self.rows = [], [], 0, 0
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         trained = [p.grad for p in model.parameters() if p.requires_grad]
@@ -94,9 +88,10 @@ class GradientRecorder(TrainerCallback):
 
     def count(self, module, positional, named):
         if module.training:
-            positions = named["input_ids"].numel()
-            (self.positions_by_pass if torch.is_grad_enabled() else self.positions_without_gradient).append(positions)
+            self.positions += named["input_ids"].numel()
             self.rows += len(named["input_ids"])
+            if torch.is_grad_enabled():
+                self.positions_by_pass.append(named["input_ids"].numel())
 
 
 FLOAT64_METHODS = [
@@ -112,16 +107,12 @@ def stock_arguments(args: GRPOConfig) -> GRPOConfig:
     return GRPOConfig(**{name: getattr(args, name) for name in names - {"generation_batch_size"}})
 
 
+IMPORTANCE = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
 CASES = {
     "dapo": {"loss_type": "dapo"},
     "grpo": {"loss_type": "grpo"},
     "bnpo": {"loss_type": "bnpo"},
-    "rows stay": {"loss_type": "dapo", "length_grouped_microbatches": False},
-    "importance ratios": {
-        "loss_type": "vespo",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-    },
+    "importance ratios": {"loss_type": "vespo", **IMPORTANCE},
 }
 
 
@@ -133,14 +124,22 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
     return trainer._rearranged(batches) is batches
 
 
-def run(
-    model_path: str,
-    output_dir: str,
-    is_stock: bool,
-    settings: dict,
-    dtype: torch.dtype = torch.float64,
-    **model_fields,
-) -> dict:
+def scripted(
+    trainer_class, args, model, tokenizer, num_dead_groups: int, **more
+) -> tuple[GRPOTrainer, GradientRecorder]:
+    """A trainer on scripted completions, and what keeps its gradients."""
+    recorder, problems = GradientRecorder(), gym_problems("train", 64)
+    data = {"train_dataset": problems, "eval_dataset": problems.select(range(8)), "processing_class": tokenizer}
+    trainer = trainer_class(model, reward, args, callbacks=[recorder], **data, **more)
+    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups)
+    if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+    trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+    return trainer, recorder
+
+
+def run(model_path: str, output_dir: str, is_stock: bool, settings: dict, dtype=torch.float64, **model_fields) -> dict:
     """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw.
 
     `settings` are changes to the configuration, `model_fields` are for `from_pretrained`.
@@ -149,21 +148,9 @@ def run(
     fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_iterations": 2}
     fields |= {"max_steps": 2, "max_grad_norm": 0.0, "learning_rate": 1e-6}
     args = LeashGRPOConfig(**quiet(output_dir, **{**fields, **settings}))
-    recorder = GradientRecorder()
-    tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
-    trainer = (GRPOTrainer if is_stock else LeashGRPOTrainer)(
-        AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype, **model_fields),
-        reward,
-        stock_arguments(args) if is_stock else args,
-        processing_class=tokenizer,
-        train_dataset=gym_problems("train", 64),
-        callbacks=[recorder],
-    )
-    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups=1)
-    if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
-        trainer.use_vllm, trainer._last_loaded_step = True, -1
-        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+    kind = (GRPOTrainer, stock_arguments(args)) if is_stock else (LeashGRPOTrainer, args)
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype, **model_fields)
+    trainer, recorder = scripted(*kind, model, AutoTokenizer.from_pretrained(model_path, padding_side="left"), 1)
     trainer.train()
     return {
         "world_size": trainer.accelerator.num_processes,

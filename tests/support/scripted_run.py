@@ -17,6 +17,11 @@ OVERSAMPLED = {**REFILLED, "dynamic_sampling_oversample": 0.5, "save_steps": 3}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
+    # in pairs of which both are right, the longer one ends nearer to the shorter one; then its parity decides again
+    "cuts": {
+        **{"length_control": "dot", "length_control_kwargs": {"alpha": 0.1, "min_excess": 1}, "num_generations": 2},
+        **{"lambda_lr": None, "target_length": None},
+    },
     "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
     "oversampling": OVERSAMPLED,
     "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},
@@ -65,12 +70,13 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     trainer._new_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
     keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
+    last = rounds[-1]
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
-        "lengths": rounds[-1].rollouts.lengths.tolist(),
-        "advantages": rounds[-1].score.advantages.tolist(),
+        "lengths": (last.rollouts.lengths if last.score.cut is None else last.score.cut).tolist(),
+        "advantages": last.score.advantages.tolist(),
         "trained": [int(n) for part in trainer._buffered_inputs for n in part["completion_mask"].sum(dim=1)],
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "table": (list(trainer._logs["advantages"]), list(trainer._logs["extra"]["length"])),

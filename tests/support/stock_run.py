@@ -81,13 +81,3 @@ def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbac
         eval_dataset=problems.select(range(8)).map(lambda row: {"split": "eval"}),
         callbacks=[LengthControlCallback(reward), *callbacks],
     )
-
-
-def seen_by_one_of_two(model_path: str, folder: Path) -> dict:
-    """What one of two processes of six completions sees; they share a group of four."""
-    states, calls = States(), Calls()
-    trainer = stock_trainer(
-        "GRPO", model_path, folder, callbacks=[states], reward_func=calls, per_device_train_batch_size=6
-    )
-    trainer.train()
-    return {"world_size": trainer.args.world_size, "lambdas": states.lambdas, "calls": calls.lengths}

@@ -15,21 +15,15 @@ from leash_trl.trainer.checkpoints import CannotStartError
 STEPS = MOST_BLANK + 5
 
 
-def nothing_scored(completion_ids, **kwargs):
-    return [None] * len(completion_ids)
-
-
-def some_scored(completion_ids, trainer_state, **kwargs):
-    """Rewards of the first and the fourth batch only."""
-    known = parity_reward(completion_ids)
-    return known if trainer_state.global_step in (0, 3) else [None] * len(known)
-
-
 @pytest.fixture(params=["LeashGRPO", "GRPO", "RLOO"])
 def make(request, make_trainer, tiny_model_path, tmp_path):
-    """Factory of each kind of trainer, with its method."""
+    """Factory of each kind of trainer, with its method; only these batches have rewards."""
 
-    def build(reward, max_steps):
+    def build(scored, max_steps):
+        def reward(completion_ids, trainer_state, **kwargs):
+            known = parity_reward(completion_ids)
+            return known if trainer_state.global_step in scored else [None] * len(known)
+
         if request.param == "LeashGRPO":
             trainer = make_trainer(reward, target_length=6, max_completion_length=12, max_steps=max_steps)
             return trainer, trainer.length_control
@@ -41,7 +35,7 @@ def make(request, make_trainer, tiny_model_path, tmp_path):
 
 def test_lambda_moves_by_scored_batches_only(make, caplog):
     MultiProcessAdapter.warning_once.cache_clear()
-    trainer, method = make(some_scored, max_steps=5)
+    trainer, method = make((0, 3), max_steps=5)
     moved, step = [], method.step
     method.step = lambda: (moved.append(trainer.state.global_step), step())[1]
     with caplog.at_level(logging.WARNING):
@@ -51,7 +45,7 @@ def test_lambda_moves_by_scored_batches_only(make, caplog):
 
 
 def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(make):
-    trainer, method = make(nothing_scored, max_steps=STEPS)
+    trainer, method = make((), max_steps=STEPS)
     before = method.state_dict()
     with pytest.raises(CannotStartError, match="reward_funcs"):
         trainer.train()
