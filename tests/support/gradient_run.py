@@ -47,28 +47,33 @@ def float64_rotary(self, x, position_ids):
     return angles.cos(), angles.sin()
 
 
-def make_rollout(tokenizer, num_dead_groups: int):
-    """Completions of 1 to 45 tokens by prompt and place, shorter in a second process; those of the first groups repeat
-    one token."""
-    digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
+def scripted_rollout(tokenizer, ids_of):
+    """A rollout function: `ids_of` gives a completion by trainer, place among all processes, and a number that follows
+    from place and prompt."""
 
     def rollout(prompts, trainer):
-        completion_ids = []
-        for place, prompt in enumerate(prompts, start=trainer.accelerator.process_index * len(prompts)):
-            code = zlib.crc32(f"{place} {prompt[0]['content']}".encode())
-            step = 0 if place // trainer.num_generations < num_dead_groups else 1
-            longest = 44 if trainer.accelerator.process_index == 0 else 20
-            length = 1 + int(longest * (code % 1000 / 1000) ** 3)
-            ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
-            completion_ids.append([*ids, tokenizer.eos_token_id] if code % 5 else ids)
-        return {
-            "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
-            "completion_ids": completion_ids,
-            # a random model gives each of its tokens about this much
-            "logprobs": [[-5.1 - 0.01 * (k % 3) for k in range(len(ids))] for ids in completion_ids],
-        }
+        questions, ids = [prompt[0]["content"] for prompt in prompts], []
+        for place, question in enumerate(questions, start=trainer.accelerator.process_index * len(prompts)):
+            ids.append(ids_of(trainer, place, zlib.crc32(f"{place} {question}".encode())))
+        # a random model gives each of its tokens about this much
+        logprobs = [[-5.1 - 0.01 * (k % 3) for k in range(len(row))] for row in ids]
+        return {"prompt_ids": [*map(tokenizer.encode, questions)], "completion_ids": ids, "logprobs": logprobs}
 
     return rollout
+
+
+def make_rollout(tokenizer, num_dead_groups: int):
+    """Completions of 1 to 45 tokens, shorter in a second process; those of the first groups repeat one token."""
+    digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
+
+    def ids_of(trainer, place: int, code: int) -> list[int]:
+        step = 0 if place // trainer.num_generations < num_dead_groups else 1
+        longest = 44 if trainer.accelerator.process_index == 0 else 20
+        length = 1 + int(longest * (code % 1000 / 1000) ** 3)
+        ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
+        return [*ids, tokenizer.eos_token_id] if code % 5 else ids
+
+    return scripted_rollout(tokenizer, ids_of)
 
 
 def reward(completion_ids, **kwargs) -> list[float]:

@@ -1,13 +1,14 @@
-"""Length control in TRL's own trainers: lambda is the paper's, whatever the batching, and survives a restart."""
+"""Length control in TRL's own trainers: which methods go where, and a restart. When lambda moves: test_callbacks."""
 
 import re
 from functools import partial
 
 import pytest
+import stock_run
 import torch
 from conftest import ROOT, log_rows, parity_reward
 from processes import in_two_processes
-from stock_run import Calls, States, lambdas_by_hand, stock_trainer
+from stock_run import States, stock_trainer
 from transformers import AutoModelForCausalLM
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental import async_grpo
@@ -18,14 +19,6 @@ from leash_trl.length_control.advantages import AdvantageRule
 from leash_trl.length_control.methods import METHODS
 
 
-BATCHINGS = {
-    "one batch an update": {},
-    "evaluation between": {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8},
-    "accumulation": {"gradient_accumulation_steps": 2},
-    "several windows an update": {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
-    "several updates a window": {"steps_per_generation": 3},
-    "two iterations": {"num_iterations": 2},
-}
 NEED_THE_GROUP = {"laser_d", "laser_de", "kimi", "efficient", "alp", "mai", "grlc", "shorter_better", "toggle"}
 AS_ADVANTAGES = {"leash_predictive", "gfpo", "prime_rl", "gr3", "drpo", "dler"}
 ONLY_THE_SUBCLASS = {"grpo_lead", "lead", "dot"}
@@ -46,24 +39,6 @@ REFUSED = {
     "RLOO, parts of groups": (RLOOConfig, NO_GROUPS, 2, AS_ADVANTAGES | NEED_THE_GROUP),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
-
-
-@pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
-@pytest.mark.parametrize("batching", BATCHINGS)
-def test_lambda_is_that_of_the_paper(kind, batching, tiny_model_path, tmp_path):
-    calls, states = Calls(), States()
-    trainer = stock_trainer(
-        kind, tiny_model_path, tmp_path, callbacks=[states], reward_func=calls, **BATCHINGS[batching]
-    )
-    trainer.train()
-    by_hand = lambdas_by_hand(calls.lengths, 5)
-    assert states.lambdas == pytest.approx(by_hand, abs=1e-12)
-    assert len(set(states.lambdas)) > 1
-    assert ("eval" in {split for split, _, _ in calls.lengths}) == (batching == "evaluation between")
-    rows = [row for row in trainer.state.log_history if "leash/lambda" in row]
-    in_force = [[0.1, *by_hand][row["step"] - 1] for row in rows]
-    assert [row["leash/lambda"] for row in rows] == pytest.approx(in_force, rel=1e-6)
-    assert {row["leash/lag"] for row in rows} == {0}
 
 
 @pytest.mark.parametrize("name", ["leash", "laser_d", "toggle", "hapo", "leash_predictive"])
@@ -124,38 +99,39 @@ def test_two_processes_move_lambda_by_the_lengths_of_both(tiny_model_path, tmp_p
     """LEASH with groups of four of which two processes of six completions share one."""
 
     def one_of_two():
-        calls, states = Calls(), States()
-        fields = {"callbacks": [states], "reward_func": calls, "per_device_train_batch_size": 6}
+        calls, states = [], States()
+
+        def reward(completion_ids, **kwargs):
+            calls.append([len(ids) for ids in completion_ids])
+            return parity_reward(completion_ids)
+
+        fields = {"callbacks": [states], "reward_func": reward, "per_device_train_batch_size": 6}
         stock_trainer("GRPO", tiny_model_path, tmp_path, **fields).train()
-        return states.lambdas, calls.lengths
+        return states.lambdas, calls
 
     (lambdas, calls), (other_lambdas, other_calls) = in_two_processes(one_of_two, tmp_path)
     assert lambdas == other_lambdas
     assert calls != other_calls
-    assert lambdas == pytest.approx(lambdas_by_hand([*calls, *other_calls], 5), abs=1e-12)
+    for before, after, lengths, others in zip([0.1, *lambdas], lambdas, calls, other_calls, strict=False):
+        violation = sum([*lengths, *others]) / 12 / stock_run.TARGET - 1
+        assert after == pytest.approx(min(1.0, max(0.0, before + stock_run.LAMBDA_LR * violation)), abs=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["GRPO", "RLOO"])
 @pytest.mark.parametrize("name", ["leash", "hapo"])
 def test_a_resumed_run_repeats_the_uninterrupted_one_to_the_last_bit(kind, name, tiny_model_path, tmp_path):
-    def run(folder):
-        states, saving = States(), {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    runs, saving = [], {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    for folder, start in (("whole", None), ("resumed", str(tmp_path / "whole" / "checkpoint-2"))):
         where = (tiny_model_path, tmp_path / folder)
-        return stock_trainer(kind, *where, METHODS[name](), [states], parity_reward, **saving), states
-
-    whole, states = run("whole")
-    whole.train()
-    resumed, later_states = run("resumed")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
-    assert later_states.entries == states.entries[2:]
-    assert [entry["version"] for entry in states.entries] == [1, 2, 3, 4]
-    rows, later = (
-        [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
-        for trainer in (whole, resumed)
-    )
-    assert rows == later
-    for ours, theirs in zip(resumed.model.parameters(), whole.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
+        trainer = stock_trainer(kind, *where, METHODS[name](), reward_func=parity_reward, **saving)
+        trainer.train(resume_from_checkpoint=start)
+        rows = [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
+        runs.append((rows, trainer.state.stateful_callbacks["LengthControl"], [*trainer.model.parameters()]))
+    (rows, state, weights), (later_rows, later_state, later_weights) = runs
+    assert rows == later_rows
+    assert state == later_state
+    assert all(map(torch.equal, weights, later_weights))
+    assert state["version"] == len(rows) == 4
 
 
 def test_a_callback_added_later_does_as_well(tiny_model_path, tmp_path):

@@ -18,8 +18,7 @@ from leash_trl.trainer.cut_completions import check_cuts, cut_completions
 LENGTHS = [*(10, 10, 10, 50), *(10, 10, 10, 50), *(10, 12, 14, 16)]
 CUT_ROW, WRONG_ROW = 3, 5
 KEPT = [*(10, 10, 10, 40), *LENGTHS[4:]]
-REWARDS = [*(1, 1, 1, -1), *(1, -1, 1, 1), *(1, 1, 1, 1)]
-# of 1, 1, 1, -1 the mean is 0.5 and the sample std sqrt((3 * 0.5^2 + 1.5^2) / 3) = 1
+# of 1, 1, 1, -1 the mean is 0.5 and the sample std sqrt((3 * 0.5^2 + 1.5^2) / 3) = 1; with another last one the same
 ADVANTAGES = [*(0.5, 0.5, 0.5, -1.5), *(0.5, -1.5, 0.5, 0.5), *(0.0, 0.0, 0.0, 0.0)]
 FIELDS = {"length_control": "dot", "length_control_kwargs": {"alpha": 1.0, "min_excess": 8}, "lambda_lr": None}
 FIELDS |= {"target_length": None, "max_completion_length": 64, "per_device_train_batch_size": 12, "max_steps": 1}
@@ -27,12 +26,12 @@ FIELDS |= {"generation_kwargs": None}
 
 
 class Grader:
-    """+1 for a text with a 5 in it, and an account of all it was shown."""
+    """+1 for a text with a 5 in it, and an account of all it was shown; in the second call `again` in place of 1."""
 
     __name__ = "grader"
 
-    def __init__(self):
-        self.calls = []
+    def __init__(self, again=1.0):
+        self.calls, self.again = [], again
 
     def __call__(self, completions, completion_ids, log_extra, log_metric, **kwargs):
         texts = [completion[0]["content"] for completion in completions]
@@ -40,7 +39,8 @@ class Grader:
         log_extra("seen", [len(ids) for ids in completion_ids])
         log_extra(f"grading {len(self.calls)}", [1.0] * len(completion_ids))
         log_metric("tokens", sum(map(len, completion_ids)))
-        return [1.0 if "5" in text else -1.0 for text in texts]
+        most = self.again if len(self.calls) == 2 else 1.0
+        return [most if "5" in text else -most for text in texts]
 
 
 def make_rollout(tokenizer, *rounds, wrong_rows=(WRONG_ROW,), tail="7"):
@@ -74,15 +74,13 @@ def test_a_completion_is_cut_in_tokens_and_keeps_its_form(tokenizer):
 
 
 def test_a_reply_that_the_tokenizer_parses_is_parsed_after_the_cut_too(tokenizer):
-    parser = copy.copy(tokenizer)
+    parser, fields = copy.copy(tokenizer), {"content": {"close_pattern": "$", "content": "text"}}
+    fields["reasoning_content"] = {"open": "1", "close": "2", "content": "text"}
     parser.response_template = {
         "defaults": {"role": "assistant"},
-        "start_anchor": "0",  # ends the prompt
-        "fields": {
-            "reasoning_content": {"open": "1", "close": "2", "content": "text"},
-            "content": {"close_pattern": "$", "content": "text"},
-        },
-    }
+        "start_anchor": "0",
+        "fields": fields,
+    }  # of a prompt
     ids = [tokenizer.encode(text)[0] for text in "718272"]
     reply = [{"role": "assistant", "content": "772", "reasoning_content": "8"}]
     [message], _ = cut_completions([reply], [ids], [tokenizer.encode("0")], [5], parser)
@@ -105,7 +103,7 @@ def trace(make_trainer, tokenizer):
 
 
 def test_a_cut_batch_is_graded_again_trained_on_without_the_tail_and_logged_once(trace, tokenizer):
-    seen = trace()
+    seen = trace(grader=Grader(again=0.25))
     # row 3 is cut to 40 tokens, of which none is the answer
     (texts, ids), (texts_again, ids_again) = seen.grader.calls
     assert [len(each) for each in ids] == LENGTHS
@@ -117,31 +115,21 @@ def test_a_cut_batch_is_graded_again_trained_on_without_the_tail_and_logged_once
     assert seen.batch["completion_mask"].tolist() == [[int(place < kept) for place in range(50)] for kept in KEPT]
     assert seen.batch["num_items_in_batch"] == sum(KEPT)
     assert (seen.batch["completion_ids"][3, 40:] == tokenizer.pad_token_id).all()
-    # the rewards after the cut, the lengths before it
+    # the rewards after the cut, of what was cut alone, and the lengths before it
+    rewards = [*(1, 1, 1, -0.25), *(1, -1, 1, 1), *(1, 1, 1, 1)]
     table, extra = seen.trainer._logs, seen.trainer._logs["extra"]
-    assert list(table["rewards"]["grader"]) == list(extra["task_reward"]) == REWARDS
+    assert list(table["rewards"]["grader"]) == list(extra["task_reward"]) == rewards
     assert list(table["advantages"]) == pytest.approx(ADVANTAGES, abs=1e-6)
     assert list(extra["length"]) == LENGTHS
     assert list(extra["seen"]) == list(extra["kept_length"]) == KEPT
     assert ("grading 1" in extra, list(extra["grading 2"])) == (False, [1.0] * 12)
     assert list(table["completion"])[3] == [{"role": "assistant", "content": "7" * 40}]
     expected = {
-        **{"tokens": sum(KEPT), "reward": 8 / 12, "leash/cut_share": 1 / 12, "leash/accuracy": 10 / 12},
+        **{"tokens": sum(KEPT), "reward": 8.75 / 12, "leash/cut_share": 1 / 12, "leash/accuracy": 10 / 12},
         **{"leash/mean_length": sum(LENGTHS) / 12, "leash/truncated_share": 0, "leash/zero_signal_share": 1 / 3},
         "leash/generated_tokens": sum(LENGTHS),
     }
     assert {key: seen.log[key] for key in expected} == pytest.approx(expected)
-
-
-def test_a_completion_that_is_not_cut_keeps_its_first_reward(trace):
-    class Judge(Grader):
-        def __call__(self, **kwargs):
-            rewards = super().__call__(**kwargs)
-            return rewards if len(self.calls) == 1 else [reward / 4 for reward in rewards]
-
-    rewards = trace(grader=Judge()).trainer._logs["rewards"]["grader"]
-    # twelve rewards of +-1, but -0.25 for the one that was cut
-    assert list(rewards) == [1, 1, 1, -0.25, *REWARDS[4:]]
 
 
 @pytest.mark.parametrize("is_cut", [True, False])
