@@ -287,18 +287,18 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
 
 
 def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
-    """The same four problems at each update, so that lengths are those of the policy."""
+    """The same two problems at each update, so that lengths are those of the policy."""
 
     def ends(**fields):
-        size = {"max_completion_length": 128, "per_device_train_batch_size": 32, "num_generations": 8}
+        size = {"max_completion_length": 128, "per_device_train_batch_size": 16, "num_generations": 8}
         args = make_args(target_length=24, learning_rate=4e-4, max_steps=20, generation_kwargs=None, **size, **fields)
-        data = {"train_dataset": gym_problems("train", 4), "rollout_func": shrinking_rollout}
+        data = {"train_dataset": gym_problems("train", 2), "rollout_func": shrinking_rollout}
         trainer = LeashGRPOTrainer("gym", math_reward, args, **data)
         trainer.train()
         lengths = logged(trainer, "leash/mean_length")
         return np.mean(lengths[:3]), np.mean(lengths[-5:])
 
     first, last = ends(lambda_init=0.2)
-    assert last < 0.75 * first
+    assert last < 0.65 * first
     first, last = ends(length_control="none", lambda_lr=None)
-    assert last > 0.8 * first
+    assert last > 0.75 * first

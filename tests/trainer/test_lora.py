@@ -3,14 +3,11 @@
 from pathlib import Path
 
 import killable_run
-import pytest
 import torch
-from conftest import ROOT, log_rows
+from conftest import log_rows
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from trained_arguments import parse
 from transformers import AutoModelForCausalLM
-from trl import get_peft_config, get_quantization_config
 
 from leash_trl.engines.checkpoint_path import length_control_state
 
@@ -53,15 +50,3 @@ def test_the_adapter_alone_is_saved_with_its_state_and_resumed_from(tiny_model_p
     assert rows[0] == rows[1]
     assert_same(adapter_weights(resumed), after)
     assert resumed.length_control.lam == whole.length_control.lam != 0.1
-
-
-@pytest.mark.parametrize("name", ["leash_1.5b_4k_lora", "leash_7b_4k_qlora"])
-def test_recipes_for_one_gpu_train_all_matrices_without_dropout(name):
-    path = ROOT / "recipes" / f"{name}.yaml"
-    _, training_args, model_args, _ = parse(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
-    adapter = get_peft_config(model_args)
-    assert (adapter.target_modules, adapter.lora_dropout) == ("all-linear", 0.0)
-    assert training_args.use_vllm is not name.endswith("qlora"), "merging into 4 bits for vLLM loses the adapter"
-    quantization = get_quantization_config(model_args)
-    # TRL takes it from dtype, whose default is float32
-    assert quantization is None or quantization.bnb_4bit_compute_dtype in ("bfloat16", torch.bfloat16)

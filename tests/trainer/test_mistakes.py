@@ -82,16 +82,12 @@ def test_rows_are_refused_before_training(columns, options, field, value, make_t
 
 
 def test_columns_that_trl_a_default_or_a_wrapper_gives_are_not_missed():
-    class Reward:
-        def __call__(self, prompts, completions, trainer_state, log_metric, hint, style="box", **kwargs): ...
-
     def inner(completions, gold): ...
 
     @functools.wraps(inner)
-    def with_gold(completions, prompts, hint, **kwargs):
-        return inner(completions, gold=prompts)
+    def with_gold(completions, prompts, trainer_state, log_metric, hint, style="box", **kwargs): ...
 
-    assert required_columns(Reward()) == required_columns(with_gold) == {"hint"}
+    assert required_columns(with_gold) == {"hint"}
     assert required_columns(torch.nn.Linear(1, 1)) == required_columns(functools.partial(inner, gold=1)) == set()
 
 
@@ -178,8 +174,9 @@ def test_a_first_batch_that_never_ends_or_has_another_scale_is_warned_of(
     wrong, num_ended, limit, said, make_args, make_rollouts
 ):
     rollouts = make_rollouts([wrong, 1.0], [limit] * 2, truncated=[num_ended == 0, True], limit=limit)
+    args = make_args()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_first_batch(rollouts, Leash(), make_args())
+        check_first_batch(rollouts, Leash(), args)
     for warning, (field, value) in zip(caught, said, strict=True):
         one_line(str(warning.message), field, value)
