@@ -57,7 +57,9 @@ def scripted_rollout(tokenizer, ids_of):
             ids.append(ids_of(trainer, place, zlib.crc32(f"{place} {question}".encode())))
         # a random model gives each of its tokens about this much
         logprobs = [[-5.1 - 0.01 * (k % 3) for k in range(len(row))] for row in ids]
-        return {"prompt_ids": [*map(tokenizer.encode, questions)], "completion_ids": ids, "logprobs": logprobs}
+        # never as wide in a second process
+        prompt_ids = [tokenizer.encode(question)[3 * trainer.accelerator.process_index :] for question in questions]
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}
 
     return rollout
 
