@@ -152,6 +152,7 @@ def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems
     with pytest.raises(ValueError, match="rows") as failure:
         trainer.train()
     one_line(str(failure.value), "data set", "1 rows")
+    checks.check_size(problems.select(range(2)), trainer.args)  # of eight completions in groups of four
 
 
 def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
