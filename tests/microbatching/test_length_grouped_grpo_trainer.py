@@ -10,7 +10,7 @@ import pytest
 import torch
 import trl
 from conftest import logged, quiet
-from gradient_run import FLOAT64_METHODS, GradientRecorder, make_rollout, reward
+from gradient_run import FLOAT64_METHODS, IMPORTANCE, GradientRecorder, reward, scripted
 from peft import LoraConfig, PromptTuningConfig
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel
 from trl import GRPOConfig, GRPOTrainer
@@ -32,32 +32,23 @@ def float64():
 
 
 @pytest.fixture(scope="module")
-def train(float64, tmp_path_factory, tiny_model_path, problems, tokenizer):
+def train(float64, tmp_path_factory, tiny_model_path):
     """Trains on scripted completions and returns the trainer with its recorder."""
 
     def run(trainer_class, dead=0, peft_config=None, path=tiny_model_path, prepare=None, config=None, **overrides):
         fields = quiet(tmp_path_factory.mktemp("run"), scale_rewards="none", max_completion_length=48, max_steps=2)
         fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "epsilon_high": 0.28}
-        fields |= {"lr_scheduler_type": "constant", "weight_decay": 0.1, "max_grad_norm": 0.0, **overrides}
+        fields |= {"lr_scheduler_type": "constant", "weight_decay": 0.1, "max_grad_norm": 0.0}
+        fields |= {"vllm_importance_sampling_correction": False, **overrides}
         del fields["target_length"], fields["lambda_lr"]
         config = config or (GRPOConfig if trainer_class is GRPOTrainer else LengthGroupedGRPOConfig)
-        recorder = GradientRecorder()
         torch.manual_seed(0)  # new adapters
-        trainer = trainer_class(
-            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64),
-            reward,
-            config(**fields),
-            processing_class=AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left"),
-            train_dataset=problems,
-            eval_dataset=problems.select(range(8)),
-            callbacks=[recorder],
-            peft_config=peft_config,
-        )
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64)
+        tokenizer = AutoTokenizer.from_pretrained(tiny_model_path, padding_side="left")
+        trainer, recorder = scripted(trainer_class, config(**fields), model, tokenizer, dead, peft_config=peft_config)
         trainer.model.double()  # adapters too
-        trainer.rollout_func = make_rollout(tokenizer, dead)
         if prepare:
             prepare(trainer)
-        trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
         trainer.train()
         return trainer, recorder
 
@@ -112,6 +103,10 @@ SETTINGS = {
     "truncated masked": {"mask_truncated_completions": True},
     "truncated masked, means over rows": {"mask_truncated_completions": True, "loss_type": "grpo"},
     "off-policy mask": {"off_policy_mask_threshold": 0.01, "num_iterations": 2},
+    **{
+        f"importance correction, {mode}": IMPORTANCE | {"vllm_importance_sampling_mode": mode}
+        for mode in ("token_truncate", "sequence_mask")
+    },
     "entropy bonus": {"entropy_coef": 0.1},
     "entropy quantile": {"top_entropy_quantile": 0.5},
 }
@@ -121,23 +116,10 @@ SETTINGS = {
 def test_gradients_are_those_of_the_stock_trainer_with(train, stock, name):
     settings = {"learning_rate": 1e-2, "dead": 1, **SETTINGS[name]}
     _, theirs = stock(**settings)
-    _, ours = train(LengthGroupedGRPOTrainer, **settings)
+    trainer, ours = train(LengthGroupedGRPOTrainer, **settings)
+    assert ("importance_sampling_ratio" in trainer._buffered_inputs[0]) == ("importance" in name)
     assert difference(ours, theirs) < 10 * TOLERANCE  # the second update starts from weights that differ by rounding
     assert ours.positions < 0.95 * theirs.positions
-
-
-@pytest.mark.parametrize("mode", ["token_truncate", "sequence_mask"])
-def test_gradients_are_those_of_the_stock_trainer_with_importance_correction(train, stock, mode):
-    def correct_importance(trainer):
-        trainer.use_vllm = True
-        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-        trainer._last_loaded_step = -1
-
-    settings = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": mode}
-    _, theirs = train(GRPOTrainer, prepare=correct_importance, **settings)
-    _, ours = train(LengthGroupedGRPOTrainer, prepare=correct_importance, **settings)
-    assert difference(ours, theirs) < TOLERANCE
-    assert difference(stock()[1], theirs) > 1e-3  # the correction is on
 
 
 @pytest.mark.parametrize(
@@ -164,13 +146,6 @@ def test_learned_positions_keep_the_padding_of_prompts(train, tmp_path, tokenize
     _, ours = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2")
     assert difference(ours, theirs) < TOLERANCE
     assert ours.positions < 0.8 * theirs.positions
-
-    def trim_anyway(trainer):
-        assert trainer._keeps_prompt_padding
-        trainer._keeps_prompt_padding = False
-
-    _, wrong = train(LengthGroupedGRPOTrainer, path=tmp_path / "gpt2", prepare=trim_anyway)
-    assert difference(wrong, theirs) > 1e-6
 
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
@@ -207,13 +182,6 @@ def test_padding_share_is_that_of_the_models_inputs(train, multiple):
     real = trainer.state.num_input_tokens_seen
     assert logged(trainer, "microbatch/padding_share") == [pytest.approx(1 - real / ours.positions)]
     assert logged(trainer, "microbatch/skipped_share") == [0.0]
-
-
-def test_switched_off_it_is_the_stock_trainer_to_the_last_bit(train, stock):
-    _, theirs = stock()
-    _, ours = train(LengthGroupedGRPOTrainer, length_grouped_microbatches=False, skip_zero_signal=False)
-    assert difference(ours, theirs) == 0.0
-    assert ours.positions == theirs.positions
 
 
 def test_what_knows_no_layout_or_is_unpadded_already_stays_where_trl_put_it(train):

@@ -11,7 +11,9 @@ import json
 from pathlib import Path
 
 import torch
-from transformers import AttentionInterface, AutoTokenizer, TrainerCallback
+from conftest import parity_reward
+from stock_run import States
+from transformers import AttentionInterface, AutoTokenizer
 
 from leash_trl import LengthControlCallback, LengthControlledReward
 from leash_trl.gym import CHECKPOINT
@@ -23,10 +25,6 @@ TARGET, LAMBDA_INIT, LAMBDA_LR = 40, 0.1, 0.1
 NUM_GENERATIONS, GROUPS_AN_UPDATE, NUM_UPDATES, SAVED_AT = 4, 4, 5, 3
 
 
-def parity(completion_ids, **kwargs) -> list[float]:
-    return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
-
-
 class Recorded(LengthControlledReward):
     """Writes down each group where it is scored, in the worker's process, and how many each update takes."""
 
@@ -36,9 +34,9 @@ class Recorded(LengthControlledReward):
 
     def __call__(self, prompts, completions, completion_ids, **columns):
         rewards = super().__call__(prompts, completions, completion_ids, **columns)
-        lengths = [len(ids) for ids in completion_ids]
-        group = {"version": self.version, "lengths": lengths, "task": parity(completion_ids), "rewards": rewards}
+        lengths, task = [len(ids) for ids in completion_ids], parity_reward(completion_ids)
         with open(self.log, "a", encoding="utf-8") as file:
+            group = {"version": self.version, "lengths": lengths, "task": task, "rewards": rewards}
             file.write(json.dumps(group) + "\n")
         return rewards
 
@@ -46,16 +44,6 @@ class Recorded(LengthControlledReward):
         scored = super().take()
         self.counts.append(len(scored))
         return scored
-
-
-class Entries(TrainerCallback):
-    """What would be saved after each update."""
-
-    def __init__(self):
-        self.entries = []
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.entries.append(json.loads(json.dumps(state.stateful_callbacks["LengthControl"])))
 
 
 def attention_on_cpu(
@@ -102,29 +90,17 @@ def main(url: str, folder: Path, on_cpu: bool, resume: str | None) -> None:
         "fields": {"content": {"close_pattern": r"<\|end\|>|$", "content": "text"}},
     }
     folder.mkdir(parents=True, exist_ok=True)
-    method, saved = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR), Entries()
-    reward = Recorded(folder / "groups.jsonl", parity, method, target_length=TARGET)
+    method, saved = Leash(lambda_init=LAMBDA_INIT, lambda_lr=LAMBDA_LR), States()
+    reward = Recorded(folder / "groups.jsonl", parity_reward, method, target_length=TARGET)
+    sizes = {"num_generations": NUM_GENERATIONS, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
+    sizes |= {"max_completion_length": 64, "token_budget": 0, "max_steps": NUM_UPDATES, "save_steps": SAVED_AT}
+    where = {"output_dir": str(folder), "vllm_server_base_url": url, "use_cpu": on_cpu, "bf16": False}
+    quiet = {"report_to": "none", "disable_tqdm": True}
     trainer = AsyncGRPOTrainer(
         model=str(CHECKPOINT),
         processing_class=tokenizer,
         reward_funcs=reward,
-        args=AsyncGRPOConfig(
-            output_dir=str(folder),
-            vllm_server_base_url=url,
-            num_generations=NUM_GENERATIONS,
-            max_completion_length=64,
-            per_device_train_batch_size=8,
-            gradient_accumulation_steps=2,
-            token_budget=0,
-            max_steps=NUM_UPDATES,
-            save_steps=SAVED_AT,
-            learning_rate=1e-3,
-            gradient_checkpointing=False,
-            use_cpu=on_cpu,
-            bf16=False,
-            report_to="none",
-            disable_tqdm=True,
-        ),
+        args=AsyncGRPOConfig(learning_rate=1e-3, gradient_checkpointing=False, **sizes, **where, **quiet),
         train_dataset=gym_problems("train", 64),
         callbacks=[LengthControlCallback(reward), saved],
         peft_config=LoraConfig(r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"),
@@ -132,12 +108,9 @@ def main(url: str, folder: Path, on_cpu: bool, resume: str | None) -> None:
     if on_cpu:
         AttentionInterface.register("tree_fa3", attention_on_cpu)
     trainer.train(resume_from_checkpoint=resume)
-    seen = {
-        "entries": saved.entries,
-        "counts": reward.counts[-len(saved.entries) :],
-        "rows": [row for row in trainer.state.log_history if "loss" in row],
-        "syncs_adapter": trainer._lora_sync,
-    }
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    seen = {"entries": saved.entries, "counts": reward.counts[-len(saved.entries) :], "rows": rows}
+    seen["syncs_adapter"] = trainer._lora_sync
     (folder / "seen.json").write_text(json.dumps(seen), encoding="utf-8")
 
 

@@ -2,23 +2,17 @@
 of a step, and the `leash` command in the same set-up. Used by test_vllm_colocate and gpu_run."""
 
 import functools
-import os
-import signal
 import sys
 
+import killable_run
 import pytest
-from conftest import parity_reward
 
-from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
+from leash_trl import LeashGRPOTrainer
 from leash_trl.gym import CHECKPOINT
-from leash_trl.gym.dataset import gym_problems
 
 
-TARGET_LENGTH = 40
-LAMBDA_INIT = 0.1
-LAMBDA_LR = 0.1
-MAX_COMPLETION_LENGTH = 128
-NUM_STEPS = 6
+TARGET_LENGTH, MAX_COMPLETION_LENGTH, NUM_STEPS = 40, 128, 6
+LAMBDA_INIT = LAMBDA_LR = 0.1
 
 
 def set_up(patch: pytest.MonkeyPatch, on_cpu: bool = True) -> None:
@@ -43,43 +37,11 @@ def set_up(patch: pytest.MonkeyPatch, on_cpu: bool = True) -> None:
 
 def make_trainer(output_dir: str, kill_in_step: int | None = None, **overrides) -> LeashGRPOTrainer:
     """A run of six steps on the gym with a checkpoint at every second one."""
-
-    class KillableTrainer(LeashGRPOTrainer):
-        def compute_loss(self, *args, **kwargs):
-            loss = super().compute_loss(*args, **kwargs)
-            if self.state.global_step + 1 == kill_in_step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return loss
-
-    settings = {
-        "output_dir": output_dir,
-        "target_length": TARGET_LENGTH,
-        "max_completion_length": MAX_COMPLETION_LENGTH,
-        "lambda_init": LAMBDA_INIT,
-        "lambda_lr": LAMBDA_LR,
-        "learning_rate": 1e-3,
-        "per_device_train_batch_size": 8,
-        "gradient_accumulation_steps": 2,
-        "num_generations": 4,
-        "max_steps": NUM_STEPS,
-        "save_steps": 2,
-        "logging_steps": 1,
-        "log_completions": True,
-        "report_to": "none",
-        "disable_tqdm": True,
-        "use_cpu": True,
-        "bf16": False,
-        "use_vllm": True,
-        "vllm_mode": "colocate",
-        "vllm_max_model_length": 256,
-    }
-    return KillableTrainer(
-        str(CHECKPOINT),
-        parity_reward,
-        LeashGRPOConfig(**{**settings, **overrides}),
-        train_dataset=gym_problems("train", 64),
-        eval_dataset=gym_problems("test", 4),
-    )
+    settings = {"target_length": TARGET_LENGTH, "max_completion_length": MAX_COMPLETION_LENGTH, "max_steps": NUM_STEPS}
+    settings |= {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR, "gradient_accumulation_steps": 2}
+    settings |= {"generation_kwargs": None, "log_completions": True}
+    settings |= {"use_vllm": True, "vllm_mode": "colocate", "vllm_max_model_length": 256, **overrides}
+    return killable_run.make_trainer(str(CHECKPOINT), output_dir, kill_in_step, **settings)
 
 
 if __name__ == "__main__":

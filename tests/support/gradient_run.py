@@ -47,29 +47,35 @@ def float64_rotary(self, x, position_ids):
     return angles.cos(), angles.sin()
 
 
-def make_rollout(tokenizer, num_dead_groups: int):
-    """Completions of 1 to 45 tokens by prompt and place, shorter in a second process; those of the first groups repeat
-    one token."""
-    digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
+def scripted_rollout(tokenizer, ids_of):
+    """A rollout function: `ids_of` gives a completion by trainer, place among all processes, and a number that follows
+    from place and prompt."""
 
     def rollout(prompts, trainer):
-        first = trainer.accelerator.process_index * len(prompts)
-        completion_ids = []
-        for place, prompt in enumerate(prompts, start=first):
-            code = zlib.crc32(f"{place} {prompt[0]['content']}".encode())
-            step = 0 if place // trainer.num_generations < num_dead_groups else 1
-            longest = 44 if trainer.accelerator.process_index == 0 else 20
-            length = 1 + int(longest * (code % 1000 / 1000) ** 3)
-            ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
-            completion_ids.append([*ids, tokenizer.eos_token_id] if code % 5 else ids)
-        return {
-            "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
-            "completion_ids": completion_ids,
-            # a random model gives each of its tokens about this much
-            "logprobs": [[-5.1 - 0.01 * (k % 3) for k in range(len(ids))] for ids in completion_ids],
-        }
+        questions, ids = [prompt[0]["content"] for prompt in prompts], []
+        for place, question in enumerate(questions, start=trainer.accelerator.process_index * len(prompts)):
+            ids.append(ids_of(trainer, place, zlib.crc32(f"{place} {question}".encode())))
+        # a random model gives each of its tokens about this much
+        logprobs = [[-5.1 - 0.01 * (k % 3) for k in range(len(row))] for row in ids]
+        # never as wide in a second process
+        prompt_ids = [tokenizer.encode(question)[3 * trainer.accelerator.process_index :] for question in questions]
+        return {"prompt_ids": prompt_ids, "completion_ids": ids, "logprobs": logprobs}
 
     return rollout
+
+
+def make_rollout(tokenizer, num_dead_groups: int):
+    """Completions of 1 to 45 tokens, shorter in a second process; those of the first groups repeat one token."""
+    digits = [tokenizer.encode(digit)[0] for digit in "123456789"]
+
+    def ids_of(trainer, place: int, code: int) -> list[int]:
+        step = 0 if place // trainer.num_generations < num_dead_groups else 1
+        longest = 44 if trainer.accelerator.process_index == 0 else 20
+        length = 1 + int(longest * (code % 1000 / 1000) ** 3)
+        ids = [digits[(step * (code + k)) % len(digits)] for k in range(length)]
+        return [*ids, tokenizer.eos_token_id] if code % 5 else ids
+
+    return scripted_rollout(tokenizer, ids_of)
 
 
 def reward(completion_ids, **kwargs) -> list[float]:
@@ -81,12 +87,7 @@ class GradientRecorder(TrainerCallback):
     """Keeps the gradients of each policy update and counts what the model computes."""
 
     def __init__(self):
-        self.gradients, self.rows = [], 0
-        self.positions_by_pass, self.positions_without_gradient = [], []
-
-    @property
-    def positions(self) -> int:
-        return sum(self.positions_by_pass) + sum(self.positions_without_gradient)
+        self.gradients, self.positions_by_pass, self.positions, self.rows = [], [], 0, 0
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         trained = [p.grad for p in model.parameters() if p.requires_grad]
@@ -94,9 +95,10 @@ class GradientRecorder(TrainerCallback):
 
     def count(self, module, positional, named):
         if module.training:
-            positions = named["input_ids"].numel()
-            (self.positions_by_pass if torch.is_grad_enabled() else self.positions_without_gradient).append(positions)
+            self.positions += named["input_ids"].numel()
             self.rows += len(named["input_ids"])
+            if torch.is_grad_enabled():
+                self.positions_by_pass.append(named["input_ids"].numel())
 
 
 FLOAT64_METHODS = [
@@ -112,16 +114,12 @@ def stock_arguments(args: GRPOConfig) -> GRPOConfig:
     return GRPOConfig(**{name: getattr(args, name) for name in names - {"generation_batch_size"}})
 
 
+IMPORTANCE = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
 CASES = {
     "dapo": {"loss_type": "dapo"},
     "grpo": {"loss_type": "grpo"},
     "bnpo": {"loss_type": "bnpo"},
-    "rows stay": {"loss_type": "dapo", "length_grouped_microbatches": False},
-    "importance ratios": {
-        "loss_type": "vespo",
-        "vllm_importance_sampling_correction": True,
-        "vllm_importance_sampling_mode": "token_truncate",
-    },
+    "importance ratios": {"loss_type": "vespo", **IMPORTANCE},
 }
 
 
@@ -133,14 +131,22 @@ def leaves_batches_with_images_on_one_process(trainer: LeashGRPOTrainer) -> bool
     return trainer._rearranged(batches) is batches
 
 
-def run(
-    model_path: str,
-    output_dir: str,
-    is_stock: bool,
-    settings: dict,
-    dtype: torch.dtype = torch.float64,
-    **model_fields,
-) -> dict:
+def scripted(
+    trainer_class, args, model, tokenizer, num_dead_groups: int, **more
+) -> tuple[GRPOTrainer, GradientRecorder]:
+    """A trainer on scripted completions, and what keeps its gradients."""
+    recorder, problems = GradientRecorder(), gym_problems("train", 64)
+    data = {"train_dataset": problems, "eval_dataset": problems.select(range(8)), "processing_class": tokenizer}
+    trainer = trainer_class(model, reward, args, callbacks=[recorder], **data, **more)
+    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups)
+    if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
+        trainer.use_vllm, trainer._last_loaded_step = True, -1
+        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
+    trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+    return trainer, recorder
+
+
+def run(model_path: str, output_dir: str, is_stock: bool, settings: dict, dtype=torch.float64, **model_fields) -> dict:
     """Two updates of 4 micro-batches of 4 rows per process; returns what this process saw.
 
     `settings` are changes to the configuration, `model_fields` are for `from_pretrained`.
@@ -149,21 +155,9 @@ def run(
     fields |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "num_iterations": 2}
     fields |= {"max_steps": 2, "max_grad_norm": 0.0, "learning_rate": 1e-6}
     args = LeashGRPOConfig(**quiet(output_dir, **{**fields, **settings}))
-    recorder = GradientRecorder()
-    tokenizer = AutoTokenizer.from_pretrained(model_path, padding_side="left")
-    trainer = (GRPOTrainer if is_stock else LeashGRPOTrainer)(
-        AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype, **model_fields),
-        reward,
-        stock_arguments(args) if is_stock else args,
-        processing_class=tokenizer,
-        train_dataset=gym_problems("train", 64),
-        callbacks=[recorder],
-    )
-    trainer.rollout_func = make_rollout(tokenizer, num_dead_groups=1)
-    if args.vllm_importance_sampling_correction:  # the rollouts bring log-probabilities as vLLM would
-        trainer.use_vllm, trainer._last_loaded_step = True, -1
-        trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    trainer.model.register_forward_pre_hook(recorder.count, with_kwargs=True)
+    kind = (GRPOTrainer, stock_arguments(args)) if is_stock else (LeashGRPOTrainer, args)
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype, **model_fields)
+    trainer, recorder = scripted(*kind, model, AutoTokenizer.from_pretrained(model_path, padding_side="left"), 1)
     trainer.train()
     return {
         "world_size": trainer.accelerator.num_processes,

@@ -40,7 +40,8 @@ def make_trainer(
     if hub_model_id is not None:
         settings |= {"push_to_hub": True, "hub_model_id": hub_model_id, "hub_strategy": "checkpoint"}
     args = LeashGRPOConfig(**quiet(output_dir, **{**settings, **changes}))
-    return KillableTrainer(model_path, parity_reward, args, train_dataset=gym_problems("train", 64))
+    data = {"train_dataset": gym_problems("train", 64), "eval_dataset": gym_problems("test", 4)}
+    return KillableTrainer(model_path, parity_reward, args, **data)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from functools import partial
 
 from processes import exit_code
 
@@ -13,18 +12,18 @@ def killed_in_a_fork(where: str, command: list[str]) -> int:
     `where` is the method of `LeashGRPOTrainer` at whose call the process dies, or the number of a write: of a flush to
     disk, half a line into the file, or of a file that is put in place, before it is.
     """
-    return exit_code(partial(_run, where, command))
 
+    def work() -> None:
+        from leash_trl import LeashGRPOTrainer
+        from leash_trl.cli.main import main
 
-def _run(where: str, command: list[str]) -> None:
-    from leash_trl import LeashGRPOTrainer
-    from leash_trl.cli.main import main
+        if where.isdigit():
+            _kill_at(int(where))
+        else:
+            setattr(LeashGRPOTrainer, where, _die)
+        raise SystemExit(main(command))
 
-    if where.isdigit():
-        _kill_at(int(where))
-    else:
-        setattr(LeashGRPOTrainer, where, _die)
-    raise SystemExit(main(command))
+    return exit_code(work)
 
 
 def _die(*args, **kwargs) -> None:
@@ -32,17 +31,15 @@ def _die(*args, **kwargs) -> None:
 
 
 def _kill_at(num_writes: int) -> None:
-    flush, replace, writes = os.fsync, os.replace, iter(range(1, num_writes + 1))
+    flush, replace, left = os.fsync, os.replace, iter(range(num_writes)[::-1])
 
     def fsync(descriptor: int) -> None:
         flush(descriptor)
-        if next(writes) == num_writes:
+        if next(left) == 0:
             os.ftruncate(descriptor, max(0, os.fstat(descriptor).st_size - 40))
             _die()
 
     def replace_or_die(*args, **kwargs) -> None:
-        if next(writes) == num_writes:
-            _die()
-        replace(*args, **kwargs)
+        _die() if next(left) == 0 else replace(*args, **kwargs)
 
     os.fsync, os.replace = fsync, replace_or_die

@@ -1,10 +1,10 @@
 """Runs whose completions are fixed by prompt and place in the batch, the same for one and for two processes."""
 
-import zlib
 from pathlib import Path
 from typing import Any
 
 from conftest import log_rows, quiet
+from gradient_run import scripted_rollout
 
 from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
 from leash_trl.gym.dataset import gym_problems
@@ -17,6 +17,11 @@ OVERSAMPLED = {**REFILLED, "dynamic_sampling_oversample": 0.5, "save_steps": 3}
 SCENARIOS: dict[str, dict[str, Any]] = {
     "plain": {},  # two processes of six completions share the second group of four
     "budgets": {"length_control_kwargs": {"multiplier_per": "level"}},
+    # in pairs of which both are right, the longer one ends nearer to the shorter one; then its parity decides again
+    "cuts": {
+        **{"length_control": "dot", "length_control_kwargs": {"alpha": 0.1, "min_excess": 1}, "num_generations": 2},
+        **{"lambda_lr": None, "target_length": None},
+    },
     "dynamic sampling": {**REFILLED, "dynamic_sampling_rounds": 2},
     "oversampling": OVERSAMPLED,
     "resumed oversampling": {**OVERSAMPLED, "resume_from_checkpoint": "oversampling/checkpoint-3"},
@@ -29,23 +34,6 @@ def odd_length_reward(completion_ids, **kwargs) -> list[float]:
     return [1.0 if len(ids) % 2 else -1.0 for ids in completion_ids]
 
 
-def make_rollout(tokenizer):
-    """Completions whose lengths follow from place in the batch and prompt."""
-    token = tokenizer.encode("7")[0]
-
-    def rollout(prompts, trainer):
-        first = trainer.accelerator.process_index * len(prompts)
-        questions = [f"{first + i} {prompt[0]['content']}" for i, prompt in enumerate(prompts)]
-        lengths = [1 + zlib.crc32(question.encode()) % 30 for question in questions]
-        return {
-            "prompt_ids": [tokenizer.encode(prompt[0]["content"]) for prompt in prompts],
-            "completion_ids": [[token] * length + [tokenizer.eos_token_id] for length in lengths],
-            "logprobs": [[-1.0] * (length + 1) for length in lengths],
-        }
-
-    return rollout
-
-
 def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, Any]:
     """Trains four steps and returns what this process saw."""
     fields = {"max_completion_length": 40, "per_device_train_batch_size": 6, "max_steps": 4}
@@ -54,7 +42,9 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     args = LeashGRPOConfig(**quiet(folder / scenario, **fields))
     # an epoch of eight prompts a batch has two batches
     trainer = LeashGRPOTrainer(model_path, odd_length_reward, args, train_dataset=gym_problems("train", 16))
-    trainer.rollout_func = make_rollout(build_tokenizer())
+    tokenizer = build_tokenizer()
+    token, end = tokenizer.encode("7")[0], tokenizer.eos_token_id
+    trainer.rollout_func = scripted_rollout(tokenizer, lambda _, place, code: [token] * (1 + code % 30) + [end])
     rounds, new_batch = [], trainer._new_batch
 
     def spy(inputs):
@@ -65,12 +55,13 @@ def run(scenario: str, model_path: str, folder: Path, **changes) -> dict[str, An
     trainer._new_batch = spy
     trainer.train(resume_from_checkpoint=None if resume is None else str(folder / resume))
     keys = ["loss", *(key for key in log_rows(trainer)[0] if key.startswith("leash/"))]
+    last = rounds[-1]
     return {
         "rank": (trainer.accelerator.process_index, trainer.accelerator.num_processes),
         "log": [{key: row[key] for key in keys if key in row} for row in log_rows(trainer)],
         "state": trainer.state.stateful_callbacks[STATE_ENTRY],
-        "lengths": rounds[-1].rollouts.lengths.tolist(),
-        "advantages": rounds[-1].score.advantages.tolist(),
+        "lengths": (last.rollouts.lengths if last.score.cut is None else last.score.cut).tolist(),
+        "advantages": last.score.advantages.tolist(),
         "trained": [int(n) for part in trainer._buffered_inputs for n in part["completion_mask"].sum(dim=1)],
         "loss_tokens": int(trainer._buffered_inputs[0]["num_items_in_batch"]),
         "table": (list(trainer._logs["advantages"]), list(trainer._logs["extra"]["length"])),

@@ -1,7 +1,6 @@
 """TRL's asynchronous GRPO, really run on vLLM's CPU build: a server, a worker in its own process, LoRA. Skipped
 without vLLM; `make test-vllm`."""
 
-import json
 import os
 import signal
 import subprocess
@@ -20,14 +19,16 @@ from conftest import ROOT  # noqa: E402
 from stock_run import lambda_in  # noqa: E402
 from vllm_server import forget_adapters, served  # noqa: E402
 
+from leash_trl.engines.checkpoint_path import length_control_state  # noqa: E402
+
 
 PYTHON_PATH = os.pathsep.join(str(ROOT / folder) for folder in (".", "tests", "tests/support"))
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHON_PATH, "TRL_EXPERIMENTAL_SILENCE": "1"}
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    server = served(tmp_path_factory.mktemp("server"), on_cpu=True)
+@pytest.fixture
+def url(tmp_path):
+    server = served(tmp_path, on_cpu=True)
     try:
         address = server.__enter__()
     except RuntimeError as error:
@@ -44,20 +45,14 @@ def train(url: str, folder: Path, *words: str) -> None:
     assert finished.returncode == 0, finished.stderr[-8000:]
 
 
-@pytest.fixture(scope="module")
-def folder(url, tmp_path_factory) -> Path:
-    """A run of five updates."""
-    folder = tmp_path_factory.mktemp("asynchronous") / "run"
-    train(url, folder)
-    return folder
-
-
 def lambdas(seen: dict) -> list[float]:
     return [lambda_in(entry) for entry in seen["entries"]]
 
 
-def test_lambda_moves_once_an_update_by_the_newest_groups(folder):
-    seen, _, expected = by_hand(folder)
+def test_lambda_moves_once_an_update_prices_each_group_and_survives_a_restart(url, tmp_path):
+    folder, resumed = tmp_path / "run", tmp_path / "resumed"
+    train(url, folder)
+    seen, groups, expected = by_hand(folder)
     for row, lam, version in zip(seen["rows"], expected, range(NUM_UPDATES), strict=False):
         assert row["leash/lambda"] == pytest.approx(lam, abs=1e-12)
         assert row["leash/version"] == version
@@ -65,28 +60,18 @@ def test_lambda_moves_once_an_update_by_the_newest_groups(folder):
     assert lambdas(seen) == pytest.approx(expected[1:], abs=1e-12)
     assert len(set(expected)) == NUM_UPDATES + 1
     assert [entry["version"] for entry in seen["entries"]] == list(range(1, NUM_UPDATES + 1))
-
-
-def test_each_group_is_priced_by_one_lambda(folder):
-    _, groups, expected = by_hand(folder)
     for group in groups:
-        lam = expected[group["version"]]
-        prices = [lam * max(0.0, length / TARGET - 1) for length in group["lengths"]]
+        prices = [expected[group["version"]] * max(0.0, length / TARGET - 1) for length in group["lengths"]]
         by_rule = [max(-1.0, task - price) for task, price in zip(group["task"], prices, strict=True)]
         assert group["rewards"] == pytest.approx(by_rule, abs=1e-12)
     assert len({group["version"] for group in groups}) > 1
-
-
-def test_a_resumed_run_goes_on_with_lambda(url, folder, tmp_path):
     checkpoint = folder / f"checkpoint-{SAVED_AT}"
-    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
-    saved = state["stateful_callbacks"]["LengthControl"]
-    seen, _, _ = by_hand(folder)
+    saved = length_control_state(checkpoint)
     assert saved == seen["entries"][SAVED_AT - 1]
     assert lambda_in(saved) != LAMBDA_INIT
     forget_adapters(url)
-    train(url, tmp_path / "resumed", "--resume", str(checkpoint))
-    later, groups, expected = by_hand(tmp_path / "resumed", lambda_in(saved))
+    train(url, resumed, "--resume", str(checkpoint))
+    later, groups, expected = by_hand(resumed, lambda_in(saved))
     assert [entry["version"] for entry in later["entries"]] == list(range(SAVED_AT + 1, NUM_UPDATES + 1))
     assert lambdas(later) == pytest.approx(expected[1:], abs=1e-12)
     assert {group["version"] for group in groups} <= set(range(SAVED_AT, NUM_UPDATES + 1))

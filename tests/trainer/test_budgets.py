@@ -1,21 +1,10 @@
-"""In runs: a multiplier for each value of a column, bands of rows, and a budget that is on and off."""
+"""In runs: a multiplier for each value of a column, and a budget that is on and off."""
 
 import math
 from itertools import pairwise
 
 import pytest
 from conftest import log_rows, parity_reward
-
-
-def recorder(column):
-    """A reward function and, filled while it is called, lengths and a column of its batches."""
-    batches = []
-
-    def reward(completion_ids, **kwargs):
-        batches.append(list(zip(map(len, completion_ids), kwargs[column], strict=True)))
-        return parity_reward(completion_ids)
-
-    return reward, batches
 
 
 def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_trainer, problems, tmp_path):
@@ -26,7 +15,12 @@ def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_
         **{"length_control_kwargs": {"multiplier_per": "effort"}, "lambda_init": 0.2, "target_length": 6},
         **{"per_device_train_batch_size": 16, "max_steps": 3, "save_strategy": "steps", "save_steps": 2},
     }
-    reward, batches = recorder("effort")
+    batches = []
+
+    def reward(completion_ids, effort, **kwargs):
+        batches.append(list(zip(map(len, completion_ids), effort, strict=True)))
+        return parity_reward(completion_ids)
+
     whole = make_trainer(reward, dataset=data, output_dir=str(tmp_path / "whole"), **fields)
     whole.train()
     lambdas = {"low": 0.2, "high": 0.2}
@@ -43,28 +37,6 @@ def test_each_value_of_a_column_has_a_multiplier_that_its_own_prompts_move(make_
     resumed = make_trainer(reward, dataset=data, output_dir=str(tmp_path / "resumed"), **fields)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     assert resumed.length_control.state_dict() == whole.length_control.state_dict()
-
-
-def test_a_distinct_target_is_a_budget_too(make_trainer, problems):
-    data = problems.add_column("target_length", [None if index % 3 else 8 for index in range(len(problems))])
-    fields = {"length_control_kwargs": {"multiplier_per": "target_length"}, "target_length": 6}
-    trainer = make_trainer(dataset=data, per_device_train_batch_size=16, max_steps=2, **fields)
-    trainer.train()
-    assert trainer.length_control.lambdas.keys() == {"6", "8"}
-
-
-def test_each_completion_is_paid_by_the_band_of_its_row(make_trainer, problems):
-    data = problems.add_column("band", [{"a": 1 + index % 3, "b": 12, "f": 0.25} for index in range(len(problems))])
-    kwargs, (reward, batches) = {"profile_band_column": "band", "profile_band_total": True}, recorder("band")
-    fields = {"length_control": "nemo_rl", "length_control_kwargs": kwargs, "lambda_lr": None, "target_length": None}
-    trainer = make_trainer(reward, dataset=data, per_device_train_batch_size=16, max_steps=1, **fields)
-    trainer.train()
-    (batch,), extra = batches, trainer._logs["extra"]
-    assert len({band["a"] for _, band in batch}) > 1
-    factors = [1 - 0.75 * min(max((length - band["a"]) / (12 - band["a"]), 0), 1) for length, band in batch]
-    paid = [factor * (task > 0) for factor, task in zip(factors, extra["task_reward"], strict=True)]
-    assert list(extra["shaped_reward"]) == pytest.approx(paid)
-    assert max(paid) > 0
 
 
 @pytest.mark.parametrize("period", [1, 3])

@@ -1,17 +1,22 @@
 """When lambda moves: once per generation batch, after the policy update, whatever the batching is."""
 
+import logging
+from pathlib import Path
+
 import pytest
 import torch
-from accelerate.data_loader import prepare_data_loader
+from accelerate.logging import MultiProcessAdapter
 from accelerate.optimizer import AcceleratedOptimizer
 from conftest import log_rows, logged, parity_reward
+from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, any_trainer
 from transformers import TrainerCallback
 
-from leash_trl.trainer.resume import EpochShuffleCallback
+from leash_trl.trainer.callbacks import MOST_BLANK
+from leash_trl.trainer.checkpoints import CannotStartError
 
 
-TARGET, LAMBDA_LR, STEPS = 6, 0.03, 6
-SHORT = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "lambda_lr": LAMBDA_LR}
+STEPS = 6
+KINDS = ["LeashGRPO", "GRPO", "RLOO"]
 
 
 class Overflow(TrainerCallback):
@@ -27,32 +32,35 @@ class Overflow(TrainerCallback):
             next(p for p in model.parameters() if p.grad is not None).grad.fill_(torch.inf)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("accumulation", "steps_per_generation", "iterations", "skipped"),
     [
         (1, 1, 1, ()),
         (1, 4, 1, ()),
-        (2, 2, 2, ()),
         (2, 3, 2, ()),
-        (4, 1, 1, ()),
         (4, 3, 1, ()),
-        (1, 1, 1, (0, 2, 3)),
         (1, 4, 1, (0, 1)),  # the third update on the first batch is the first that is taken
         (1, 2, 1, (2, 3)),  # none on the second batch is: it is pooled with the third
         (2, 1, 1, (1,)),
     ],
 )
-def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_per_generation, iterations, skipped):
+def test_one_dual_step_per_generation_batch(
+    kind, accumulation, steps_per_generation, iterations, skipped, make_trainer, tiny_model_path, tmp_path
+):
+    """Evaluations after every second update are none."""
     begun, moved = [], []  # update and lengths of each generation batch; update and lambda after each dual step
 
     def reward(completion_ids, **kwargs):
-        begun.append((trainer.state.global_step, [len(ids) for ids in completion_ids]))
+        if trainer.model.training:
+            begun.append((trainer.state.global_step, [len(ids) for ids in completion_ids]))
         return parity_reward(completion_ids)
 
     fields = {"gradient_accumulation_steps": accumulation, "steps_per_generation": steps_per_generation}
-    trainer = make_trainer(reward, num_iterations=iterations, max_steps=STEPS, **fields, **SHORT)
+    fields |= {"num_iterations": iterations, "max_steps": STEPS, "eval_strategy": "steps", "eval_steps": 2}
+    trainer, method = any_trainer(kind, make_trainer, tiny_model_path, tmp_path, reward, **fields)
     Overflow(trainer, skipped)
-    method, dual_step = trainer.length_control, trainer.length_control.step
+    dual_step = method.step
 
     def spy():
         dual_step()
@@ -63,7 +71,7 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
     window = steps_per_generation * iterations  # in micro-steps
     assert [update for update, _ in begun] == [step // accumulation for step in range(0, STEPS * accumulation, window)]
     assert [update for update, _ in moved] == [update for update in range(STEPS) if update not in skipped]
-    lam, waiting = 0.1, list(begun)
+    lam, waiting = LAMBDA_INIT, list(begun)
     for update, after in moved:
         pool = [length for start, lengths in waiting if start <= update for length in lengths]
         waiting = [(start, lengths) for start, lengths in waiting if start > update]
@@ -71,11 +79,12 @@ def test_one_dual_step_per_generation_batch(make_trainer, accumulation, steps_pe
             lam = min(1.0, max(0.0, lam + LAMBDA_LR * (sum(pool) / len(pool) / TARGET - 1)))
         assert after == pytest.approx(lam, abs=1e-12)
     assert waiting == []
-    used = [(row["step"] - 1, row["leash/lambda"]) for row in log_rows(trainer, "leash/lambda")]
+    assert len({lam for _, lam in moved}) > 1
+    used = {row["step"] - 1: row["leash/lambda"] for row in log_rows(trainer, "leash/lambda")}
     in_force = {update: lam for update, _ in begun for before, lam in moved if before < update}
-    assert dict(used).keys() == {update for update, _ in begun}
-    for update, lam in used:  # the one with which the batch was sampled
-        assert lam == pytest.approx(in_force.get(update, 0.1), abs=1e-12)
+    assert used.keys() == {update for update, _ in begun}
+    for update, lam in used.items():  # the one with which the batch was sampled
+        assert lam == pytest.approx(in_force.get(update, LAMBDA_INIT), rel=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw_torch", "adamw_torch_fused"])
@@ -112,14 +121,36 @@ def test_training_twice_goes_on_with_lambda(make_trainer):
     assert trainer.state.stateful_callbacks["LengthControl"]["version"] == 2
 
 
-def test_two_processes_shuffle_later_epochs_as_an_uninterrupted_run_does(make_trainer, problems):
-    trainer = make_trainer(dataset=problems.select(range(8)))
-    uninterrupted = trainer._get_train_sampler()
-    orders = [list(uninterrupted) for _ in range(3)]
-    alone = trainer.get_train_dataloader()
-    resumed = prepare_data_loader(alone, num_processes=2, process_index=0, put_on_device=False)
-    for epoch in (2, 0, 1):
-        trainer.state.epoch = epoch + 0.25
-        EpochShuffleCallback().on_epoch_begin(trainer.args, trainer.state, trainer.control, train_dataloader=resumed)
-        assert list(alone.batch_sampler.sampler) == orders[epoch]
-    assert orders[0] != orders[1]
+@pytest.fixture(params=KINDS)
+def partly_scored(request, make_trainer, tiny_model_path, tmp_path):
+    """Factory of each kind of trainer, with its method; only the batches of these updates have rewards."""
+
+    def build(scored, max_steps):
+        def reward(completion_ids, trainer_state, **kwargs):
+            known = parity_reward(completion_ids)
+            return known if trainer_state.global_step in scored else [None] * len(known)
+
+        return any_trainer(request.param, make_trainer, tiny_model_path, tmp_path, reward, max_steps=max_steps)
+
+    return build
+
+
+def test_lambda_moves_by_scored_batches_only(partly_scored, caplog):
+    MultiProcessAdapter.warning_once.cache_clear()
+    trainer, method = partly_scored((0, 3), max_steps=5)
+    moved, step = [], method.step
+    method.step = lambda: (moved.append(trainer.state.global_step), step())[1]
+    with caplog.at_level(logging.WARNING):
+        trainer.train()
+    assert moved == [1, 4]
+    assert len([record for record in caplog.records if "reward_funcs" in record.getMessage()]) == 1
+
+
+def test_a_run_without_any_reward_ends_in_one_line_and_leaves_its_checkpoint(partly_scored):
+    trainer, method = partly_scored((), max_steps=MOST_BLANK + 5)
+    before = method.state_dict()
+    with pytest.raises(CannotStartError, match="reward_funcs"):
+        trainer.train()
+    assert method.state_dict() == before
+    assert trainer.state.global_step == MOST_BLANK == 10
+    assert (Path(trainer.args.output_dir) / f"checkpoint-{MOST_BLANK}" / "trainer_state.json").exists()

@@ -6,11 +6,61 @@ from types import SimpleNamespace
 import pytest
 import torch
 from conftest import generation_batches, log_rows
-from cut_run import ADVANTAGES, CUT_ROW, FIELDS, KEPT, LENGTHS, REWARDS, WRONG_ROW, Grader, make_rollout
 
 from leash_trl.length_control.dot import DOT
 from leash_trl.length_control.none import NoControl
 from leash_trl.trainer.cut_completions import check_cuts, cut_completions
+
+
+# G = 4, alpha = 1. The first group is all right, with mean 20, sample std sqrt((3 * 10^2 + 30^2) / 3) = 20 and T = 40.
+# The second has the same lengths and a wrong answer. The third is all right, with mean 13, std 2.58 and T = 15, and
+# 16 - 15 is less than 8.
+LENGTHS = [*(10, 10, 10, 50), *(10, 10, 10, 50), *(10, 12, 14, 16)]
+CUT_ROW, WRONG_ROW = 3, 5
+KEPT = [*(10, 10, 10, 40), *LENGTHS[4:]]
+# of 1, 1, 1, -1 the mean is 0.5 and the sample std sqrt((3 * 0.5^2 + 1.5^2) / 3) = 1; with another last one the same
+ADVANTAGES = [*(0.5, 0.5, 0.5, -1.5), *(0.5, -1.5, 0.5, 0.5), *(0.0, 0.0, 0.0, 0.0)]
+FIELDS = {"length_control": "dot", "length_control_kwargs": {"alpha": 1.0, "min_excess": 8}, "lambda_lr": None}
+FIELDS |= {"target_length": None, "max_completion_length": 64, "per_device_train_batch_size": 12, "max_steps": 1}
+FIELDS |= {"generation_kwargs": None}
+
+
+class Grader:
+    """+1 for a text with a 5 in it, and an account of all it was shown; in the second call `again` in place of 1."""
+
+    __name__ = "grader"
+
+    def __init__(self, again=1.0):
+        self.calls, self.again = [], again
+
+    def __call__(self, completions, completion_ids, log_extra, log_metric, **kwargs):
+        texts = [completion[0]["content"] for completion in completions]
+        self.calls.append((texts, [list(ids) for ids in completion_ids]))
+        log_extra("seen", [len(ids) for ids in completion_ids])
+        log_extra(f"grading {len(self.calls)}", [1.0] * len(completion_ids))
+        log_metric("tokens", sum(map(len, completion_ids)))
+        most = self.again if len(self.calls) == 2 else 1.0
+        return [most if "5" in text else -most for text in texts]
+
+
+def make_rollout(tokenizer, *rounds, wrong_rows=(WRONG_ROW,), tail="7"):
+    """Completions of these lengths by round; the last round comes again.
+
+    Each is sevens, then a 5, which is the answer, and the end. `tail` stands beyond the cut instead of sevens.
+    """
+    seven, five, other = (tokenizer.encode(text)[0] for text in ("7", "5", tail))
+    left = list(rounds)
+
+    def rollout(prompts, trainer):
+        ids = []
+        for row, length in zip(range(len(prompts)), left.pop(0) if len(left) > 1 else left[0], strict=False):
+            body = [seven] * (length - 2)
+            if row == CUT_ROW:
+                body[KEPT[row] :] = [other] * len(body[KEPT[row] :])
+            ids.append([*body, seven if row in wrong_rows else five, tokenizer.eos_token_id])
+        return {"prompt_ids": [tokenizer.encode("1+1=") for _ in prompts], "completion_ids": ids, "logprobs": None}
+
+    return rollout
 
 
 def test_a_completion_is_cut_in_tokens_and_keeps_its_form(tokenizer):
@@ -24,15 +74,13 @@ def test_a_completion_is_cut_in_tokens_and_keeps_its_form(tokenizer):
 
 
 def test_a_reply_that_the_tokenizer_parses_is_parsed_after_the_cut_too(tokenizer):
-    parser = copy.copy(tokenizer)
+    parser, fields = copy.copy(tokenizer), {"content": {"close_pattern": "$", "content": "text"}}
+    fields["reasoning_content"] = {"open": "1", "close": "2", "content": "text"}
     parser.response_template = {
         "defaults": {"role": "assistant"},
-        "start_anchor": "0",  # ends the prompt
-        "fields": {
-            "reasoning_content": {"open": "1", "close": "2", "content": "text"},
-            "content": {"close_pattern": "$", "content": "text"},
-        },
-    }
+        "start_anchor": "0",
+        "fields": fields,
+    }  # of a prompt
     ids = [tokenizer.encode(text)[0] for text in "718272"]
     reply = [{"role": "assistant", "content": "772", "reasoning_content": "8"}]
     [message], _ = cut_completions([reply], [ids], [tokenizer.encode("0")], [5], parser)
@@ -55,12 +103,7 @@ def trace(make_trainer, tokenizer):
 
 
 def test_a_cut_batch_is_graded_again_trained_on_without_the_tail_and_logged_once(trace, tokenizer):
-    class Diary(Grader):
-        def __call__(self, log_extra, **kwargs):
-            log_extra(f"grading {len(self.calls)}", [1.0] * len(kwargs["completions"]))
-            return super().__call__(log_extra=log_extra, **kwargs)
-
-    seen = trace(grader=Diary())
+    seen = trace(grader=Grader(again=0.25))
     # row 3 is cut to 40 tokens, of which none is the answer
     (texts, ids), (texts_again, ids_again) = seen.grader.calls
     assert [len(each) for each in ids] == LENGTHS
@@ -72,31 +115,21 @@ def test_a_cut_batch_is_graded_again_trained_on_without_the_tail_and_logged_once
     assert seen.batch["completion_mask"].tolist() == [[int(place < kept) for place in range(50)] for kept in KEPT]
     assert seen.batch["num_items_in_batch"] == sum(KEPT)
     assert (seen.batch["completion_ids"][3, 40:] == tokenizer.pad_token_id).all()
-    # the rewards after the cut, the lengths before it
+    # the rewards after the cut, of what was cut alone, and the lengths before it
+    rewards = [*(1, 1, 1, -0.25), *(1, -1, 1, 1), *(1, 1, 1, 1)]
     table, extra = seen.trainer._logs, seen.trainer._logs["extra"]
-    assert list(table["rewards"]["grader"]) == list(extra["task_reward"]) == REWARDS
+    assert list(table["rewards"]["grader"]) == list(extra["task_reward"]) == rewards
     assert list(table["advantages"]) == pytest.approx(ADVANTAGES, abs=1e-6)
     assert list(extra["length"]) == LENGTHS
     assert list(extra["seen"]) == list(extra["kept_length"]) == KEPT
-    assert ("grading 0" in extra, list(extra["grading 1"])) == (False, [1.0] * 12)
+    assert ("grading 1" in extra, list(extra["grading 2"])) == (False, [1.0] * 12)
     assert list(table["completion"])[3] == [{"role": "assistant", "content": "7" * 40}]
     expected = {
-        **{"tokens": sum(KEPT), "reward": 8 / 12, "leash/cut_share": 1 / 12, "leash/accuracy": 10 / 12},
+        **{"tokens": sum(KEPT), "reward": 8.75 / 12, "leash/cut_share": 1 / 12, "leash/accuracy": 10 / 12},
         **{"leash/mean_length": sum(LENGTHS) / 12, "leash/truncated_share": 0, "leash/zero_signal_share": 1 / 3},
         "leash/generated_tokens": sum(LENGTHS),
     }
     assert {key: seen.log[key] for key in expected} == pytest.approx(expected)
-
-
-def test_a_completion_that_is_not_cut_keeps_its_first_reward(trace):
-    class Judge(Grader):
-        def __call__(self, **kwargs):
-            rewards = super().__call__(**kwargs)
-            return rewards if len(self.calls) == 1 else [reward / 4 for reward in rewards]
-
-    rewards = trace(grader=Judge()).trainer._logs["rewards"]["grader"]
-    # twelve rewards of +-1, but -0.25 for the one that was cut
-    assert list(rewards) == [1, 1, 1, -0.25, *REWARDS[4:]]
 
 
 @pytest.mark.parametrize("is_cut", [True, False])

@@ -1,32 +1,53 @@
 """Two processes: the same lambda on both, the same as one process gets from the same lengths, TRL's gradients."""
 
+import signal
 from collections import Counter
 from functools import partial
 from pathlib import Path
 
-import cut_run
 import gradient_run
+import killable_run
 import pytest
 import scripted_run
-from processes import in_two_processes
+import torch
+from conftest import log_rows
+from processes import exit_codes_of_two, in_two_processes
+
+from leash_trl.engines.checkpoint_path import whole_checkpoints
 
 
 REFILLING = ["dynamic sampling", "oversampling", "oversampled window"]
+
+
+def killable(model_path: str, folder: Path, kill_in_step: int | None = None, resume: bool | None = None) -> dict:
+    """Four updates of a run that may be killed, on completions of its own; what this process came to."""
+    sizes = {"max_steps": 4, "per_device_train_batch_size": 6}
+    trainer = killable_run.make_trainer(model_path, str(folder), kill_in_step, **sizes)
+    trainer.train(resume_from_checkpoint=resume)
+    log = [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(trainer)]
+    completions = [batch["completion_ids"] for batch in trainer._buffered_inputs]
+    weights = [weights.detach() for weights in trainer.accelerator.unwrap_model(trainer.model).parameters()]
+    state = trainer.state.stateful_callbacks["LengthControl"]
+    return {"log": log, "state": state, "completions": torch.cat(completions), "weights": weights}
 
 
 def train_all(model_path: str, folder: Path) -> dict:
     """One launch for all, for starting takes longest; the gradients leave float64 behind, and so come last."""
     return {
         **{name: scripted_run.run(name, model_path, folder) for name in scripted_run.SCENARIOS},
-        "cuts": cut_run.run(model_path, folder),
+        "whole": killable(model_path, folder / "whole"),
+        "resumed": killable(model_path, folder / "killed", resume=True),
         "gradients": gradient_run.run_all(model_path, str(folder)),
     }
 
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory, tiny_model_path) -> list[dict]:
-    """What each of two processes saw, by scenario."""
+    """What each of two processes saw, by scenario, after both were killed in the midst of update 4."""
     folder = tmp_path_factory.mktemp("two-processes")
+    codes = exit_codes_of_two(partial(killable, tiny_model_path, folder / "killed", kill_in_step=4), folder)
+    assert -signal.SIGKILL in codes  # one may lose its partner before
+    assert [path.name for path in whole_checkpoints(folder / "killed")] == ["checkpoint-2"]
     return in_two_processes(partial(train_all, tiny_model_path, folder), folder)
 
 
@@ -43,7 +64,7 @@ def test_both_processes_come_to_the_same(ranks, scenario):
     assert sum(map(len, trained)) - signal.total() <= 2
 
 
-@pytest.mark.parametrize("scenario", ["plain", "budgets"])
+@pytest.mark.parametrize("scenario", ["plain", "budgets", "cuts"])
 def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path, scenario):
     alone, both = scripted_run.run(scenario, tiny_model_path, tmp_path, per_device_train_batch_size=12), ranks[0]
     assert alone["rank"] == (0, 1)
@@ -51,13 +72,17 @@ def test_two_processes_move_lambda_like_one(ranks, tiny_model_path, tmp_path, sc
     for one, two in zip(alone["log"], both[scenario]["log"], strict=True):
         del one["loss"], two["loss"]  # of other micro-batches
         assert one == two
+    assert (alone["lengths"], alone["loss_tokens"]) == (both[scenario]["lengths"], both[scenario]["loss_tokens"])
     assert alone["advantages"] == pytest.approx(both[scenario]["advantages"], abs=1e-12)
     assert alone["table"][0] == pytest.approx(both[scenario]["table"][0], abs=1e-12)
     assert alone["table"][1] == both[scenario]["table"][1]
-    assert len({row["leash/lambda"] for row in alone["log"]}) == 4
     assert max(alone["advantages"]) > 0.5
-    lambdas = [*alone["state"]["state"]["lambdas"].values()]
-    assert len({*lambdas}) == len(lambdas) > (scenario == "budgets")
+    if scenario == "cuts":
+        assert min(row["leash/cut_share"] for row in alone["log"]) > 0
+    else:
+        assert len({row["leash/lambda"] for row in alone["log"]}) == 4
+        lambdas = [*alone["state"]["state"]["lambdas"].values()]
+        assert len({*lambdas}) == len(lambdas) > (scenario == "budgets")
 
 
 @pytest.mark.parametrize("scenario", REFILLING)
@@ -79,22 +104,17 @@ def test_two_processes_resume_where_they_were(ranks):
         assert rank["resumed oversampling"] == rank["oversampling"]
 
 
-def test_both_processes_grade_again_when_one_of_them_cuts(ranks):
-    """In the first round the first process cuts, in the second round the second one; T = 40, see cut_run."""
-    first, second = (rank["cuts"] for rank in ranks)
-    outlier, cut, quiet = [10, 10, 10, 50], [10, 10, 10, 40], [10, 12, 14, 16]
-    assert first["graded"] == [[*outlier, *outlier], [*cut, *outlier], [*quiet, *quiet], [*quiet, *quiet]]
-    assert second["graded"] == [[*quiet, *quiet], [*quiet, *quiet], [*outlier, *quiet], [*cut, *quiet]]
-    # the fresh group that was cut replaces the first dead group of the second process
-    assert first["tokens"] == [*cut, *outlier]
-    assert second["tokens"] == [*cut, *quiet]
-    advantages = [*(0.5, 0.5, 0.5, -1.5), *(0.5, -1.5, 0.5, 0.5), *(0.5, 0.5, 0.5, -1.5), *(0.0, 0.0, 0.0, 0.0)]
-    assert first["own_advantages"] + second["own_advantages"] == pytest.approx(advantages, abs=1e-6)
-    assert first["log"] == second["log"]
-    for rank in (first, second):
-        assert rank["advantages"] == pytest.approx(advantages, abs=1e-6)
-        assert rank["loss_tokens"] == sum([*cut, *outlier, *cut, *quiet])
-        assert rank["log"]["leash/cut_share"] == pytest.approx(2 / 32)
+def test_two_killed_processes_repeat_the_uninterrupted_run(ranks):
+    """To the last bit, from the checkpoint after two updates; each process has random numbers of its own."""
+    for rank in ranks:
+        whole, resumed = rank["whole"], rank["resumed"]
+        assert resumed["log"] == whole["log"]
+        assert resumed["state"] == whole["state"]
+        assert torch.equal(resumed["completions"], whole["completions"])
+        assert all(map(torch.equal, resumed["weights"], whole["weights"]))
+    first, second = (rank["whole"]["completions"].tolist() for rank in ranks)
+    assert first != second
+    assert [row["step"] for row in ranks[0]["whole"]["log"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("case", gradient_run.CASES)
@@ -104,11 +124,11 @@ def test_two_processes_keep_the_gradients_of_the_stock_trainer(ranks, case):
         for theirs, mine in zip(stock["gradients"], ours["gradients"], strict=True):
             assert theirs.norm() > 1e-4
             assert (mine - theirs).norm() < 1e-11 * theirs.norm()
-        assert sum(ours["positions"]) < (1.0 if case in ("bnpo", "rows stay") else 0.7) * sum(stock["positions"])
+        assert sum(ours["positions"]) < (1.0 if case == "bnpo" else 0.7) * sum(stock["positions"])
         assert ours["shares"] == runs[0][1]["shares"]
         assert ours["leaves_images"]
     assert runs[0][1]["shares"]["microbatch/skipped_share"] > 0 or case in ("bnpo", "importance ratios")
-    if case not in ("bnpo", "rows stay"):  # what both compute at the same time is alike: two updates of four batches
+    if case != "bnpo":  # what both compute at the same time is alike: two updates of four batches
         passes = [ours["positions"] for _, ours in runs]
         assert [len(each) for each in passes] == [8, 8]
         assert sum(map(max, zip(*passes, strict=True))) < 1.25 * sum(map(sum, passes)) / 2

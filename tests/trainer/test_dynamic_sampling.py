@@ -8,8 +8,6 @@ import torch
 from conftest import log_rows, logged
 from trl.trainer.utils import RepeatSampler
 
-from leash_trl.engines.checkpoint_path import length_control_state
-
 
 # without a length signal most groups are dead; four groups a batch
 DEAD = {"lambda_init": 0.0, "lambda_lr": 0.0, "target_length": 6, "max_completion_length": 12}
@@ -87,15 +85,6 @@ def test_a_run_replaces_dead_groups_and_counts_everything_generated(make_trainer
     assert max(step.num_alive for step in steps) > 0
 
 
-@pytest.mark.parametrize("is_shuffled", [True, False])
-def test_no_prompt_comes_twice_while_batches_and_replacements_are_fewer_than_the_data_set(make_trainer, is_shuffled):
-    trainer = make_trainer(mostly_dead_reward, dynamic_sampling_rounds=2, shuffle_dataset=is_shuffled, **DEAD)
-    steps = watched(trainer)
-    trainer.train()
-    asked = [prompt for step in steps for call in step.asked for prompt in call]
-    assert 4 * 4 + 10 < len(asked) == len(set(asked)) <= len(trainer.train_dataset)
-
-
 @pytest.mark.parametrize("fields", [{"dynamic_sampling_rounds": 1}, {"dynamic_sampling_oversample": 1.0}], ids=str)
 def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems, fields):
     """The second batch's questions stand once more at the end of the data, where replacements come from."""
@@ -110,13 +99,12 @@ def test_no_replacement_asks_what_the_batch_asks(make_trainer, problems, fields)
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        pytest.param({"max_steps": 10}, [0, 1, 2, 3, 4], id="two updates a batch"),
+        ({"max_steps": 10}, [0, 1, 2, 3, 4]),
         # an epoch's six micro-steps are an update of four and one of two
-        pytest.param(
-            {"max_steps": 4, "gradient_accumulation_steps": 4}, [0, 1, 2, 3, 4, 5], id="two batches an update"
-        ),
-        pytest.param({"max_steps": 16, "num_iterations": 2}, [0, 1, 2, 3], id="two visits to each window"),
+        ({"max_steps": 4, "gradient_accumulation_steps": 4}, [0, 1, 2, 3, 4, 5]),
+        ({"max_steps": 16, "num_iterations": 2}, [0, 1, 2, 3]),
     ],
+    ids=["two updates a batch", "two batches an update", "two visits to each window"],
 )
 def test_the_stream_counts_generation_batches_where_the_sampler_is(make_trainer, problems, fields, expected):
     """Two micro-steps a generation batch and three batches an epoch, in two calls of train."""
@@ -132,29 +120,6 @@ def test_the_stream_counts_generation_batches_where_the_sampler_is(make_trainer,
         assert step.asked[0] == order[4 * step.number : 4 * step.number + 4]
     trainer.train()
     assert [step.number for step in steps] == expected * 2
-
-
-@pytest.mark.parametrize(("rounds", "oversample"), [(2, 0.0), (1, 1.0)])
-def test_a_resumed_run_repeats_the_uninterrupted_one(make_trainer, problems, tmp_path, rounds, oversample):
-    """Into a second epoch."""
-    fields = {**DEAD, "dynamic_sampling_rounds": rounds, "dynamic_sampling_oversample": oversample, "max_steps": 7}
-    fields |= {"save_strategy": "steps", "save_steps": 1, "dataset": problems.select(range(16))}
-    whole = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "whole"), **fields)
-    whole.train()
-    resumed = make_trainer(mostly_dead_reward, output_dir=str(tmp_path / "resumed"), **fields)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-3"))
-    rows = [
-        [
-            {name: value for name, value in row.items() if name in ("loss", "grad_norm") or name.startswith("leash/")}
-            for row in log_rows(trainer)
-            if row["step"] > 3
-        ]
-        for trainer in (whole, resumed)
-    ]
-    assert len(rows[0]) == 4
-    assert rows[0] == rows[1]
-    assert resumed._refill.state_dict() == whole._refill.state_dict()
-    assert length_control_state(tmp_path / "whole" / "checkpoint-2")["prompts_drawn"]["from_end"] > 0
 
 
 def test_each_fresh_completion_has_a_row_of_its_own(make_trainer, tokenizer):

@@ -4,7 +4,6 @@ import asyncio
 import math
 import warnings
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,20 +23,6 @@ from leash_trl.rewards import math_reward
 
 
 TARGET = 12
-
-
-class Recorder:
-    """A reward function that keeps what it was shown: an account of the completions independent of the trainer's."""
-
-    __name__ = "recorder"
-
-    def __init__(self):
-        self.batches = []
-
-    def __call__(self, completion_ids, **kwargs):
-        rewards = parity_reward(completion_ids)
-        self.batches.append(([len(ids) for ids in completion_ids], rewards))
-        return rewards
 
 
 def some_dead(prompts, completion_ids, **kwargs):
@@ -82,58 +67,60 @@ def test_without_a_price_it_is_plain_grpo_to_the_last_bit(make_trainer, make_arg
     assert all(map(torch.equal, ours.model.parameters(), stock.model.parameters()))
 
 
-@pytest.mark.parametrize("scale", ["group", "batch", "none"])
-def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale):
-    recorder = Recorder()
-    fields = {"per_device_train_batch_size": 16, "max_steps": 4, "skip_zero_signal": False}
-    trainer = make_trainer(recorder, scale_rewards=scale, **fields)
+@pytest.mark.filterwarnings("ignore:mask_truncated_completions")
+@pytest.mark.parametrize(("scale", "masks"), [("group", False), ("batch", False), ("none", False), ("group", True)])
+def test_advantages_and_lambda_follow_algorithm_1(make_trainer, scale, masks):
+    """Truncated completions count in full even where the loss does not see them."""
+    batches = []
+
+    def reward(completion_ids, **kwargs):
+        batches.append(([len(ids) for ids in completion_ids], parity_reward(completion_ids)))
+        return batches[-1][1]
+
+    fields = {
+        "per_device_train_batch_size": 16,
+        "max_steps": 4,
+        "skip_zero_signal": False,
+        "max_completion_length": 20,
+    }
+    trainer = make_trainer(reward, scale_rewards=scale, mask_truncated_completions=masks, **fields)
     trainer.train()
     lambdas = [0.1]
-    for lengths, _ in recorder.batches:
+    for lengths, _ in batches:
         violation = sum(lengths) / len(lengths) / TARGET - 1.0
         lambdas.append(min(1.0, max(0.0, lambdas[-1] + 0.1 * violation)))
     assert [*logged(trainer, "leash/lambda"), trainer.length_control.lam] == pytest.approx(lambdas, abs=1e-12)
-    lengths, rewards = recorder.batches[-1]
+    lengths, rewards = batches[-1]
     assert len(set(lengths)) > 2
+    assert logged(trainer, "leash/mean_length")[-1] == pytest.approx(sum(lengths) / 16)
     expected = oracle_advantages(rewards, lengths, lambdas[-2], scale)
     assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-9)
-    trained_on = trainer._buffered_inputs[0]["advantages"].tolist()
-    assert sorted(trained_on) == pytest.approx(sorted(expected), abs=1e-6)
+    (trained_on,) = trainer._buffered_inputs
+    assert sorted(trained_on["advantages"].tolist()) == pytest.approx(sorted(expected), abs=1e-6)
+    tokens = [0 if masks and length == 20 else length for length in lengths]
+    assert sorted(trained_on["completion_mask"].sum(dim=1).tolist()) == sorted(tokens)
+    assert 20 in lengths
 
 
 @pytest.mark.filterwarnings("error::UserWarning")  # their sum is 1.00000001 in float32, and 1 in truth
 def test_rewards_are_weighted_and_what_none_could_score_has_no_advantage_but_a_length(make_trainer):
-    seen = {}
+    lengths, task = [], []
 
     def main_reward(completion_ids, **kwargs):
-        seen["lengths"] = [len(ids) for ids in completion_ids]
-        seen["main"] = [None if i % 5 == 0 else r for i, r in enumerate(parity_reward(completion_ids))]
-        return seen["main"]
+        rewards = [None if i % 5 == 0 else r for i, r in enumerate(parity_reward(completion_ids))]
+        lengths.extend(map(len, completion_ids))
+        task.extend(math.nan if r is None else 0.8 * r + (0.2 if i % 3 else 0) for i, r in enumerate(rewards))
+        return rewards
 
     async def bonus(completion_ids, **kwargs):
         await asyncio.sleep(0)
-        seen["bonus"] = [None if i % 5 == 0 or i % 3 == 0 else 0.5 for i, _ in enumerate(completion_ids)]
-        return seen["bonus"]
+        return [0.5 if i % 5 and i % 3 else None for i, _ in enumerate(completion_ids)]
 
     fields = {"max_steps": 1, "per_device_train_batch_size": 16, "lambda_init": 0.5}
     trainer = make_trainer([main_reward, bonus], reward_weights=[0.8, 0.4], **fields)
     trainer.train()
-    task = [
-        math.nan if m is None and b is None else 0.8 * (m or 0.0) + 0.4 * (b or 0.0)
-        for m, b in zip(seen["main"], seen["bonus"], strict=True)
-    ]
-    expected = oracle_advantages(task, seen["lengths"], 0.5)
-    assert list(trainer._logs["advantages"]) == pytest.approx(expected, abs=1e-6)
-    assert logged(trainer, "leash/violation") == pytest.approx([sum(seen["lengths"]) / 16 / TARGET - 1.0])
-
-
-def test_a_reward_that_is_infinite_in_float32_is_refused_in_one_line(make_trainer):
-    def broken(completion_ids, **kwargs):
-        return [1e39, *parity_reward(completion_ids)[1:]]
-
-    with pytest.raises(ValueError, match="broken") as refused:
-        make_trainer(broken, max_steps=1).train()
-    assert "\n" not in str(refused.value)
+    assert list(trainer._logs["advantages"]) == pytest.approx(oracle_advantages(task, lengths, 0.5), abs=1e-6)
+    assert logged(trainer, "leash/violation") == pytest.approx([sum(lengths) / 16 / TARGET - 1.0])
 
 
 def test_environment_tokens_do_not_count(make_trainer, tokenizer):
@@ -155,21 +142,6 @@ def test_environment_tokens_do_not_count(make_trainer, tokenizer):
     assert list(trainer._logs["extra"]["length"]) == lengths
     assert batches[0]["num_items_in_batch"] == sum(lengths)
     assert batches[0]["completion_mask"].sum() == sum(lengths) + 8 * len(words)
-
-
-def test_truncated_completions_count_in_full_even_when_masked(make_trainer):
-    recorder = Recorder()
-    fields = {"max_completion_length": 16, "generation_kwargs": None, "skip_zero_signal": False}
-    with pytest.warns(UserWarning, match="mask_truncated_completions"):
-        trainer = make_trainer(recorder, max_steps=1, mask_truncated_completions=True, **fields)
-    trainer.train()
-    ((lengths, _),) = recorder.batches
-    assert max(lengths) == 16
-    assert logged(trainer, "leash/mean_length") == [sum(lengths) / len(lengths)]
-    assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * (sum(lengths) / len(lengths) / TARGET - 1.0))
-    assert sorted(trainer._buffered_inputs[0]["completion_mask"].sum(dim=1).tolist()) == sorted(
-        length if length < 16 else 0 for length in lengths
-    )
 
 
 @pytest.mark.parametrize(
@@ -194,18 +166,14 @@ def test_with_opos_baseline_advantages_sum_to_zero_over_the_tokens_of_a_group(ma
         assert batch["advantages"].abs().max() > 0.1
 
 
-@dataclass
-class PricePerToken(LengthControl):
-    """What TRL has if length is a reward function beside the task's."""
-
-    name = "price_per_token"
-    uses_correctness = False
-
-    def shape(self, rollouts):
-        return self.base_rewards(rollouts) - 0.01 * rollouts.lengths
-
-
 def test_gdpo_has_the_advantages_that_trl_computes_from_two_reward_functions(make_trainer, monkeypatch):
+    class PricePerToken(LengthControl):
+        name = "price_per_token"
+        uses_correctness = False
+
+        def shape(self, rollouts):
+            return self.base_rewards(rollouts) - 0.01 * rollouts.lengths
+
     def length_reward(completion_ids, **kwargs):
         return [-0.01 * len(ids) for ids in completion_ids]
 
@@ -243,10 +211,6 @@ def test_evaluation_logs_but_moves_nothing(make_trainer, problems, monkeypatch):
     fields = {"eval_strategy": "steps", "eval_steps": 1, "num_generations_eval": 2, "max_steps": 2}
     fields["per_device_eval_batch_size"] = 24  # more than a generation batch holds
     trainer = make_trainer(eval_dataset=problems.select(range(12)), **fields)
-    before = trainer.length_control.state_dict()
-    trainer.evaluate()
-    trainer.length_control.step()
-    assert trainer.length_control.state_dict() == before
     trainer.train()
     assert trainer.length_control.lam == pytest.approx(0.1 + 0.1 * sum(logged(trainer, "leash/violation")), abs=1e-9)
     for key in ("shaped_reward", "task_reward", "lambda", "mean_length"):
@@ -322,27 +286,19 @@ def test_a_cap_reaches_vllm_past_its_own_limit_and_ends_with_the_batch(make_trai
     assert (engine.generation_kwargs["max_tokens"], trainer.max_completion_length) == (10, 24)
 
 
-def test_the_model_card_names_the_method_and_its_paper(make_trainer, tmp_path):
-    trainer = make_trainer(max_steps=1)
-    trainer.train()
-    trainer.create_model_card(model_name="shorter")
-    card = (tmp_path / "run" / "README.md").read_text()
-    assert all(part in card for part in ("`leash`", "2512.21540", "- leash"))
-
-
 def test_on_the_gym_leash_shortens_and_plain_grpo_does_not(make_args):
-    """The same four problems at each update, so that lengths are those of the policy."""
+    """The same two problems at each update, so that lengths are those of the policy."""
 
     def ends(**fields):
-        size = {"max_completion_length": 128, "per_device_train_batch_size": 32, "num_generations": 8}
+        size = {"max_completion_length": 128, "per_device_train_batch_size": 16, "num_generations": 8}
         args = make_args(target_length=24, learning_rate=4e-4, max_steps=20, generation_kwargs=None, **size, **fields)
-        data = {"train_dataset": gym_problems("train", 4), "rollout_func": shrinking_rollout}
+        data = {"train_dataset": gym_problems("train", 2), "rollout_func": shrinking_rollout}
         trainer = LeashGRPOTrainer("gym", math_reward, args, **data)
         trainer.train()
         lengths = logged(trainer, "leash/mean_length")
         return np.mean(lengths[:3]), np.mean(lengths[-5:])
 
     first, last = ends(lambda_init=0.2)
-    assert last < 0.75 * first
+    assert last < 0.65 * first
     first, last = ends(length_control="none", lambda_lr=None)
-    assert last > 0.8 * first
+    assert last > 0.75 * first

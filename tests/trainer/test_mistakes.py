@@ -41,57 +41,53 @@ def test_a_field_that_would_be_wrong_in_silence_is_refused(fields, field, value,
 
 
 ASKING = [{"role": "user", "content": "?"}]
-BY_LEVEL = {"length_control_kwargs": {"multiplier_per": "levle"}}
 
 
 def needs_gold(completion_ids, gold, **kwargs):
     return parity_reward(completion_ids)
 
 
-def well_formed(completion_ids, **kwargs):
-    return [1.0] * len(completion_ids)
-
-
-TWO = {"reward": [parity_reward, well_formed], "length_control": "alp", "lambda_lr": None}
+TWO = {"reward_funcs": [parity_reward, needs_gold], "length_control": "alp", "lambda_lr": None}
+SHRINKING = {"rollout_func": shrinking_rollout, "generation_kwargs": None}
 CONTROLLED = LengthControlledReward(parity_reward, "leash", target_length=12)
 ROWS = [
-    ({"prompt": [[{"role": "user", "content": " "}]]}, {}, "prompt", "row 5"),
-    ({"prompt": [[]]}, {}, "prompt", "[]"),
-    ({"target_length": [-3.0]}, {}, "target_length", "-3.0"),
-    ({"target_length": [24.0]}, {}, "target_length", "24"),
-    ({}, BY_LEVEL, "columns", "levle"),
-    ({}, {"reward": needs_gold}, "columns", "gold"),
-    ({}, {"reward": [parity_reward, math_reward]}, "columns", "solution"),
-    ({}, {"reward": needs_gold, "rollout_func": shrinking_rollout, "generation_kwargs": None}, "columns", "gold"),
+    ({"prompt": [{"role": "user", "content": " "}]}, {}, "prompt", "row 5"),
+    ({"prompt": []}, {}, "prompt", "[]"),
+    ({"target_length": -3.0}, {}, "target_length", "-3.0"),
+    ({"target_length": 24.0}, {}, "target_length", "24"),
+    ({}, {"length_control_kwargs": {"multiplier_per": "levle"}}, "columns", "levle"),
+    ({}, {"reward_funcs": needs_gold}, "columns", "gold"),
+    ({}, {"reward_funcs": [parity_reward, math_reward]}, "columns", "solution"),
+    (
+        {},
+        {"reward_funcs": needs_gold, "rollout_func": shrinking_rollout, "generation_kwargs": None},
+        "columns",
+        "gold",
+    ),
     ({}, TWO, "correctness_func", "None"),
     ({}, TWO | {"correctness_func": "right"}, "correctness_func", "'right'"),
-    ({}, {"reward": CONTROLLED}, "reward_funcs", "LengthControlledReward"),
+    ({}, {"reward_funcs": CONTROLLED}, "reward_funcs", "LengthControlledReward"),
 ]
 
 
 @pytest.mark.parametrize(("columns", "options", "field", "value"), ROWS)
 def test_rows_are_refused_before_training(columns, options, field, value, make_trainer):
     rows = {"prompt": [ASKING] * 8, "level": [1] * 8}
-    for name, (wrong,) in columns.items():
+    for name, wrong in columns.items():
         rows[name] = [*rows.get(name, [None] * 8)[:5], wrong, *rows.get(name, [None] * 8)[6:]]
-    options = {**options}
-    reward, rollout = options.pop("reward", parity_reward), options.pop("rollout_func", None)
+    fields = {"reward_funcs": parity_reward, "dataset": Dataset.from_dict(rows), **options}
     with pytest.raises(ValueError) as failure:  # noqa: PT011
-        make_trainer(reward, dataset=Dataset.from_dict(rows), rollout_func=rollout, **options)
+        make_trainer(**fields)
     one_line(str(failure.value), field, value)
 
 
 def test_columns_that_trl_a_default_or_a_wrapper_gives_are_not_missed():
-    class Reward:
-        def __call__(self, prompts, completions, trainer_state, log_metric, hint, style="box", **kwargs): ...
-
     def inner(completions, gold): ...
 
     @functools.wraps(inner)
-    def with_gold(completions, prompts, hint, **kwargs):
-        return inner(completions, gold=prompts)
+    def with_gold(completions, prompts, trainer_state, log_metric, hint, style="box", **kwargs): ...
 
-    assert required_columns(Reward()) == required_columns(with_gold) == {"hint"}
+    assert required_columns(with_gold) == {"hint"}
     assert required_columns(torch.nn.Linear(1, 1)) == required_columns(functools.partial(inner, gold=1)) == set()
 
 
@@ -99,23 +95,6 @@ def test_what_rollout_functions_and_transforms_give_is_not_missed(make_trainer, 
     levels = problems.select_columns(["level", "prompt"])
     make_trainer(needs_gold, dataset=levels, rollout_func=lambda prompts, trainer: {})
     make_trainer(needs_gold, dataset=levels.with_transform(dict))
-
-
-@pytest.fixture
-def said(make_args, tiny_model_path, problems):
-    """Makes a trainer and gives what it warned of; `tokenizer` has attributes for the tokenizer."""
-
-    def make(dataset=problems, tokenizer=None, **fields):
-        changed = build_tokenizer()
-        for name, value in (tokenizer or {}).items():
-            setattr(changed, name, value)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            options = {"args": make_args(**fields), "train_dataset": dataset, "processing_class": changed}
-            LeashGRPOTrainer(tiny_model_path, parity_reward, **options)
-        return [str(warning.message) for warning in caught if warning.category is UserWarning]
-
-    return make
 
 
 CLOSING = "{% if add_generation_prompt and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
@@ -149,13 +128,23 @@ def long_prompts(size: int) -> Dataset:
         ({"dataset": long_prompts(23)}, ("max_completion_length", "24")),
     ],
 )
-def test_prompts_that_the_model_would_get_wrong_are_warned_of(options, named, said, monkeypatch):
-    lines = said(**options)
-    assert len(lines) == (named is not None)
-    for line in lines:
-        one_line(line, *named)
-    monkeypatch.setattr(TrainingArguments, "process_index", property(lambda self: 1))
-    assert said(**options) == []
+def test_prompts_that_the_model_would_get_wrong_are_warned_of(
+    options, named, make_args, tiny_model_path, problems, monkeypatch
+):
+    fields, tokenizer = {**options}, build_tokenizer()
+    dataset = fields.pop("dataset", problems)
+    for name, value in fields.pop("tokenizer", {}).items():
+        setattr(tokenizer, name, value)
+    for process, num_lines in ((0, int(named is not None)), (1, 0)):
+        monkeypatch.setattr(TrainingArguments, "process_index", process)
+        data = {"train_dataset": dataset, "processing_class": tokenizer}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            LeashGRPOTrainer(tiny_model_path, parity_reward, make_args(**fields), **data)
+        lines = [str(warning.message) for warning in caught if warning.category is UserWarning]
+        assert len(lines) == num_lines
+        for line in lines:
+            one_line(line, *named)
 
 
 def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems):
@@ -163,6 +152,7 @@ def test_too_few_rows_are_refused_before_training_in_vain(make_trainer, problems
     with pytest.raises(ValueError, match="rows") as failure:
         trainer.train()
     one_line(str(failure.value), "data set", "1 rows")
+    checks.check_size(problems.select(range(2)), trainer.args)  # of eight completions in groups of four
 
 
 def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
@@ -173,23 +163,21 @@ def test_a_method_that_cannot_act_says_so_before_training(make_trainer):
 
 
 @pytest.mark.parametrize(
-    ("rewards", "num_ended", "limit", "said"),
+    ("wrong", "num_ended", "limit", "said"),
     [
-        ([-1.0, 1.0], 1, 24, []),
-        ([-1.0, 1.0], 0, 12, []),  # the method itself cuts
-        ([0.0, 1.0], 1, 24, [("task reward", "0")]),
-        ([0.0, 1.0], 0, 24, [("task reward", "0"), ("max_completion_length", "24")]),
+        (-1.0, 1, 24, []),
+        (-1.0, 0, 12, []),  # the method itself cuts
+        (0.0, 1, 24, [("task reward", "0")]),
+        (0.0, 0, 24, [("task reward", "0"), ("max_completion_length", "24")]),
     ],
 )
 def test_a_first_batch_that_never_ends_or_has_another_scale_is_warned_of(
-    rewards, num_ended, limit, said, make_args, make_rollouts
+    wrong, num_ended, limit, said, make_args, make_rollouts
 ):
-    truncated = [index >= num_ended for index in range(len(rewards))]
-    rollouts = make_rollouts(rewards, [limit] * len(rewards), truncated=truncated, limit=limit)
+    rollouts = make_rollouts([wrong, 1.0], [limit] * 2, truncated=[num_ended == 0, True], limit=limit)
     args = make_args()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_first_batch(rollouts, Leash(), args)
-    assert len(caught) == len(said)
     for warning, (field, value) in zip(caught, said, strict=True):
         one_line(str(warning.message), field, value)

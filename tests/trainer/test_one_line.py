@@ -43,7 +43,6 @@ def files(tmp_path_factory):
 @pytest.mark.parametrize(
     ("command", "changes", "field", "value"),
     [(name, *case) for names, *case in CASES["commands"] for name in names],
-    ids=str,
 )
 def test_on_the_command_line_it_is_the_last_line(command, changes, field, value, files, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -62,15 +61,12 @@ def test_on_the_command_line_it_is_the_last_line(command, changes, field, value,
     assert [part for part in (names.get(field, field), value) if part not in line] == []
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")])
-def test_an_error_of_loading_is_the_users(error):
-    with pytest.raises(UserError) as failure, user_errors(only_loads=True, model="here"):
-        raise error
-    assert str(failure.value).startswith("model is 'here': ")
-    assert "\n" not in str(failure.value)
-
-
-@pytest.mark.parametrize("error", [TypeError("a bug"), AttributeError("a bug"), IndexError("a bug")])
-def test_a_bug_keeps_its_traceback(error):
-    with pytest.raises(type(error)), user_errors(model="here"):
-        raise error
+def test_an_error_of_loading_is_the_users_and_a_bug_keeps_its_traceback():
+    for error in (KeyError("x"), OSError("gone\nmuch more"), ImportError("no such package")):
+        with pytest.raises(UserError) as failure, user_errors(only_loads=True, model="here"):
+            raise error
+        assert str(failure.value).startswith("model is 'here': ")
+        assert "\n" not in str(failure.value)
+    for bug in (TypeError("a bug"), AttributeError("a bug"), IndexError("a bug")):
+        with pytest.raises(type(bug)), user_errors(model="here"):
+            raise bug

@@ -4,19 +4,20 @@ import json
 import os
 import shutil
 import signal
-from functools import partial
 from pathlib import Path
 
 import killable_run
 import pytest
 import torch
-from conftest import log_rows
+from conftest import log_rows, quiet
 from killed_command import killed_in_a_fork
 from processes import exit_code
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from leash_trl.cli.main import main
 from leash_trl.engines.checkpoint_path import TRAINER_STATE_FILE, length_control_state, whole_checkpoints
+from leash_trl.trainer.checkpoints import check_finite, only_run_in
 from leash_trl.trainer.resume import starting_point
 
 
@@ -44,26 +45,22 @@ def lines_with(caplog, *parts) -> int:
     return sum("\n" not in line and all(str(part) in line for part in parts) for line in said)
 
 
-@pytest.mark.parametrize(
-    ("batching", "save_steps", "saved", "num_problems"),
-    [
-        pytest.param({}, 2, [2, 4], 64, id="plain"),
-        pytest.param({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64, id="accumulation"),
-        pytest.param({"num_iterations": 2}, 2, [2, 4], 64, id="iterations"),
-        pytest.param({"steps_per_generation": 4}, 2, [4, 6], 64, id="inside a window"),  # 4 is the end, as is 6
-        pytest.param(
-            {"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2},
-            *(3, [4, 7], 64),
-            id="inside a window of iterations",
-        ),
-        pytest.param({}, 5, [5, 6], 8, id="later epoch"),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
-        pytest.param({}, 4, [4, 6], 8, id="end of an epoch"),
-        pytest.param({"steps_per_generation": 4}, 6, [8, 10], 16, id="window of a later epoch"),
-    ],
-)
-def test_a_resumed_run_repeats_the_uninterrupted_one(
-    make_trainer, problems, tmp_path, caplog, batching, save_steps, saved, num_problems
-):
+BATCHINGS = {  # changes, save_steps, where it saves, problems
+    "plain": ({}, 2, [2, 4], 64),
+    "accumulation": ({"gradient_accumulation_steps": 2, "steps_per_generation": 2}, 2, [2, 4], 64),
+    "inside a window": ({"steps_per_generation": 4}, 2, [4, 6], 64),  # 4 is the end, as is 6
+    "inside a window of iterations": (
+        *({"gradient_accumulation_steps": 2, "steps_per_generation": 4, "num_iterations": 2}, 3, [4, 7], 64),
+    ),
+    "later epoch": ({}, 5, [5, 6], 8),  # 8 problems of 4 completions, 8 a step: 4 steps an epoch
+    "end of an epoch": ({}, 4, [4, 6], 8),
+    "window of a later epoch": ({"steps_per_generation": 4}, 6, [8, 10], 16),
+}
+
+
+@pytest.mark.parametrize("case", BATCHINGS)
+def test_a_resumed_run_repeats_the_uninterrupted_one(case, make_trainer, problems, tmp_path):
+    batching, save_steps, saved, num_problems = BATCHINGS[case]
     settings = {**SHORT, **batching, "dataset": problems.select(range(num_problems)), "save_steps": save_steps}
     settings["max_steps"] = saved[-1]
     whole = make_trainer(output_dir=str(tmp_path / "whole"), **settings)
@@ -133,17 +130,6 @@ def resumable(run, tiny_model_path):
     return lambda **changes: killable_run.make_trainer(tiny_model_path, str(run), **{"max_steps": 6, **changes})
 
 
-def test_a_killed_run_repeats_the_uninterrupted_one(whole, tmp_path, tiny_model_path):
-    """SIGKILL in the middle of a step, then resume from the last checkpoint."""
-    make = partial(killable_run.make_trainer, tiny_model_path, str(tmp_path / "run"), max_steps=6)
-    assert exit_code(lambda: make(kill_in_step=6).train()) == -signal.SIGKILL
-    assert {path.name for path in whole_checkpoints(tmp_path / "run")} == {"checkpoint-2", "checkpoint-4"}
-    resumed = make()
-    resumed.train(resume_from_checkpoint=True)
-    assert_same(resumed, whole, 1)
-    assert resumed.length_control.lam != 0.1
-
-
 def test_a_checkpoint_killed_while_it_is_saved_over_another_is_not_whole(whole, run, resumable):
     """New weights beside the old optimizer."""
     work = resumable(kill_in_saving=4, learning_rate=1e-2, save_steps=4)
@@ -201,21 +187,18 @@ def test_other_settings_are_said_and_gone_on_with(run, resumable, caplog):
     assert [row["leash/lambda"] for row in log(resumed, 5)] == [*saved.values()]
 
 
-@pytest.mark.parametrize(
-    ("changes", "lost", "num_lines"),
-    [
-        ({}, [], 0),
-        ({}, ["optimizer.pt"], 1),
-        ({"beta": 0.1, "sync_ref_model": True}, [], 2),  # the settings, and that the reference has not been saved
-        ({"steps_per_generation": 3}, [], 1),  # the settings
-    ],
-)
-def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog, changes, lost, num_lines):
-    trainer = resumable(**changes)
-    for name in lost:
-        (run / "checkpoint-4" / name).unlink()
-    starting_point(True, trainer.args, trainer.publisher.recipe)
-    assert lines_with(caplog, "checkpoint-4") == num_lines
+def test_what_a_resumed_run_cannot_repeat_is_said(run, resumable, caplog):
+    def num_lines(**changes) -> int:
+        trainer = resumable(**changes)
+        caplog.clear()
+        starting_point(True, trainer.args, trainer.publisher.recipe)
+        return lines_with(caplog, "checkpoint-4")
+
+    assert num_lines() == 0
+    # the settings, and that the reference has not been saved
+    assert num_lines(beta=0.1, sync_ref_model=True) == 2
+    (run / "checkpoint-4" / "optimizer.pt").unlink()
+    assert num_lines() == 1
 
 
 def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog):
@@ -231,11 +214,7 @@ def test_the_final_folder_can_be_resumed_from(whole, resumable, tmp_path, caplog
 
 @pytest.mark.parametrize(
     ("steps", "later", "last"),
-    [
-        ({"max_steps": 4}, {}, 4),
-        ({"max_steps": 4}, {"max_steps": 2}, 4),
-        ({"max_steps": -1, "num_train_epochs": 1.5}, {}, 6),
-    ],
+    [({"max_steps": 4}, {"max_steps": 2}, 4), ({"max_steps": -1, "num_train_epochs": 1.5}, {}, 6)],
 )
 def test_a_finished_run_trains_no_step_more(make_trainer, problems, steps, later, last):
     fields = {**SHORT, **steps, "dataset": problems.select(range(8)), "save_steps": 2}
@@ -246,12 +225,12 @@ def test_a_finished_run_trains_no_step_more(make_trainer, problems, steps, later
     assert finished.state.global_step == last  # transformers would train one more
 
 
-def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems, tmp_path, caplog):
+def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems, tmp_path):
     """Windows of two updates: evaluations move along with the checkpoints that go with them."""
     trainer = make_trainer(
-        **{**SHORT, "steps_per_generation": 2, "max_steps": 4, "save_steps": 1},
+        **{**SHORT, "steps_per_generation": 2, "max_steps": 4, "save_steps": 1, "load_best_model_at_end": True},
         **{"eval_strategy": "steps", "eval_steps": 1, "eval_dataset": problems.select(range(8))},
-        **{"load_best_model_at_end": True, "metric_for_best_model": "eval_score", "greater_is_better": False},
+        **{"metric_for_best_model": "eval_score", "greater_is_better": False},
     )
     evaluated = []
 
@@ -264,8 +243,7 @@ def test_the_best_weights_are_saved_with_their_own_state(make_trainer, problems,
     trainer.train()
     trainer.save_model()
     assert evaluated == [2, 4]
-    run = tmp_path / "run"
-    best, last = run / "checkpoint-2", run / "checkpoint-4"
+    run, best, last = (tmp_path / "run" / name for name in ("", "checkpoint-2", "checkpoint-4"))
     assert (run / "model.safetensors").read_bytes() == (best / "model.safetensors").read_bytes()
     assert length_control_state(run) == length_control_state(best)
     assert trainer.length_control.state_dict() == length_control_state(best)["state"]
@@ -289,14 +267,54 @@ def test_a_folder_is_used_by_one_run_at_a_time(resumable, run):
 
 
 def test_a_command_killed_before_its_final_save_is_finished(tmp_path):
-    fields = {"model_name_or_path": "gym", "dataset_name": "gym", "target_length": 40, "max_completion_length": 48}
-    fields |= {"output_dir": tmp_path / "run", "max_steps": 2, "save_steps": 1, "num_generations": 2}
-    fields |= {"per_device_train_batch_size": 4, "use_cpu": True, "bf16": False, "report_to": "none"}
+    fields = {
+        "model_name_or_path": "gym",
+        "dataset_name": "gym",
+        "max_steps": 2,
+        "save_steps": 1,
+        "num_generations": 2,
+    }
+    fields = quiet(tmp_path / "run", **fields, target_length=40, max_completion_length=48, save_strategy="steps")
     command = ["train", *(str(part) for name, value in fields.items() for part in (f"--{name}", value))]
     assert killed_in_a_fork("_finalize_training", command) == -signal.SIGKILL
-    last = tmp_path / "run" / "checkpoint-2"
-    assert not (tmp_path / "run" / "model.safetensors").exists()
+    run, last = tmp_path / "run", tmp_path / "run" / "checkpoint-2"
+    assert not (run / "model.safetensors").exists()
     assert main([*command, "--resume_from_checkpoint", "true"]) == 0
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
-    assert length_control_state(tmp_path / "run") == length_control_state(last)
-    assert (tmp_path / "run" / "README.md").is_file()
+    assert (run / "model.safetensors").read_bytes() == (last / "model.safetensors").read_bytes()
+    assert length_control_state(run) == length_control_state(last)
+    assert (run / "README.md").is_file()
+
+
+def test_a_folder_that_cannot_be_locked_is_used_with_a_warning(tmp_path, monkeypatch, caplog):
+    def no_locks(*arguments):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with only_run_in(tmp_path):
+        pass
+    assert str(tmp_path) in caplog.text
+
+
+def test_weights_that_are_not_this_runs_doing_need_not_be_finite(tmp_path):
+    model = torch.nn.Linear(2, 2)
+    check_finite(model, 3, tmp_path)
+    model.weight.data[1, 1] = -torch.inf
+    with pytest.raises(FloatingPointError, match="no checkpoint"):
+        check_finite(model, 3, tmp_path)
+    model.weight.requires_grad = False
+    check_finite(model, 3, tmp_path)
+
+
+def test_one_bad_gradient_does_not_cost_the_last_good_checkpoint(make_trainer, tmp_path):
+    class Spoiler(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            if state.global_step == 2:
+                next(model.parameters()).grad.fill_(float("nan"))
+
+    saving = {"save_strategy": "steps", "save_steps": 1, "save_total_limit": 1, "max_grad_norm": 0.0}
+    trainer = make_trainer(max_steps=4, callbacks=[Spoiler()], **saving)
+    with pytest.raises(FloatingPointError, match=r"update 3.*checkpoint-2"):
+        trainer.train()
+    folder = tmp_path / "run" / "checkpoint-2"
+    assert all(weights.isfinite().all() for weights in load_file(folder / "model.safetensors").values())
+    assert not (tmp_path / "run" / "checkpoint-3" / "trainer_state.json").exists()

@@ -4,10 +4,6 @@ import inspect
 import re
 from pathlib import Path
 
-import pytest
-import trl
-from conftest import ROOT, log_rows
-from packaging.requirements import Requirement
 from trl import GRPOTrainer
 
 import leash_trl
@@ -16,16 +12,6 @@ from leash_trl.microbatching import batch_fields, length_grouped_grpo_trainer, l
 
 
 LOSS_SOURCE = inspect.getsource(GRPOTrainer._compute_loss)
-
-
-def private_members_of_trl() -> set[str]:
-    source = "".join(
-        inspect.getsource(parent)
-        for parent in GRPOTrainer.__mro__
-        if parent.__module__.startswith(("trl.", "transformers."))
-    )
-    names = {*dir(GRPOTrainer), *re.findall(r"self\.(_\w+)\s*(?::[^=\n]+)?=", source)}
-    return {name for name in names if re.match("_[a-z]", name)}
 
 
 def used_members(path: Path) -> set[str]:
@@ -39,7 +25,9 @@ def used_members(path: Path) -> set[str]:
 
 
 def test_the_private_members_we_lean_on_are_the_seams_that_construction_checks():
-    private = private_members_of_trl()
+    theirs = [cls for cls in GRPOTrainer.__mro__ if cls.__module__.startswith(("trl.", "transformers."))]
+    names = {*dir(GRPOTrainer), *re.findall(r"self\.(_\w+)", "".join(map(inspect.getsource, theirs)))}
+    private = {name for name in names if re.match("_[a-z]", name)}
     used = private & set().union(*map(used_members, Path(leash_trl.__file__).parent.rglob("*.py")))
     seams = {name for name in LeashGRPOTrainer.SEAMS if name.startswith("_")}
     assert used == seams | {"_tag_names"}  # which this trainer sets, so that it is always there
@@ -59,21 +47,3 @@ def test_a_training_batch_has_the_fields_and_the_loss_logs_the_means_we_know(mak
 def test_every_loss_is_known():
     types = re.findall(r'"(\w+)"', " ".join(re.findall(r"self\.loss_type (?:==|in) (.*?):", LOSS_SOURCE)))
     assert {*types} == loss_weights.LOSS_TYPES
-
-
-def test_lengths_agree_with_trls_own_metric(make_trainer):
-    trainer = make_trainer(max_steps=2)
-    trainer.train()
-    for row in log_rows(trainer):
-        assert row["leash/mean_length"] == pytest.approx(row["completions/mean_length"], rel=1e-6)
-        assert row["leash/max_length"] == row["completions/max_length"]
-        assert row["leash/task_reward"] == pytest.approx(row["reward"], abs=1e-6)
-
-
-def test_the_tested_release_is_the_oldest_that_is_claimed():
-    (requirement,) = re.findall(r'"(trl[^"\[]+)"', (ROOT / "pyproject.toml").read_text())[:1]
-    claimed = Requirement(requirement).specifier
-    tested = re.search(r"^TRL \?= trl==1\.(\d+)\.\d+$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
-    versions = {f"1.{int(tested) - 1}.0": False, f"1.{tested}.0": True, "1.99": True, "2.0": False}
-    assert {version: claimed.contains(version) for version in versions} == versions
-    assert claimed.contains(trl.__version__, prereleases=True)
