@@ -54,25 +54,10 @@ def cells(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
-# --- the committed files ---------------------------------------------------------------------------------------------
-
-
 def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
     seeds = read_comparison(GYM / "compare_seeds.csv")
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
-
-
-def test_the_pages_of_the_other_committed_seeds_have_their_numbers():
-    rows = comparison_rows(read_comparison(GYM / "budgets_seeds.csv"))
-    budgets, controllers = ((GYM / f"{name}.md").read_text(encoding="utf-8") for name in ("budgets", "controllers"))
-    for row in rows[1:].itertuples():
-        assert f"| {row.score:.3f} [{row.score_interval_low:.3f}, {row.score_interval_high:.3f}] |" in budgets
-    for row in read_comparison(GYM / "controllers_seeds.csv")[1:].itertuples():
-        assert f"{row.score:.3f} at {row.mean_tokens:.1f}" in controllers
-
-
-# --- one seed --------------------------------------------------------------------------------------------------------
 
 
 SAMPLES = pd.DataFrame(
@@ -88,13 +73,8 @@ SAMPLES = pd.DataFrame(
 
 def seed(number=100, target=24, samples=SAMPLES, **settings):
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    names = {"name": "DOT", "seeds": str(number)}
-    return (
-        names
-        | seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
-        | {"generated_tokens": 1000.0}
-        | settings
-    )
+    row = seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    return {"name": "DOT", "seeds": str(number), **row, "generated_tokens": 1000.0, **settings}
 
 
 def test_a_seed_by_hand():
@@ -107,7 +87,10 @@ def test_a_seed_by_hand():
     assert row["efficiency_score"] == pytest.approx(0.75 - 5 * 0.0625)
     assert row["p95_tokens"] == pytest.approx(24 + 0.85 * 18)
     assert (row["steps_to_target"], row["num_reached"], row["settling_error"]) == (7, 1, 0)
-    assert row["near_target_share"] == 1
+    assert (row["near_target_share"], row["lambda_end"], row["lambda_peak"]) == (1, 0.2, 0.4)
+    untold = seed(target=None)
+    assert all(math.isnan(untold[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
+    assert untold["num_reached"] == 0
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
@@ -127,12 +110,6 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
     assert measure_of([SAMPLES, SAMPLES.assign(reward=rewards)]) == measure
 
 
-def test_without_a_target_nothing_is_said_of_it():
-    row = seed(target=None)
-    assert all(math.isnan(row[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
-    assert row["num_reached"] == 0
-
-
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
@@ -147,40 +124,26 @@ def test_settling_by_hand(lengths, expected):
     assert tuple(found.values()) == pytest.approx(expected, nan_ok=True)
 
 
-# --- points ----------------------------------------------------------------------------------------------------------
-
-
 def test_seeds_become_their_mean_with_an_interval_over_seeds():
     rows = pd.DataFrame([seed(100), seed(101, samples=SAMPLES.assign(is_correct=1.0, num_tokens=24))])
     _, row = comparison_rows(with_base(rows)).to_dict("records")
-    assert (row["seeds"], row["score"], row["mean_tokens"], row["p95_tokens"]) == (
-        "100 101",
-        0.875,
-        24.5,
-        pytest.approx(31.65),
-    )
+    assert (row["seeds"], row["score"], row["mean_tokens"]) == ("100 101", 0.875, 24.5)
+    assert row["p95_tokens"] == pytest.approx((39.3 + 24) / 2)
     # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
     assert row["mean_tokens_interval_high"] == pytest.approx(24.5 + 6.3531, abs=1e-4)
     assert row["score_interval_high"] == 1
     assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
 
 
-def test_a_point_that_some_seeds_never_reached_says_how_many():
-    rows = near("A", 24, 0.5, 20).assign(num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
-    assert "| 6 (2 of 3) |" in comparison_markdown(with_base(rows))
-    assert "| never |" in comparison_markdown(with_base(near("A", 24, 0.5, 20)))
-
-
-def test_columns_of_the_grid_are_those_that_differ():
-    rows = [
-        near("A", 24, 0.5, 20, **{"x.alpha": "1", "x.beta": "2"}),
-        near("A", 24, 0.6, 20, **{"x.alpha": "3", "x.beta": "2"}),
-    ]
-    heading = cells(comparison_markdown(with_base(*rows)))[0]
+def test_a_comparison_shows_what_differs_and_how_many_seeds_reached_the_target():
+    some = near("A", 24, 0.5, 20, num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
+    none = near("A", 24, 0.6, 20)
+    grid = [rows.assign(**{"x.alpha": alpha, "x.beta": "2"}) for rows, alpha in ((some, "1"), (none, "3"))]
+    heading, _, _, first, second = cells(comparison_markdown(with_base(*grid)).partition("\n\n")[0])
     assert heading[:3] == ["method", "alpha", "seeds"]
-
-
-# --- told apart ------------------------------------------------------------------------------------------------------
+    assert (first[1], second[1]) == ("1", "3")
+    assert "6 (2 of 3)" in first
+    assert "never" in second
 
 
 def test_pairs_and_curves_by_hand():
@@ -224,12 +187,8 @@ def test_places_by_hand():
         near("as long and worse", 18, 0.85, 20),
         near("noisy", 18, 0.84, 20.001, spread=0.1),
     ]
-    assert places(points[:4]) == {
-        "best": ("on it", ""),
-        "dearer and worse": ("off it", "best, as long and worse"),
-        "short": ("on it", ""),
-        "as long and worse": ("off it", "best"),
-    }
+    worse, as_long = ("off it", "best, as long and worse"), ("off it", "best")
+    assert [*places(points[:4]).values()] == [("on it", ""), worse, ("on it", ""), as_long]
     assert places([points[0], points[4]])["noisy"] == ("cannot be told", "")
 
 

@@ -6,18 +6,18 @@ import pytest
 from scripted_engine import ScriptedEngine
 
 from leash_trl.engines.engine import SamplingSettings
+from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     Ask,
+    BudgetForcing,
     Decoded,
     DecodingStrategy,
+    Deer,
     ids_of_text,
     ids_with_word,
     make_strategy,
     step_seed,
 )
-
-
-SETTINGS = SamplingSettings(max_new_tokens=10)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Walk(DecodingStrategy):
 
 
 def walked(engine, kinds, seeds):
-    return Walk(kinds).complete(engine, [[row] for row in kinds], seeds, SETTINGS)
+    return Walk(kinds).complete(engine, [[row] for row in kinds], seeds, SamplingSettings(max_new_tokens=10))
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
@@ -61,10 +61,38 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
     engine = ScriptedEngine(tokenizer, {6: [[11, 1]] * 2, 7: [[12, 1]] * 2})
     walked(engine, {6: [False] * 2, 7: [False] * 2}, [3, 4])
     assert [request.seed for request in engine.asked(6)] == [3, step_seed(3, 1)]
-    seeds = [step_seed(seed, step) for seed in range(50) for step in range(50)]
-    assert len(set(seeds)) == len(seeds)
     # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63
     assert step_seed(3, 1) == 5773548458216236088
+
+
+# each with the tokens, and their number, at which it first acts
+@pytest.mark.parametrize(
+    ("strategy", "acts_at", "limit"),
+    [
+        (BudgetForcing(max_thinking_tokens=40, final_answer=" So the answer is "), "</think>", 40),
+        (
+            Deer(trial=" So the answer ", max_trial_tokens=4, end_thinking="</think>", boundary="Wait,"),
+            "</think> Wait, ",
+            200,
+        ),
+    ],
+)
+def test_the_gym_thinks_the_same_thoughts_until_a_strategy_acts_and_then_fewer(problems, strategy, acts_at, limit):
+    engine = TransformersEngine.from_pretrained("gym", batch_size=64)
+    chats = list(problems["prompt"])[:12]
+    prompts = engine.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
+    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=200)
+    plain, acted, again = (
+        each.complete(engine, prompts, range(12), settings) for each in (DecodingStrategy(), strategy, strategy)
+    )
+    assert acted == again
+    assert sum(len(one.token_ids) for one in acted) < 0.9 * sum(len(one.token_ids) for one in plain)
+    acts = {*engine.tokenizer.encode(acts_at)}
+    for before, after in zip(plain, acted, strict=True):
+        first = min(limit, next(index for index, token in enumerate(before.token_ids) if token in acts))
+        assert after.token_ids[:first] == before.token_ids[:first]
+        assert after.num_generated_tokens >= len(after.token_ids)
+        assert after.token_ids[-1] == engine.tokenizer.eos_token_id or after.is_truncated
 
 
 def test_a_strategy_is_made_again_from_its_record():
@@ -90,15 +118,9 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, na
         make_strategy(name, **parameters)
 
 
-def test_texts_become_ids_without_special_tokens(tokenizer):
-    ids = ids_of_text(tokenizer, " So the answer is ", "trial")
-    assert tokenizer.decode(ids) == " So the answer is "
+def test_texts_become_ids_and_a_word_is_found_with_any_space_around_it(tokenizer):
+    assert tokenizer.decode(ids_of_text(tokenizer, " So the answer is ", "trial")) == " So the answer is "
     assert ids_with_word(tokenizer, "</think>", "stop_thinking") == {tokenizer.convert_tokens_to_ids("</think>")}
-
-
-def test_a_word_is_found_with_any_space_around_it(tokenizer):
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "the", "boundary")} == {"the "}
     # "recheck" and "double-check" only contain the word
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "check", "boundary")} == {"check "}
-    with pytest.raises(ValueError, match="boundary is 'the answer', which is no single token"):
-        ids_with_word(tokenizer, "the answer", "boundary")

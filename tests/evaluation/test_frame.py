@@ -98,7 +98,6 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert found[("majority",)] == pytest.approx((1 + 1 / 2) / 2)
     assert found[("accuracy_within", 64)] == pytest.approx((3 / 4 + 1 / 2) / 2)
     assert "6 of aime" in warning([run])
-    assert "\n" not in warning([run])
 
 
 def test_a_benchmark_of_which_nothing_could_be_graded_has_no_numbers(tmp_path):
@@ -115,37 +114,30 @@ def test_a_half_written_last_line_is_dropped(tmp_path):
     assert read_lines(path) == [EASY]
 
 
-@pytest.mark.parametrize("line", ["{", "[]", "null", '{"id": "p0"}', "\x00\x00"])
+@pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
 def test_any_other_damaged_line_is_refused_with_its_number(tmp_path, line):
     path = tmp_path / "aime.jsonl"
-    path.write_text(f"{json.dumps(EASY)}\n{line}\n{json.dumps(HARD)}\n")
-    with pytest.raises(ValueError, match="line 2") as error:
+    path.write_bytes(json.dumps(EASY).encode() + b"\n" + line + b"\n")
+    with pytest.raises(ValueError, match="line 2"):
         read_lines(path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"benchmarks": {}}'])
-def test_a_run_file_that_is_not_ours_is_named_in_one_line(tmp_path, text):
+def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
     if text is not None:
         (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ValueError, match=r"run\.json") as error:
+    with pytest.raises(ValueError, match=r"run\.json"):
         read_run(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("problems", "expected", "named"),
-    [
-        ([EASY], 2, "aime has 1"),
-        ([EASY, EASY], 2, "aime"),
-        ([EASY, HARD], 1, "aime"),
-        ([EASY, problem(1, completion("1", 5, True))], 2, "aime"),
-    ],
+    ("problems", "expected"),
+    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, problem(1, completion("1", 5, True))], 2)],
     ids=["unfinished", "twice", "too many", "other k"],
 )
-def test_samples_of_another_run_are_refused(tmp_path, problems, expected, named):
+def test_samples_of_another_run_are_refused(tmp_path, problems, expected):
     folder = write_run(tmp_path / "run", {"aime": problems}, expected={"aime": expected})
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match="aime has"):
         load_samples(folder)
 
 
@@ -182,6 +174,5 @@ def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):
 )
 def test_runs_on_other_problems_are_not_compared(tmp_path, run, benchmarks, named):
     other = load_evaluated_run(write_run(tmp_path / "other", benchmarks))
-    with pytest.raises(ValueError, match=named) as error:
+    with pytest.raises(ValueError, match=named):
         changes(run, other)
-    assert "\n" not in str(error.value)
