@@ -173,87 +173,67 @@ def test_pairs_and_curves_by_hand():
     assert (methods[0][2], methods[1][1:]) == ("12.0 to 18.0", ["n/a", ""])
 
 
-def places(points, is_corrected=False):
+def places(*points):
+    """Where each point lies, alone and after the correction, and which points beat it."""
     rows = front(pd.concat([own.assign(point=own["name"]) for own in points]))
-    place = rows["after Holm" if is_corrected else "front"]
-    return dict(zip(rows["point"], zip(place, rows["beaten by"], strict=True), strict=True))
+    return {row[1]: row[2:] for row in rows[["point", "front", "after Holm", "beaten by"]].itertuples()}
 
 
 def test_places_by_hand():
-    points = [
-        near("best", 18, 0.9, 20),
-        near("dearer and worse", 18, 0.8, 25),
-        near("short", 12, 0.7, 10),
-        near("as long and worse", 18, 0.85, 20),
-        near("noisy", 18, 0.84, 20.001, spread=0.1),
-    ]
-    worse, as_long = ("off it", "best, as long and worse"), ("off it", "best")
-    assert [*places(points[:4]).values()] == [("on it", ""), worse, ("on it", ""), as_long]
-    assert places([points[0], points[4]])["noisy"] == ("cannot be told", "")
+    best, short, noisy = near("best", 18, 0.9, 20), near("short", 12, 0.7, 10), near("noisy", 18, 0.84, 20.001, 0.1)
+    found = places(best, near("dearer and worse", 18, 0.8, 25), short, near("as long and worse", 18, 0.85, 20))
+    assert found == {
+        "best": ("on it", "on it", ""),
+        "dearer and worse": ("off it", "off it", "best, as long and worse"),
+        "short": ("on it", "on it", ""),
+        "as long and worse": ("off it", "off it", "best"),
+    }
+    assert places(best, noisy)["noisy"] == ("cannot be told", "cannot be told", "")
 
 
 @pytest.mark.parametrize(
     ("tokens", "place"),
     [
-        (20.8, "off it"),  # 4 % more, with little spread: shown to be less than 5 %
-        (21.2, "on it"),  # 6 % more, and shown to be more
+        ([20.8] * 3, "off it"),  # 4 % more, with little spread: shown to be less than 5 %
+        ([21.2] * 3, "on it"),  # 6 % more, and shown to be more
         ([19.0, 20.0, 21.0], "cannot be told"),  # as many on average, but they may be 5 % more
     ],
 )
 def test_a_point_beats_another_at_few_more_tokens_if_that_is_shown(tokens, place):
-    accurate = point("accurate", 18, [0.9, 0.901, 0.899], np.ones(3) * tokens)
-    for points in ([near("short", 18, 0.8, 20), accurate], [accurate, near("short", 18, 0.8, 20)]):
-        assert places(points)["short"][0] == place
-        assert places(points)["accurate"][0] == "on it"  # by its accuracy
+    short, accurate = near("short", 18, 0.8, 20), point("accurate", 18, [0.9, 0.901, 0.899], tokens)
+    for found in (places(short, accurate), places(accurate, short)):
+        assert (found["short"][0], found["accurate"][0]) == (place, "on it")  # by its accuracy
 
 
 def test_the_correction_clears_what_was_barely_beaten():
-    barely = [point("A", 18, [0.8, 0.9, 1.0], [10, 10, 10]), point("B", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    better, *worse = [point(name, 18, [0.5, 0.6, 0.7], [20] * 3) for name in "ABC"]
+    better = better.assign(score=better["score"] + 0.3, mean_tokens=10.0)
     # p = 0.021 for the accuracy; the other three of four hypotheses are certain, so it is compared with 0.05
-    assert places(barely, is_corrected=True)["B"][0] == "off it"
-    crowd = [*barely, point("C", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
-    assert places(crowd)["B"] == ("off it", "A")
-    assert places(crowd, is_corrected=True)["B"][0] == "cannot be told"
+    assert places(better, worse[0])["B"] == ("off it", "off it", "A")
+    assert places(better, *worse)["B"] == ("off it", "cannot be told", "A")
 
 
-def curve(method, lengths, accuracies, seeds=None):
-    """One point for each column of lengths (logarithms of tokens) and accuracies, whose rows are seeds."""
-    lengths, accuracies = np.array(lengths, dtype=float), np.array(accuracies, dtype=float)
-    points = [
-        point(method, 10 * index, accuracies[:, index], np.exp(lengths[:, index]), seeds).assign(point=index)
-        for index in range(lengths.shape[1])
-    ]
-    return pd.concat(points)
+def curve(lengths, accuracies, seeds=(0, 1)):
+    """One point for each of the lengths (logarithms of tokens), and for each seed its accuracies there."""
+    points = zip(lengths, zip(*accuracies, strict=True), strict=True)
+    return pd.concat(
+        [point("A", length, own, np.exp([length] * 2), seeds).assign(point=length) for length, own in points]
+    )
 
 
 def test_score_at_equal_length_by_hand():
-    first = curve("A", [[1, 3], [1, 3]], [[0.5, 0.9], [0.5, 0.7]])
-    second = curve("B", [[2, 4], [2, 4]], [[0.5, 0.8], [0.4, 0.6]])
-    # both cover 2 to 3. seed 0: 0.7 - 0.5 to 0.9 - 0.65, mean 0.225; seed 1: 0.6 - 0.4 to 0.7 - 0.5, mean 0.2
-    difference, shortest, longest = score_at_equal_length(first, second)
-    assert difference.value == pytest.approx(0.2125)
-    # standard deviation 0.025 / sqrt(2), over sqrt(2)
-    assert difference.low == pytest.approx(0.2125 - 12.7062 * 0.0125, abs=1e-5)
-    assert (shortest, longest) == pytest.approx((math.e**2, math.e**3))
+    tent = curve([0, 2, 1], [[0, 0, 1], [0, 0, 0.8]])
+    # both cover 0.5 to 2. below the first tent lie 0.375 + 0.5, so its mean is 7/12, that of the other 0.8 of it
+    difference, shortest, longest = score_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
+    assert difference.value == pytest.approx((7 / 12 + 0.8 * 7 / 12 - 0.1) / 2)
+    # standard deviation 13/60 / sqrt(2), over sqrt(2)
+    assert difference.low == pytest.approx(difference.value - 12.7062 * 13 / 120, abs=1e-5)
+    assert (shortest, longest) == pytest.approx((math.e**0.5, math.e**2))
 
 
-def test_bends_inside_the_range_count_and_order_of_points_and_seeds_does_not():
-    tent = curve("A", [[0, 1, 2], [0, 1, 2]], [[0, 1, 0], [0, 0.8, 0]])
-    flat = curve("B", [[0, 2], [0, 2]], [[0, 0], [0.1, 0.1]])
-    found = score_at_equal_length(tent, flat)
-    assert found[0].value == pytest.approx((0.5 + 0.3) / 2)
-    assert score_at_equal_length(tent[::-1], flat) == found
-
-
-@pytest.mark.parametrize(
-    ("lengths", "seeds"),
-    [
-        ([[3, 4], [3, 4]], None),
-        ([[2, 4], [2, 4]], None),  # touches in one point
-        ([[0, 1], [0, 1]], (4, 5)),
-    ],
-)
+# beyond, touching in one point, and of other seeds
+@pytest.mark.parametrize(("lengths", "seeds"), [([3, 4], (0, 1)), ([2, 4], (0, 1)), ([0, 1], (4, 5))])
 def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
-    other = curve("B", lengths, [[0, 0], [0, 0]], seeds)
-    difference, shortest, longest = score_at_equal_length(curve("A", [[0, 2], [0, 2]], [[0, 0], [0, 0]]), other)
+    flat = [[0, 0], [0, 0]]
+    difference, shortest, longest = score_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds))
     assert all(math.isnan(number) for number in (*difference, shortest, longest))

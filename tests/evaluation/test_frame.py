@@ -17,17 +17,17 @@ from leash_trl.evaluation.intervals import (
 )
 
 
+def graded(index, *outcomes, name="p"):
+    """A problem with these answers, right where they equal 1, of so many tokens."""
+    return problem(index, *(completion(answer, size, answer in ("1", "1.0")) for answer, size in outcomes), name=name)
+
+
 # accuracy 3/4 and 1/4, mean 0.5; tokens 10, 20, 30, 64 and 64, 64, 40, 32, means 31 and 50
-EASY = problem(
-    0, completion("1", 10, True), completion("1.0", 20, True), completion("1", 30, True), completion(None, 64, False)
-)
-HARD = problem(
-    1, completion(None, 64, False), completion("9", 64, False), completion("9", 40, False), completion("1", 32, True)
-)
-# accuracy 1; tokens 8, 8, 16, 16
-SOLVED = problem(0, *(completion("1", tokens, True) for tokens in (8, 8, 16, 16)), name="q")
+EASY = graded(0, ("1", 10), ("1.0", 20), ("1", 30), (None, 64))
+HARD = graded(1, (None, 64), ("9", 64), ("9", 40), ("1", 32))
+SOLVED = graded(0, ("1", 8), ("1", 8), ("1", 16), ("1", 16), name="q")  # accuracy 1
 UNGRADED = problem(2, *[completion("x", 20, None)] * 4)
-HALF_GRADED = problem(2, *[completion("1", 20, None)] * 2, completion("1", 20, True), completion("9", 20, False))
+HALF_GRADED = problem(3, *[completion("1", 20, None)] * 2, completion("1", 20, True), completion("9", 20, False))
 
 
 @pytest.fixture
@@ -80,17 +80,11 @@ def test_overall_weighs_benchmarks_alike(run):
     assert sizes.to_numpy().tolist() == [["aime", 2, 2, 4], ["amc", 1, 1, 4], ["overall", 3, 3, 4]]
 
 
-def test_samples_are_a_row_per_completion(tmp_path):
-    samples = load_samples(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED], "amc": [SOLVED]}))
-    assert samples["benchmark"].tolist() == ["aime"] * 8 + ["amc"] * 4
-    assert samples["sample"].tolist() == [0, 1, 2, 3] * 3
-    assert samples["id"].unique().tolist() == ["p0", "p2", "q0"]
-    assert samples["is_correct"].iloc[:4].tolist() == [1, 1, 1, 0]
-    assert samples["is_correct"].iloc[4:8].isna().all()
-
-
 def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
-    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED | {"id": "p3"}]}))
+    run = load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, UNGRADED, HALF_GRADED], "amc": [SOLVED]}))
+    assert run.samples["benchmark"].tolist() == ["aime"] * 12 + ["amc"] * 4
+    assert run.samples["sample"].tolist() == [0, 1, 2, 3] * 4
+    assert run.samples["is_correct"].fillna(-1).tolist() == [1, 1, 1, 0, *[-1] * 6, 1, 0, *[1] * 4]
     found = values(run, "aime")
     assert run.results[["num_problems", "num_graded"]].iloc[0].tolist() == [3, 2]
     assert found[("accuracy",)] == pytest.approx((3 / 4 + 1 / 2) / 2)
@@ -103,9 +97,6 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
 def test_a_benchmark_of_which_nothing_could_be_graded_has_no_numbers(tmp_path):
     with pytest.raises(ValueError, match="aime"):
         load_evaluated_run(write_run(tmp_path / "run", {"amc": [SOLVED], "aime": [UNGRADED]}))
-
-
-# --- damage ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_half_written_last_line_is_dropped(tmp_path):
@@ -132,7 +123,7 @@ def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("problems", "expected"),
-    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, problem(1, completion("1", 5, True))], 2)],
+    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2)],
     ids=["unfinished", "twice", "too many", "other k"],
 )
 def test_samples_of_another_run_are_refused(tmp_path, problems, expected):
@@ -141,16 +132,13 @@ def test_samples_of_another_run_are_refused(tmp_path, problems, expected):
         load_samples(folder)
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
-
-
 def change(found, benchmark, metric):
     row = found[(found["benchmark"] == benchmark) & (found["metric"] == metric)]
     return Estimate(*row[["value", "low", "high"]].iloc[0].tolist())
 
 
 def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
-    shorter = problem(0, *(completion("1", tokens, True) for tokens in (5, 10, 15, 30)))  # accuracy 1, mean 15
+    shorter = graded(0, ("1", 5), ("1", 10), ("1", 15), ("1", 30))  # accuracy 1, mean 15
     others = {"amc": [SOLVED], "aime": [HARD, shorter]}
     found = changes(load_evaluated_run(write_run(tmp_path / "new", others, label="new")), run)
     accuracy, tokens = np.array([0.0, 1 / 4]), np.array([0.0, 15 - 31.0])

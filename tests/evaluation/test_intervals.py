@@ -24,10 +24,6 @@ from leash_trl.evaluation.intervals import (
 )
 
 
-def ends(estimate):
-    return (estimate.low, estimate.high)
-
-
 @pytest.mark.parametrize(
     ("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452), (127, 1.9788), (12_000, 1.9602)]
 )
@@ -61,30 +57,23 @@ def test_means_over_benchmarks_and_over_seeds_are_covered():
     assert [seed_coverage(num_seeds, 3000) for num_seeds in (2, 3, 5)] == pytest.approx([0.95] * 3, abs=0.01)
 
 
-@pytest.mark.parametrize("size", [2, 30])
-def test_all_wrong_or_all_right_is_not_sure(size):
-    bound = t_quantile(size - 1) ** 2 / (size + t_quantile(size - 1) ** 2)
-    assert tuple(mean_share(np.zeros(size))) == pytest.approx((0, 0, bound))
-    assert tuple(mean_share(np.ones(size))) == pytest.approx((1, 1 - bound, 1))
-
-
 @given(arrays(float, st.integers(1, 30), elements=st.floats(0, 1, width=16)))
 def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(values):
     found, mirrored = mean_share(values), mean_share(1 - values)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.high > found.low
-    assert ends(mirrored) == pytest.approx((1 - found.high, 1 - found.low))
+    assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
 
 
-def test_ends_to_the_last_digits():
-    # of 30 problems a third right, Wilson's with t = 2.0452: phi = (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
-    phi = (20 / 3 * 30 / 29 + 0.05) / (20 / 3 + 0.05)
+@pytest.mark.parametrize("num_right", [0, 10])
+def test_shares_by_hand(num_right):
+    # Wilson's with t = 2.0452; the problems are worth phi completions each, 1 of each if all are wrong
+    share = num_right / 30
+    phi = (30 * share * (1 - share) * 30 / 29 + 0.05) / (30 * share * (1 - share) + 0.05)
     step = t_quantile(29) ** 2 * phi / 30
-    reach = math.sqrt(step * 2 / 9 + step**2 / 4)
-    found = mean_share((np.arange(30) < 10).astype(float))
-    assert [*ends(found)] == pytest.approx(
-        [(1 / 3 + step / 2 + sign * reach) / (1 + step) for sign in (-1, 1)], abs=1e-12
-    )
+    reach = math.sqrt(step * share * (1 - share) + step**2 / 4)
+    expected = [share, *((share + step / 2 + sign * reach) / (1 + step) for sign in (-1, 1))]
+    assert [*mean_share((np.arange(30) < num_right).astype(float))] == pytest.approx(expected, abs=1e-12)
 
 
 def test_differences_by_hand():
@@ -106,7 +95,7 @@ def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     found, mirrored = mean_amount(values, -math.inf), mean_amount(-values, -math.inf)
     assert found.low == pytest.approx(values.mean() - reach)
     assert values.mean() + 1.2 * reach < found.high < values.mean() + 2.5 * reach
-    assert ends(mirrored) == pytest.approx((-found.high, -found.low))
+    assert mirrored[1:] == pytest.approx((-found.high, -found.low))
 
 
 def test_one_problem_says_nothing_of_others():

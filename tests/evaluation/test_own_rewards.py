@@ -29,7 +29,8 @@ def column(name, *functions, **settings):
     return [each[name] for each in verdicts(*functions, **settings)]
 
 
-def test_a_function_is_called_as_in_training():
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_function_is_called_as_in_training(is_chat):
     given = {}
 
     def looks(prompts, completions, completion_ids, answer, id, trainer_state, log_extra, log_metric, **rest):
@@ -38,19 +39,17 @@ def test_a_function_is_called_as_in_training():
         given.update(prompts=prompts, completions=completions, answer=answer, id=id, rest=rest)
         return [1] * len(prompts)
 
-    verdicts(looks)
-    assert given["answer"] == ["x", "x", "y", "y"]
-    assert given["id"] == [7, 7, 8, 8]
-    assert given["prompts"][2] == ROWS["prompt"][1]
-    assert given["completions"][1] == [{"role": "assistant", "content": "z"}]
-    assert given["rest"] == {}
-
-
-def test_prompts_that_are_text_have_completions_that_are_text():
-    def first(completions, **kwargs):
-        return [float(completions == TEXTS)] * 4
-
-    assert column("reward", first, rows={**ROWS, "prompt": ["a", "b"]}) == [1.0] * 4
+    prompts = ROWS["prompt"] if is_chat else ["a", "b"]
+    verdicts(looks, rows={**ROWS, "prompt": prompts, "completion": ["", ""]})
+    completions = [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS
+    prompts = [prompts[0]] * 2 + [prompts[1]] * 2
+    assert given == {
+        "prompts": prompts,
+        "completions": completions,
+        "answer": [*"xxyy"],
+        "id": [7, 7, 8, 8],
+        "rest": {},
+    }
 
 
 async def matches_later(completions, answer, **kwargs):
@@ -77,12 +76,9 @@ def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, 
 
 
 @pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])
-def test_settings_for_other_functions_are_refused(settings):
+def test_settings_and_rewards_that_do_not_fit_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         OwnRewards([matches, brief], **settings)
-
-
-def test_a_reward_for_each_completion():
     with pytest.raises(ValueError, match="3 rewards for 4"):
         verdicts(lambda prompts, **kwargs: [1.0] * (len(prompts) - 1))
 

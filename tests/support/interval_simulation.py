@@ -5,6 +5,7 @@ cut off at a limit. A second run answers the same problems a little better and a
 100,000 problems give. All seeds are fixed.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -12,15 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from leash_trl.evaluation.intervals import (
-    Estimate,
-    mean_amount,
-    mean_over_benchmarks,
-    mean_over_seeds,
-    mean_share,
-    mean_share_difference,
-    ratio_minus_one,
-)
+from leash_trl.evaluation import intervals
+from leash_trl.evaluation.intervals import Estimate
 
 
 class World(NamedTuple):
@@ -37,7 +31,7 @@ def _beta(a: float, b: float, rng: np.random.Generator, size: int) -> np.ndarray
 
 
 def _mixed(never: float, always: float, rng: np.random.Generator, size: int) -> np.ndarray:
-    """Shares of problems that nearly never and nearly always have a right answer, and any rates of the others."""
+    """Shares of problems that are never and always solved, and any rates of the others."""
     kind = rng.random(size)
     return np.where(kind < never, 0.0, np.where(kind < never + always, 1.0, rng.random(size)))
 
@@ -75,15 +69,15 @@ def draw(rng: np.random.Generator, world: World, size: int, num_samples: int) ->
 def estimates(benchmarks: Sequence[tuple[np.ndarray, ...]], num_samples: int) -> dict[str, Estimate]:
     """Each statistic of some benchmarks' draws, as `leash eval` computes it."""
     shares, lengths, run_shares, run_lengths = zip(*benchmarks, strict=True)
-    gains, savings = map(np.subtract, run_shares, shares), map(np.subtract, run_lengths, lengths)
+    gains, costs = map(np.subtract, run_shares, shares), map(np.subtract, run_lengths, lengths)
     each: dict[str, Any] = {
-        "accuracy": map(mean_share, shares),
-        "tokens": map(mean_amount, lengths),
-        "Δ accuracy": (mean_share_difference(gain, num_samples) for gain in gains),
-        "Δ tokens": (mean_amount(saving, -math.inf) for saving in savings),
+        "accuracy": map(intervals.mean_share, shares),
+        "tokens": map(intervals.mean_amount, lengths),
+        "Δ accuracy": (intervals.mean_share_difference(gain, num_samples) for gain in gains),
+        "Δ tokens": (intervals.mean_amount(cost, -math.inf) for cost in costs),
     }
-    found = {name: mean_over_benchmarks([*parts]) for name, parts in each.items()}
-    return {**found, "Δ tokens (%)": ratio_minus_one(run_lengths, lengths)}
+    found = {name: intervals.mean_over_benchmarks([*parts]) for name, parts in each.items()}
+    return {**found, "Δ tokens (%)": intervals.ratio_minus_one(run_lengths, lengths)}
 
 
 @cache
@@ -108,21 +102,19 @@ def coverage(names: Sequence[str], size: int, num_samples: int, num_draws: int) 
 def seed_coverage(num_seeds: int, num_draws: int) -> float:
     """Share of draws whose interval over seeds holds the method's mean on these problems."""
     means = 0.85 + 0.03 * np.random.default_rng(num_seeds).normal(size=(num_draws, num_seeds))
-    return float(np.mean([low <= 0.85 <= high for _, low, high in map(mean_over_seeds, means)]))
+    return float(np.mean([low <= 0.85 <= high for _, low, high in map(intervals.mean_over_seeds, means)]))
 
 
 def main() -> None:
     """Prints the table."""
-    print(
-        "# Coverage of the 95 % intervals, in %\n\n`python tests/support/interval_simulation.py` printed this: means "
-    )
-    print(f"over {len(WORLDS)} populations of problems, of 1000 draws each, and the worst of them.\n")
-    for count, (num_samples, size) in enumerate((k, size) for k in (1, 16) for size in (3, 5, 10, 30, 100)):
+    print("# Coverage of the 95 % intervals, in %\n\nPrinted by `python tests/support/interval_simulation.py`.")
+    print(f"Means over {len(WORLDS)} populations of problems, of 1000 draws each; in brackets the worst.\n")
+    statistics = ("accuracy", "tokens", "Δ accuracy", "Δ tokens", "Δ tokens (%)")
+    print(f"| problems | completions | {' | '.join(statistics)} |\n|{'---:|' * (2 + len(statistics))}")
+    for num_samples, size in itertools.product((1, 16), (3, 5, 10, 30, 100)):
         found = [coverage([name], size, num_samples, 1000) for name in WORLDS]
-        shares = {name: [100 * row[name][0] for row in found] for name in found[0]}
-        if not count:
-            print(f"| problems | completions | {' | '.join(shares)} |\n|{'---:|' * (2 + len(shares))}")
-        cells = [f"{np.mean(column):.1f} ({min(column):.1f})" for column in shares.values()]
+        shares = [[100 * row[name][0] for row in found] for name in statistics]
+        cells = [f"{np.mean(column):.1f} ({min(column):.1f})" for column in shares]
         print(f"| {size} | {num_samples} | {' | '.join(cells)} |", flush=True)
     seeds = ", ".join(f"{100 * seed_coverage(count, 4000):.1f} of {count}" for count in (2, 3, 5, 10))
     print(f"\nIntervals over seeds: {seeds}.")
