@@ -31,22 +31,22 @@ def test_quantiles_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
 
 
-# populations, completions, draws of 30 problems each, and bounds of the mean and of the least coverage
+# populations, completions, draws of 30 problems each, bounds of the mean and of the least coverage, and of the width
 @pytest.mark.parametrize(
-    ("worlds", "num_samples", "num_draws", "bounds", "least"),
+    ("worlds", "num_samples", "num_draws", "bounds", "least", "widest"),
     [
-        (["even, no limit, long tail", "AIME, short limit", "nearly solved"], 4, 400, (0.94, 0.975), 0.91),
-        pytest.param([*WORLDS], 1, 1000, (0.94, 0.98), 0.9, marks=pytest.mark.slow),
-        pytest.param([*WORLDS], 16, 1000, (0.94, 0.98), 0.9, marks=pytest.mark.slow),
+        (["even, no limit, long tail", "AIME, short limit", "nearly solved"], 4, 400, (0.94, 0.975), 0.91, 1.5),
+        pytest.param([*WORLDS], 1, 1000, (0.94, 0.98), 0.9, 1.6, marks=pytest.mark.slow),
+        pytest.param([*WORLDS], 16, 1000, (0.94, 0.98), 0.9, 1.6, marks=pytest.mark.slow),
     ],
 )
-def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bounds, least):
+def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bounds, least, widest):
     found = {world: coverage([world], 30, num_samples, num_draws) for world in worlds}
     for statistic in found[worlds[0]]:
         shares, widths = zip(*(row[statistic] for row in found.values()), strict=True)
         assert bounds[0] <= np.mean(shares) <= bounds[1], (statistic, shares)
         assert min(shares) >= least, (statistic, shares)
-        assert max(widths) < 1.5, statistic
+        assert max(widths) < widest, statistic
 
 
 def test_means_over_benchmarks_and_over_seeds_are_covered():
