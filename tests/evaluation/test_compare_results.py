@@ -135,42 +135,22 @@ def test_seeds_become_their_mean_with_an_interval_over_seeds():
     assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
 
 
-def test_a_comparison_shows_what_differs_and_how_many_seeds_reached_the_target():
-    some = near("A", 24, 0.5, 20, num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
-    none = near("A", 24, 0.6, 20)
-    grid = [rows.assign(**{"x.alpha": alpha, "x.beta": "2"}) for rows, alpha in ((some, "1"), (none, "3"))]
-    heading, _, _, first, second = cells(comparison_markdown(with_base(*grid)).partition("\n\n")[0])
-    assert heading[:3] == ["method", "alpha", "seeds"]
-    assert (first[1], second[1]) == ("1", "3")
-    assert "6 (2 of 3)" in first
-    assert "never" in second
-
-
-def test_pairs_and_curves_by_hand():
-    points = [
-        near("LEASH", 12, 0.5, 12),
-        near("LEASH", 18, 0.8, 18.3),
-        near("L1", 12, 0.6, 12),
-        near("L1", 18, 0.8, 18),
-        near("far", 12, 0.9, 300),
-        near("far", 18, 0.9, 400),
+def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
+    points = (
+        near("LEASH", 12, 0.5, 12, alpha="1"),
+        near("L1", 12, 0.6, 12, alpha=""),
         point("lonely", 12, [0.5], [9.0]),
-        point("DOT", None, [0.6, 0.601, 0.6], [11.9, 12, 12.1], alpha="1"),
-        point("DOT", None, [0.8, 0.801, 0.8], [17.9, 18, 18.1], alpha="3"),
+    )
+    _, _, table, sentence, places, _ = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
+    told = ["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]
+    assert cells(table)[0] == ["difference", "accuracy", "tokens", "told apart after Holm by"]
+    assert cells(table)[2:] == [told]
+    # of one pair by accuracy, tokens and either, and after correction over two intervals
+    assert re.findall(r"\b\d+\b", sentence) == ["1", "95", "1", "0", "1", "2", "1", "0", "1"]
+    assert cells(places)[2:] == [
+        ["LEASH, alpha 1 at 12", "off it", "L1 at 12", "off it"],
+        ["L1 at 12", "on it", "", "on it"],
     ]
-    text = comparison_markdown(with_base(pd.concat(points).fillna({"alpha": ""}))).split("\n\n")
-    _, _, pairs, places, _, equal, _ = text
-    # L1 and LEASH: at 12 by accuracy, at 18 by tokens; far from both at both by both
-    assert re.findall(r"\b\d+\b", pairs) == ["6", "95", "5", "5", "6", "12", "5", "5", "6"]
-    rows = cells(places)
-    assert rows[0] == ["point", "front", "beaten by", "after Holm"]
-    assert rows[2] == ["LEASH at 12", "off it", "L1 at 12, DOT, alpha 1", "off it"]
-    assert rows[8][0] == "DOT, alpha 1"
-    assert "lonely" not in places
-    heading, _, *methods = cells(equal)
-    assert heading[1].startswith("accuracy minus that of LEASH")
-    assert [row[0] for row in methods] == ["L1", "far", "DOT"]
-    assert (methods[0][2], methods[1][1:]) == ("12.0 to 18.0", ["n/a", ""])
 
 
 def places(*points):

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import pytest
 from scripted_engine import ScriptedEngine
 
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     Ask,
-    BudgetForcing,
     Decoded,
     DecodingStrategy,
     Deer,
@@ -65,34 +65,16 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
     assert step_seed(3, 1) == 5773548458216236088
 
 
-# each with the tokens, and their number, at which it first acts
-@pytest.mark.parametrize(
-    ("strategy", "acts_at", "limit"),
-    [
-        (BudgetForcing(max_thinking_tokens=40, final_answer=" So the answer is "), "</think>", 40),
-        (
-            Deer(trial=" So the answer ", max_trial_tokens=4, end_thinking="</think>", boundary="Wait,"),
-            "</think> Wait, ",
-            200,
-        ),
-    ],
-)
-def test_the_gym_thinks_the_same_thoughts_until_a_strategy_acts_and_then_fewer(problems, strategy, acts_at, limit):
-    engine = TransformersEngine.from_pretrained("gym", batch_size=64)
-    chats = list(problems["prompt"])[:12]
-    prompts = engine.tokenizer.apply_chat_template(chats, add_generation_prompt=True, return_dict=False)
-    settings = SamplingSettings(temperature=1.0, top_p=1.0, max_new_tokens=200)
-    plain, acted, again = (
-        each.complete(engine, prompts, range(12), settings) for each in (DecodingStrategy(), strategy, strategy)
-    )
-    assert acted == again
-    assert sum(len(one.token_ids) for one in acted) < 0.9 * sum(len(one.token_ids) for one in plain)
-    acts = {*engine.tokenizer.encode(acts_at)}
-    for before, after in zip(plain, acted, strict=True):
-        first = min(limit, next(index for index, token in enumerate(before.token_ids) if token in acts))
+def test_the_gym_thinks_the_same_thoughts_until_deer_ends_them_early(problems):
+    engine, settings = TransformersEngine.from_pretrained("gym", batch_size=64), SamplingSettings(1.0, 1.0, 0, 256)
+    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:16])
+    deer = Deer(trial=" So the answer ", max_trial_tokens=4, end_thinking="</think>", boundary="Wait,")
+    plain, early = (each.complete(engine, prompts, range(16), settings) for each in (DecodingStrategy(), deer))
+    assert sum(len(one.token_ids) for one in early) < 0.9 * sum(len(one.token_ids) for one in plain)
+    acts_at = {*engine.tokenizer.encode("</think> Wait, ")}
+    for before, after in zip(plain, early, strict=True):
+        first = [token in acts_at for token in before.token_ids].index(True)
         assert after.token_ids[:first] == before.token_ids[:first]
-        assert after.num_generated_tokens >= len(after.token_ids)
-        assert after.token_ids[-1] == engine.tokenizer.eos_token_id or after.is_truncated
 
 
 def test_a_strategy_is_made_again_from_its_record():

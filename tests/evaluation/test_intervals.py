@@ -27,8 +27,11 @@ from leash_trl.evaluation.intervals import (
 @pytest.mark.parametrize(
     ("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452), (127, 1.9788), (12_000, 1.9602)]
 )
-def test_quantiles_are_those_of_the_tables(degrees, quantile):
+def test_quantiles_and_p_values_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
+    assert t_p_value(-quantile, degrees) == pytest.approx(0.05, abs=1e-5)
+    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); from a table
+    assert [*map(t_p_value, (1.0, 2.0, 2.7787), (1, 2, 29))] == pytest.approx([0.5, 0.183503, 0.0095], abs=1e-4)
 
 
 # populations, completions, draws of 30 problems each, bounds of the mean and of the least coverage, and of the width
@@ -65,28 +68,52 @@ def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(value
     assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
 
 
-@pytest.mark.parametrize("num_right", [0, 10])
-def test_shares_by_hand(num_right):
-    # Wilson's with t = 2.0452; the problems are worth phi completions each, 1 of each if all are wrong
-    share = num_right / 30
-    phi = (30 * share * (1 - share) * 30 / 29 + 0.05) / (30 * share * (1 - share) + 0.05)
-    step = t_quantile(29) ** 2 * phi / 30
+def wilson(share, size, t):
+    """The ends of Wilson's interval; problems that are all right or wrong are worth phi completions each."""
+    spread = size * share * (1 - share)
+    step = t**2 * (spread * size / (size - 1) + 0.05) / (spread + 0.05) / size
     reach = math.sqrt(step * share * (1 - share) + step**2 / 4)
-    expected = [share, *((share + step / 2 + sign * reach) / (1 + step) for sign in (-1, 1))]
-    assert [*mean_share((np.arange(30) < num_right).astype(float))] == pytest.approx(expected, abs=1e-12)
+    return share, (share + step / 2 - reach) / (1 + step), (share + step / 2 + reach) / (1 + step)
 
 
-def test_differences_by_hand():
-    # mean 0.25, squares 0.25 and 1 / (4 * 4); 0.3125 / (4 * 3) = 0.1614^2; t = 3.1824
-    found = mean_share_difference(np.array([0.5, 0.5, 0.0, 0.0]), num_samples=4)
-    assert tuple(found) == pytest.approx((0.25, 0.25 - 0.5136, 0.25 + 0.5136), abs=2e-4)
+def ends(mean, reach):
+    return mean, mean - reach, mean + reach
 
 
-def test_amounts_without_skewness_have_a_t_interval():
-    # standard deviation 10, t = 4.3027: 4.3027 * 10 / sqrt(3) = 24.84
-    assert tuple(mean_amount(np.array([90.0, 100.0, 110.0]))) == pytest.approx((100, 75.1586, 124.8414), abs=1e-4)
-    assert mean_amount(np.array([0.0, 10.0, 20.0])).low == 0
-    assert mean_amount(np.array([0.0, 10.0, 20.0]), lowest=-math.inf).low < 0
+T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
+
+
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (mean_share(np.zeros(30)), wilson(0, 30, T29)),
+        (mean_share((np.arange(30) < 10).astype(float)), wilson(1 / 3, 30, T29)),
+        # squares 0.25 and 1 / (4 * 4)
+        (
+            mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4),
+            ends(0.25, T3 * (0.3125 / 12) ** 0.5),
+        ),
+        (mean_share_difference(np.array([1.0, 0.0]), 1), (0.5, -1, 1)),
+        # standard deviation 10
+        (mean_amount(np.array([90.0, 100.0, 110.0])), ends(100, T2 * 10 / 3**0.5)),
+        (mean_amount(np.array([0.0, 10.0, 20.0])), (10, 0, 10 + T2 * 10 / 3**0.5)),
+        (mean_amount(np.array([0.0, 10.0, 20.0]), -math.inf), ends(10, T2 * 10 / 3**0.5)),
+        (mean_over_seeds([0.7, 0.8, 0.9]), ends(0.8, T2 * 0.1 / 3**0.5)),
+        (mean_over_seeds([0.7, 0.8, 0.9], highest=1.0), (0.8, 0.8 - T2 * 0.1 / 3**0.5, 1)),
+        # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
+        (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]), (0.6, 0.55, 0.625)),
+        (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53)]), (0.5, 0.44, 0.53)),
+        # the ratio is 1, without one problem 3/2 or 1/2, so the parts are -1/2 and 1/2: standard deviation sqrt(1/2)
+        (ratio_minus_one([np.array([1.0, 3.0])], [np.array([2.0, 2.0])]), (0, -1, T1 / 2)),
+        # one problem says nothing of others
+        (mean_share(np.array([0.25])), (0.25, 0, 1)),
+        (mean_share_difference(np.array([0.25]), 4), (0.25, -1, 1)),
+        (mean_amount(np.array([0.25])), (0.25, math.nan, math.nan)),
+        (mean_over_seeds([0.25]), (0.25, math.nan, math.nan)),
+    ],
+)
+def test_estimates_by_hand(estimate, expected):
+    assert tuple(estimate) == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True)
 
 
 def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
@@ -98,33 +125,6 @@ def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     assert mirrored[1:] == pytest.approx((-found.high, -found.low))
 
 
-def test_one_problem_says_nothing_of_others():
-    one = np.array([0.25])
-    assert tuple(mean_share(one)) == (0.25, 0, 1)
-    assert tuple(mean_share_difference(one, 4)) == (0.25, -1, 1)
-    assert math.isnan(mean_amount(one).low)
-
-
-def test_seeds_by_hand():
-    # standard deviation 0.1, t = 4.3027: 4.3027 * 0.1 / sqrt(3) = 0.2484
-    assert tuple(mean_over_seeds([0.7, 0.8, 0.9], highest=1.0)) == pytest.approx((0.8, 0.5516, 1.0), abs=1e-4)
-    assert mean_over_seeds([0.7, 0.8, 0.9]).high == pytest.approx(1.0484, abs=1e-4)
-
-
-def test_benchmarks_by_hand():
-    estimates = [Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]
-    # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
-    assert tuple(mean_over_benchmarks(estimates)) == pytest.approx((0.6, 0.55, 0.625))
-    assert mean_over_benchmarks(estimates[:1]) == estimates[0]
-    assert math.isnan(mean_over_benchmarks([*estimates, mean_amount(np.ones(1))]).high)
-
-
-def test_ratios_by_hand():
-    # the ratio is 1, without one problem 3/2 or 1/2, so the parts are -1/2 and 1/2; t = 12.7062, over sqrt(2 * 2)
-    found = ratio_minus_one([np.array([1.0, 3.0])], [np.array([2.0, 2.0])])
-    assert tuple(found) == pytest.approx((0, -1, 12.7062 / 2), abs=1e-4)
-
-
 def test_welch_counts_each_spread_by_its_own_size():
     # v = 2 / 2 and 4 / 3: t = -4 / sqrt(7/3), nu = (7/3)^2 / (1 / 1 + (16/9) / 2) = 49 / 17
     difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
@@ -134,15 +134,6 @@ def test_welch_counts_each_spread_by_its_own_size():
 
 def test_samples_without_spread_are_told_apart_by_their_values():
     assert [welch(np.ones(2), np.full(2, value)) for value in (1.0, 2.0)] == [(0, 1), (-1, 0)]
-
-
-@pytest.mark.parametrize(
-    ("statistic", "degrees", "p_value"),
-    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); the others from tables
-    [(1.0, 1, 0.5), (-2.0, 2, 0.183503), (2.0452, 29, 0.05), (2.7764, 4, 0.05), (2.7787, 29, 0.0095)],
-)
-def test_p_values_are_those_of_the_tables(statistic, degrees, p_value):
-    assert t_p_value(statistic, degrees) == pytest.approx(p_value, abs=1e-4)
 
 
 @pytest.mark.parametrize(

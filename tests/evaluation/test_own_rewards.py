@@ -36,20 +36,14 @@ def test_a_function_is_called_as_in_training(is_chat):
     def looks(prompts, completions, completion_ids, answer, id, trainer_state, log_extra, log_metric, **rest):
         log_metric("share", 0.5)
         log_extra("text", [*answer])
-        given.update(prompts=prompts, completions=completions, answer=answer, id=id, rest=rest)
+        given.update(prompts=prompts, completions=completions, answer=answer, id=id, **rest)
         return [1] * len(prompts)
 
-    prompts = ROWS["prompt"] if is_chat else ["a", "b"]
-    verdicts(looks, rows={**ROWS, "prompt": prompts, "completion": ["", ""]})
+    first, second = ROWS["prompt"] if is_chat else "ab"
+    verdicts(looks, rows={**ROWS, "prompt": [first, second], "completion": ["", ""]})
     completions = [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS
-    prompts = [prompts[0]] * 2 + [prompts[1]] * 2
-    assert given == {
-        "prompts": prompts,
-        "completions": completions,
-        "answer": [*"xxyy"],
-        "id": [7, 7, 8, 8],
-        "rest": {},
-    }
+    own = {"prompts": [first, first, second, second], "completions": completions}
+    assert given == {**own, "answer": [*"xxyy"], "id": [7, 7, 8, 8]}
 
 
 async def matches_later(completions, answer, **kwargs):

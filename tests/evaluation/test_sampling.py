@@ -10,7 +10,7 @@ from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation import sampling
-from leash_trl.evaluation.frame import read_lines, samples_path
+from leash_trl.evaluation.frame import RUN_FIELDS, read_lines, samples_path
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,
@@ -23,10 +23,8 @@ from leash_trl.rewards.grading import Grade
 
 
 class SumEngine:
-    """Answers every prompt with its right sum, or one more where the seed is odd; stops if told to.
-
-    `form` is what it says around the number; a form without EOS is a truncated completion.
-    """
+    """Answers every prompt with its right sum, or one more where the seed is odd; stops if told to. `form` is what it
+    says around the number; a form without EOS is a truncated completion."""
 
     name, max_length = "sums", 64
 
@@ -56,8 +54,7 @@ def row(number, question):
 
 @pytest.fixture
 def sums():
-    texts = ["1 (a) +1 = ?", "2 (a) +3 = ?", "9 (a) -4 = ?", "7 (a) +8 = ?", "6 (a) -2 = ?"]
-    return Dataset.from_list([row(number, text) for number, text in enumerate(texts)])
+    return Dataset.from_list([row(i, f"{2 * i + 1} (a) {term:+d} = ?") for i, term in enumerate([1, 2, -2, 8, -5])])
 
 
 def plan(**changes):
@@ -89,16 +86,7 @@ def prepare(sums):
     return prepared
 
 
-RUN = {
-    "label": "a",
-    "model": "m",
-    "num_samples": 2,
-    "sampling": {"max_new_tokens": 20},
-    "decoding": {"name": "plain"},
-    "benchmarks": {"sums": {"num_problems": 5}},
-    "versions": {"torch": "1"},
-    "seed": 0,
-}
+RUN = dict.fromkeys(RUN_FIELDS, 1) | {"label": "a", "versions": {"torch": "1"}, "seed": 0}
 
 
 def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
@@ -112,9 +100,6 @@ def test_samples_are_graded_counted_and_in_order(sample, sums, tmp_path):
             assert completion["answer"] == str(int(line["solution"]) + completion["seed"] % 2)
             # </think>, \boxed{, the number, }, EOS
             assert (completion["num_tokens"], completion["finish_reason"]) == (5, "eos")
-
-
-def test_every_completion_has_a_seed_of_its_own():
     parts = itertools.product(range(3), "ab", "abc", range(8))
     assert len({completion_seed(*part) for part in parts}) == 3 * 2 * 3 * 8
 

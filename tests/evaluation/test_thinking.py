@@ -1,5 +1,7 @@
 """Strategies that end or prolong thinking: s1's budget forcing and DEER's early exit."""
 
+from types import SimpleNamespace
+
 import pytest
 from scripted_engine import ScriptedEngine
 
@@ -119,16 +121,6 @@ def test_confidence_by_hand(policy, probabilities, expected, exits):
     assert (confidence > Deer().threshold) == exits
 
 
-class Pieces:
-    """A tokenizer whose tokens are the pieces of a text between bars."""
-
-    def __init__(self, text):
-        self.texts = text.split("|")
-
-    def decode(self, ids):
-        return "".join(self.texts[index] for index in ids)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -141,8 +133,7 @@ class Pieces:
     ],
 )
 def test_a_trial_is_read_up_to_the_end_of_its_box(text, expected):
-    pieces = Pieces(text)
-    assert box_length(pieces, range(len(pieces.texts))) == expected
+    assert box_length(SimpleNamespace(decode="".join), text.split("|")) == expected
 
 
 @pytest.mark.parametrize(
