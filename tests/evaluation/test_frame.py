@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sampled_run import completion, problem, write_run
 
-from leash_trl.evaluation.frame import changes, load_evaluated_run, load_samples, read_lines, read_run, warning
+from leash_trl.evaluation.frame import changes, load_evaluated_run, read_lines, read_run, warning
 from leash_trl.evaluation.intervals import (
     Estimate,
     mean_amount,
@@ -94,21 +94,12 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert "6 of aime" in warning([run])
 
 
-def test_a_benchmark_of_which_nothing_could_be_graded_has_no_numbers(tmp_path):
-    with pytest.raises(ValueError, match="aime"):
-        load_evaluated_run(write_run(tmp_path / "run", {"amc": [SOLVED], "aime": [UNGRADED]}))
-
-
-def test_a_half_written_last_line_is_dropped(tmp_path):
-    path = tmp_path / "aime.jsonl"
-    path.write_text(json.dumps(EASY) + "\n" + json.dumps(HARD))
-    assert read_lines(path) == [EASY]
-
-
 @pytest.mark.parametrize("line", [b"{", b"[]", b"null", b'{"id": "p0"}', b"\0\0", b'{"id": "\xff\xfe"}'])
-def test_any_other_damaged_line_is_refused_with_its_number(tmp_path, line):
+def test_a_damaged_line_is_dropped_where_a_kill_cut_it_short_and_else_refused_with_its_number(tmp_path, line):
     path = tmp_path / "aime.jsonl"
-    path.write_bytes(json.dumps(EASY).encode() + b"\n" + line + b"\n")
+    path.write_bytes(json.dumps(EASY).encode() + b"\n" + line)
+    assert read_lines(path) == [EASY]
+    path.write_bytes(path.read_bytes() + b"\n")
     with pytest.raises(ValueError, match="line 2"):
         read_lines(path)
 
@@ -123,13 +114,13 @@ def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("problems", "expected"),
-    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2)],
-    ids=["unfinished", "twice", "too many", "other k"],
+    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2), ([UNGRADED], 1)],
+    ids=["unfinished", "twice", "too many", "other k", "nothing graded"],
 )
-def test_samples_of_another_run_are_refused(tmp_path, problems, expected):
-    folder = write_run(tmp_path / "run", {"aime": problems}, expected={"aime": expected})
-    with pytest.raises(ValueError, match="aime has"):
-        load_samples(folder)
+def test_samples_of_another_run_or_without_any_grade_are_refused(tmp_path, problems, expected):
+    folder = write_run(tmp_path / "run", {"amc": [SOLVED], "aime": problems}, expected={"aime": expected})
+    with pytest.raises(ValueError, match="aime"):
+        load_evaluated_run(folder)
 
 
 def change(found, benchmark, metric):

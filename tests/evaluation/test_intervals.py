@@ -68,14 +68,6 @@ def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(value
     assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
 
 
-def wilson(share, size, t):
-    """The ends of Wilson's interval; problems that are all right or wrong are worth phi completions each."""
-    spread = size * share * (1 - share)
-    step = t**2 * (spread * size / (size - 1) + 0.05) / (spread + 0.05) / size
-    reach = math.sqrt(step * share * (1 - share) + step**2 / 4)
-    return share, (share + step / 2 - reach) / (1 + step), (share + step / 2 + reach) / (1 + step)
-
-
 def ends(mean, reach):
     return mean, mean - reach, mean + reach
 
@@ -86,8 +78,9 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
 @pytest.mark.parametrize(
     ("estimate", "expected"),
     [
-        (mean_share(np.zeros(30)), wilson(0, 30, T29)),
-        (mean_share((np.arange(30) < 10).astype(float)), wilson(1 / 3, 30, T29)),
+        (mean_share(np.zeros(30)), (0, 0, T29**2 / (30 + T29**2))),
+        # Wilson's with t = 2.04523, for problems worth phi completions each: (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
+        (mean_share(np.repeat([1.0, 0.0], [10, 20])), (1 / 3, 0.1856732235686, 0.5230035251014)),
         # squares 0.25 and 1 / (4 * 4)
         (
             mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4),
@@ -103,8 +96,10 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
         # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
         (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]), (0.6, 0.55, 0.625)),
         (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53)]), (0.5, 0.44, 0.53)),
-        # the ratio is 1, without one problem 3/2 or 1/2, so the parts are -1/2 and 1/2: standard deviation sqrt(1/2)
-        (ratio_minus_one([np.array([1.0, 3.0])], [np.array([2.0, 2.0])]), (0, -1, T1 / 2)),
+        # the ratio is 1, without one problem 2/3 or 2, so the parts are 1/3 and -1
+        (ratio_minus_one([np.full(2, 2.0)], [np.array([1.0, 3.0])]), (0, -1, T1 * 2 / 3)),
+        # without one of four 4/5 or 4/3, so the parts are 2/5 and -2/3 in each of two benchmarks
+        (ratio_minus_one([np.full(2, 2.0)] * 2, [np.array([1.0, 3.0])] * 2), (0, -1, T1 * 8 / 15 / 2**0.5)),
         # one problem says nothing of others
         (mean_share(np.array([0.25])), (0.25, 0, 1)),
         (mean_share_difference(np.array([0.25]), 4), (0.25, -1, 1)),
@@ -113,15 +108,16 @@ T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
     ],
 )
 def test_estimates_by_hand(estimate, expected):
-    assert tuple(estimate) == pytest.approx(expected, rel=1e-12, abs=1e-12, nan_ok=True)
+    assert tuple(estimate) == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
 def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     values = np.exp(np.random.default_rng(0).normal(size=30))
-    reach = t_quantile(29) * values.std(ddof=1) / 30**0.5
+    mean, deviation, reach = values.mean(), values.std(ddof=1), T29 / 30**0.5
     found, mirrored = mean_amount(values, -math.inf), mean_amount(-values, -math.inf)
-    assert found.low == pytest.approx(values.mean() - reach)
-    assert values.mean() + 1.2 * reach < found.high < values.mean() + 2.5 * reach
+    assert found.low == pytest.approx(mean - reach * deviation)
+    g, u = ((values - mean) ** 3).mean() / deviation**3, (mean - found.high) / deviation
+    assert u + g * u**2 / 3 + g**2 * u**3 / 27 + g / 180 == pytest.approx(-reach)
     assert mirrored[1:] == pytest.approx((-found.high, -found.low))
 
 

@@ -65,10 +65,12 @@ def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
 
 
 def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(tmp_path):
-    table = summary_markdown(load(tmp_path / "run", "a|b\n<c>", aime=[problem(0, RIGHT)]))
+    run = load(tmp_path / "run", "a|b\n<c>", aime=[problem(0, RIGHT)])
+    table = summary_markdown(run)
     assert len(cells(table.splitlines()[2])) == 3
     assert "<c>" not in table
     assert "aime has 1" in table  # which is few
+    assert "short-1@1" not in results_markdown(run)
 
 
 def test_csv_and_json_have_every_number_in_full(runs, tmp_path):

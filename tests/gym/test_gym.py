@@ -33,7 +33,6 @@ from leash_trl.rewards import math_reward
 PROBLEMS = st.builds(
     lambda seed, level: sample_problem(random.Random(seed), level), st.integers(), st.integers(1, MAX_LEVEL)
 )
-SLIPPING = TraceStyle(slip_rate=1.0, skip_share=0.0)
 
 
 def totals(trace):
@@ -61,7 +60,7 @@ def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
 def test_a_slip_stays_until_a_recheck_repairs_it():
     rng, steps = random.Random(0), set()
     for problem in islice(problems(0, LEVELS, "train"), 200):
-        trace = solution_trace(problem, SLIPPING, rng)
+        trace = solution_trace(problem, TraceStyle(slip_rate=1.0, skip_share=0.0), rng)
         first, *others = totals(trace)
         right = [sum(problem.terms[: k + 2]) for k in range(problem.level)]
         steps.add(next(k for k, (_, total) in enumerate(first) if int(total) != right[k]))
