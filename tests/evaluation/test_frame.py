@@ -26,13 +26,14 @@ def graded(index, *outcomes, name="p"):
 EASY = graded(0, ("1", 10), ("1.0", 20), ("1", 30), (None, 64))
 HARD = graded(1, (None, 64), ("9", 64), ("9", 40), ("1", 32))
 SOLVED = graded(0, ("1", 8), ("1", 8), ("1", 16), ("1", 16), name="q")  # accuracy 1
+BOTH = {"aime": [EASY, HARD], "amc": [SOLVED]}
 UNGRADED = problem(2, *[completion("x", 20, None)] * 4)
 HALF_GRADED = problem(3, *[completion("1", 20, None)] * 2, completion("1", 20, True), completion("9", 20, False))
 
 
 @pytest.fixture
 def run(tmp_path):
-    return load_evaluated_run(write_run(tmp_path / "run", {"aime": [EASY, HARD], "amc": [SOLVED]}))
+    return load_evaluated_run(write_run(tmp_path / "run", BOTH))
 
 
 def values(run, benchmark):
@@ -91,6 +92,7 @@ def test_what_could_not_be_graded_is_neither_right_nor_wrong(tmp_path):
     assert found[("pass", 2)] == 1  # both of the two graded ones hold the right one
     assert found[("majority",)] == pytest.approx((1 + 1 / 2) / 2)
     assert found[("accuracy_within", 64)] == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert found[("p95_tokens",)] == pytest.approx(30 + 0.65 * 34)  # 10, 20 five times, 30 and 64
     assert "6 of aime" in warning([run])
 
 
@@ -140,6 +142,9 @@ def test_changes_are_of_the_same_problems_in_any_order(tmp_path, run):
     same = [mean_share_difference(np.zeros(1), 4), mean_share_difference(accuracy, 4)]
     assert change(found, "overall", "accuracy_change") == mean_over_benchmarks(same)
     assert found["benchmark"].unique().tolist() == ["amc", "aime", "overall"]
+    fewer = {name: [row | {"completions": row["completions"][2:]} for row in rows] for name, rows in BOTH.items()}
+    found = changes(load_evaluated_run(write_run(tmp_path / "fewer", fewer)), run)
+    assert change(found, "aime", "accuracy_change") == mean_share_difference(np.array([-1 / 4, 1 / 4]), 2)
 
 
 def test_a_problem_that_one_run_could_not_grade_is_left_out_of_both(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.frame import changes, load_evaluated_run
-from leash_trl.evaluation.tables import results_markdown, summary_markdown, write_results
+from leash_trl.evaluation.tables import results_markdown, summary_markdown, summary_table, write_results
 
 
 RIGHT, WRONG, LONG = completion("1", 10, True), completion("9", 20, False), completion(None, 64, False)
@@ -64,13 +64,14 @@ def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
     assert lines[-1] == ["wrong tokens", "", "", ""]
 
 
-def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(tmp_path):
-    run = load(tmp_path / "run", "a|b\n<c>", aime=[problem(0, RIGHT)])
+def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(runs, tmp_path):
+    run = load(tmp_path / "one", "a|b\n<c>", aime=[problem(0, RIGHT)])
     table = summary_markdown(run)
     assert len(cells(table.splitlines()[2])) == 3
     assert "<c>" not in table
     assert "aime has 1" in table  # which is few
     assert "short-1@1" not in results_markdown(run)
+    assert not [name for name in summary_table([run, runs[0]]) if "overall" in name]  # which has two
 
 
 def test_csv_and_json_have_every_number_in_full(runs, tmp_path):
