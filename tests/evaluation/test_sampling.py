@@ -10,6 +10,7 @@ from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import Generation, SamplingSettings
 from leash_trl.evaluation import sampling
 from leash_trl.evaluation.frame import RUN_FIELDS, read_lines, samples_path
+from leash_trl.evaluation.own_rewards import OwnRewards
 from leash_trl.evaluation.sampling import (
     SamplingPlan,
     completion_seed,
@@ -65,9 +66,9 @@ def plan(**changes):
 def sample(tokenizer, sums):
     """Factory: samples and grades the sums into a folder; the engine that did."""
 
-    def run(folder, the_plan=None, **engine):
+    def run(folder, the_plan=None, rewards=None, **engine):
         engine = SumEngine(tokenizer, **engine)
-        for _ in sample_problems(engine, "sums", sums, the_plan or plan(), folder):
+        for _ in sample_problems(engine, "sums", sums, the_plan or plan(), folder, rewards):
             pass
         return engine
 
@@ -183,3 +184,14 @@ def test_what_the_machine_kept_from_being_graded_is_graded_again_from_its_text(s
         assert path.read_bytes() == before
     prepare(failed)
     assert path.read_bytes() == samples_path(whole, "sums").read_bytes()
+
+
+def test_a_reward_of_none_is_a_verdict_and_is_not_graded_again(sample, prepare, tmp_path):
+    def silent(prompts, **kwargs):
+        return [None] * len(prompts)
+
+    prepare(tmp_path)
+    sample(tmp_path, rewards=OwnRewards([silent]))
+    before = samples_path(tmp_path, "sums").read_bytes()
+    prepare(tmp_path)
+    assert samples_path(tmp_path, "sums").read_bytes() == before

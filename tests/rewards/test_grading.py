@@ -19,6 +19,7 @@ from leash_trl.rewards.grading import grade, quick_verdict, unreadable_solutions
         ("9" * 5_000, "9" * 4_999, None),  # Python reads no such integer
         ("(C)", "C", True),
         ("2", "1, 2", False),
+        ("1, 2, 3", "1, 2", False),
         ("1,000", "1000", True),
         (r"\sqrt{12}", r"2\sqrt{3}", None),
         # a relation with one side, an equation that is not solved

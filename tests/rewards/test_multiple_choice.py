@@ -20,5 +20,5 @@ def test_one_letter_alone_or_before_its_text_is_a_choice(texts, letter):
 
 
 def test_small_letters_and_several_are_choices_too():
-    assert choice_verdict("A and C", "A, C") is True
+    assert [choice_verdict(answer, "A, C") for answer in ("A and C", "A", "A, B, C")] == [True, False, False]
     assert choice_verdict("b", "B") is True
