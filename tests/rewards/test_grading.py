@@ -62,7 +62,6 @@ def test_a_bare_list_is_not_read_as_a_formula():
 CASES = [
     # numbers
     (r"<think>hm</think>\boxed{12}", "12", True),
-    (r"\boxed{\$18.90}", "18.90", True),
     (r"\boxed{2}", r"2\sqrt{3}", False),  # without dollars math-verify reads this gold as 2
     (r"\boxed{\sqrt{12}}", r"\boxed{2\sqrt{3}}", True),
     (r"\boxed{\frac{\sqrt{3}}{3}}", r"\frac{1}{\sqrt{3}}", True),
@@ -81,8 +80,6 @@ CASES = [
     ("Answer: C. carbon", "C", True),
     # where the answer stands
     ("**Final Answer:**\n\n**Answer:** 34.", "34", True),
-    ("no answer at all", "34", False),
-    (r"\boxed{34} or maybe \boxed{35}", "34", False),
     (r"\boxed{" + "9" * 5_000 + "}", "9", False),
 ]
 
