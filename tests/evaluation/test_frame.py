@@ -116,7 +116,7 @@ def test_a_run_file_that_is_not_ours_is_named(tmp_path, text):
 
 @pytest.mark.parametrize(
     ("problems", "expected"),
-    [([EASY], 2), ([EASY, EASY], 2), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2), ([UNGRADED], 1)],
+    [([EASY], 2), ([EASY, EASY], 1), ([EASY, HARD], 1), ([EASY, graded(1, ("1", 5))], 2), ([UNGRADED], 1)],
     ids=["unfinished", "twice", "too many", "other k", "nothing graded"],
 )
 def test_samples_of_another_run_or_without_any_grade_are_refused(tmp_path, problems, expected):
