@@ -54,25 +54,10 @@ def cells(table):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
 
 
-# --- the committed files ---------------------------------------------------------------------------------------------
-
-
 def test_every_cell_of_the_gyms_comparison_is_that_of_its_seeds():
     written = (GYM / "compare_results.md").read_text(encoding="utf-8")
     seeds = read_comparison(GYM / "compare_seeds.csv")
     assert comparison_markdown(seeds) + "\n" == written[written.index("| method |") :]
-
-
-def test_the_pages_of_the_other_committed_seeds_have_their_numbers():
-    rows = comparison_rows(read_comparison(GYM / "budgets_seeds.csv"))
-    budgets, controllers = ((GYM / f"{name}.md").read_text(encoding="utf-8") for name in ("budgets", "controllers"))
-    for row in rows[1:].itertuples():
-        assert f"| {row.score:.3f} [{row.score_interval_low:.3f}, {row.score_interval_high:.3f}] |" in budgets
-    for row in read_comparison(GYM / "controllers_seeds.csv")[1:].itertuples():
-        assert f"{row.score:.3f} at {row.mean_tokens:.1f}" in controllers
-
-
-# --- one seed --------------------------------------------------------------------------------------------------------
 
 
 SAMPLES = pd.DataFrame(
@@ -88,13 +73,8 @@ SAMPLES = pd.DataFrame(
 
 def seed(number=100, target=24, samples=SAMPLES, **settings):
     lengths = pd.Series([60.0] * 6 + [24.0] * 10, range(1, 17))
-    names = {"name": "DOT", "seeds": str(number)}
-    return (
-        names
-        | seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
-        | {"generated_tokens": 1000.0}
-        | settings
-    )
+    row = seed_row(samples, BASE, target, lengths, pd.Series([0.1, 0.4, 0.2]))
+    return {"name": "DOT", "seeds": str(number), **row, "generated_tokens": 1000.0, **settings}
 
 
 def test_a_seed_by_hand():
@@ -107,7 +87,10 @@ def test_a_seed_by_hand():
     assert row["efficiency_score"] == pytest.approx(0.75 - 5 * 0.0625)
     assert row["p95_tokens"] == pytest.approx(24 + 0.85 * 18)
     assert (row["steps_to_target"], row["num_reached"], row["settling_error"]) == (7, 1, 0)
-    assert row["near_target_share"] == 1
+    assert (row["near_target_share"], row["lambda_end"], row["lambda_peak"]) == (1, 0.2, 0.4)
+    untold = seed(target=None)
+    assert all(math.isnan(untold[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
+    assert untold["num_reached"] == 0
 
 
 def test_a_seed_has_the_columns_of_the_committed_files(tmp_path):
@@ -127,18 +110,13 @@ def test_rewards_that_only_say_right_or_wrong_are_accuracies(rewards, measure):
     assert measure_of([SAMPLES, SAMPLES.assign(reward=rewards)]) == measure
 
 
-def test_without_a_target_nothing_is_said_of_it():
-    row = seed(target=None)
-    assert all(math.isnan(row[name]) for name in ("satisfaction_rate", "settling_error", "steps_to_target"))
-    assert row["num_reached"] == 0
-
-
 @pytest.mark.parametrize(
     ("lengths", "expected"),
     [
         ([128.0, 96.0, 80.0, 48.0], (0.25, 0.0, 0.0, 4)),  # one batch below 64; the mean of all is 88
         ([128.0, 80.0], (0.25, math.nan, math.nan, math.nan)),
         ([64.0] * 4, (0.0, 1.0, 0.0, 1)),
+        ([64.0, 54.0, 54.0, 54.0], (0.15625, 0.0, 0.1171875, 1)),  # the mean of all is 56.5, 12 % below
         ([128.0] * 6 + [48.0] * 10, (0.25, 0.0, 0.25, 7)),
     ],
 )
@@ -147,154 +125,96 @@ def test_settling_by_hand(lengths, expected):
     assert tuple(found.values()) == pytest.approx(expected, nan_ok=True)
 
 
-# --- points ----------------------------------------------------------------------------------------------------------
-
-
 def test_seeds_become_their_mean_with_an_interval_over_seeds():
     rows = pd.DataFrame([seed(100), seed(101, samples=SAMPLES.assign(is_correct=1.0, num_tokens=24))])
     _, row = comparison_rows(with_base(rows)).to_dict("records")
-    assert (row["seeds"], row["score"], row["mean_tokens"], row["p95_tokens"]) == (
-        "100 101",
-        0.875,
-        24.5,
-        pytest.approx(31.65),
-    )
+    assert (row["seeds"], row["score"], row["mean_tokens"]) == ("100 101", 0.875, 24.5)
+    assert row["p95_tokens"] == pytest.approx((39.3 + 24) / 2)
     # standard deviation 1 / sqrt(2), over sqrt(2), times 12.7062
     assert row["mean_tokens_interval_high"] == pytest.approx(24.5 + 6.3531, abs=1e-4)
     assert row["score_interval_high"] == 1
     assert (row["satisfaction_rate"], row["num_reached"], row["token_change"]) == (0.875, 2, pytest.approx(-0.755))
 
 
-def test_a_point_that_some_seeds_never_reached_says_how_many():
-    rows = near("A", 24, 0.5, 20).assign(num_reached=[1, 0, 1], steps_to_target=[4.0, math.nan, 8.0])
-    assert "| 6 (2 of 3) |" in comparison_markdown(with_base(rows))
-    assert "| never |" in comparison_markdown(with_base(near("A", 24, 0.5, 20)))
-
-
-def test_columns_of_the_grid_are_those_that_differ():
-    rows = [
-        near("A", 24, 0.5, 20, **{"x.alpha": "1", "x.beta": "2"}),
-        near("A", 24, 0.6, 20, **{"x.alpha": "3", "x.beta": "2"}),
-    ]
-    heading = cells(comparison_markdown(with_base(*rows)))[0]
-    assert heading[:3] == ["method", "alpha", "seeds"]
-
-
-# --- told apart ------------------------------------------------------------------------------------------------------
-
-
-def test_pairs_and_curves_by_hand():
-    points = [
-        near("LEASH", 12, 0.5, 12),
-        near("LEASH", 18, 0.8, 18.3),
-        near("L1", 12, 0.6, 12),
-        near("L1", 18, 0.8, 18),
-        near("far", 12, 0.9, 300),
-        near("far", 18, 0.9, 400),
+def test_pairs_of_a_few_points_are_shown_one_by_one_and_single_seeds_left_out():
+    points = (
+        near("LEASH", 12, 0.5, 12, alpha="1"),
+        near("L1", 12, 0.6, 12, alpha=""),
         point("lonely", 12, [0.5], [9.0]),
-        point("DOT", None, [0.6, 0.601, 0.6], [11.9, 12, 12.1], alpha="1"),
-        point("DOT", None, [0.8, 0.801, 0.8], [17.9, 18, 18.1], alpha="3"),
+    )
+    _, _, table, sentence, places, _ = comparison_markdown(with_base(*points).fillna({"alpha": ""})).split("\n\n")
+    told = ["LEASH, alpha 1 at 12 minus L1 at 12", "-0.100", "+0.0", "accuracy"]
+    assert cells(table)[0] == ["difference", "accuracy", "tokens", "told apart after Holm by"]
+    assert cells(table)[2:] == [told]
+    # of one pair by accuracy, tokens and either, and after correction over two intervals
+    assert re.findall(r"\b\d+\b", sentence) == ["1", "95", "1", "0", "1", "2", "1", "0", "1"]
+    assert cells(places)[2:] == [
+        ["LEASH, alpha 1 at 12", "off it", "L1 at 12", "off it"],
+        ["L1 at 12", "on it", "", "on it"],
     ]
-    text = comparison_markdown(with_base(pd.concat(points).fillna({"alpha": ""}))).split("\n\n")
-    _, _, pairs, places, _, equal, _ = text
-    # L1 and LEASH: at 12 by accuracy, at 18 by tokens; far from both at both by both
-    assert re.findall(r"\b\d+\b", pairs) == ["6", "95", "5", "5", "6", "12", "5", "5", "6"]
-    rows = cells(places)
-    assert rows[0] == ["point", "front", "beaten by", "after Holm"]
-    assert rows[2] == ["LEASH at 12", "off it", "L1 at 12, DOT, alpha 1", "off it"]
-    assert rows[8][0] == "DOT, alpha 1"
-    assert "lonely" not in places
-    heading, _, *methods = cells(equal)
-    assert heading[1].startswith("accuracy minus that of LEASH")
-    assert [row[0] for row in methods] == ["L1", "far", "DOT"]
-    assert (methods[0][2], methods[1][1:]) == ("12.0 to 18.0", ["n/a", ""])
 
 
-def places(points, is_corrected=False):
+def places(*points):
+    """Where each point lies, alone and after the correction, and which points beat it."""
     rows = front(pd.concat([own.assign(point=own["name"]) for own in points]))
-    place = rows["after Holm" if is_corrected else "front"]
-    return dict(zip(rows["point"], zip(place, rows["beaten by"], strict=True), strict=True))
+    return {row[1]: row[2:] for row in rows[["point", "front", "after Holm", "beaten by"]].itertuples()}
 
 
 def test_places_by_hand():
-    points = [
-        near("best", 18, 0.9, 20),
-        near("dearer and worse", 18, 0.8, 25),
-        near("short", 12, 0.7, 10),
-        near("as long and worse", 18, 0.85, 20),
-        near("noisy", 18, 0.84, 20.001, spread=0.1),
-    ]
-    assert places(points[:4]) == {
-        "best": ("on it", ""),
-        "dearer and worse": ("off it", "best, as long and worse"),
-        "short": ("on it", ""),
-        "as long and worse": ("off it", "best"),
+    best, short, noisy = near("best", 18, 0.9, 20), near("short", 12, 0.7, 10), near("noisy", 18, 0.84, 20.001, 0.1)
+    found = places(best, near("dearer and worse", 18, 0.8, 25), short, near("as long and worse", 18, 0.85, 20))
+    assert found == {
+        "best": ("on it", "on it", ""),
+        "dearer and worse": ("off it", "off it", "best, as long and worse"),
+        "short": ("on it", "on it", ""),
+        "as long and worse": ("off it", "off it", "best"),
     }
-    assert places([points[0], points[4]])["noisy"] == ("cannot be told", "")
+    assert places(best, noisy)["noisy"] == ("cannot be told", "cannot be told", "")
 
 
 @pytest.mark.parametrize(
     ("tokens", "place"),
     [
-        (20.8, "off it"),  # 4 % more, with little spread: shown to be less than 5 %
-        (21.2, "on it"),  # 6 % more, and shown to be more
+        ([20.9] * 3, "off it"),  # 4.5 % more, with little spread: shown to be less than 5 %
+        ([21.2] * 3, "on it"),  # 6 % more, and shown to be more
         ([19.0, 20.0, 21.0], "cannot be told"),  # as many on average, but they may be 5 % more
     ],
 )
 def test_a_point_beats_another_at_few_more_tokens_if_that_is_shown(tokens, place):
-    accurate = point("accurate", 18, [0.9, 0.901, 0.899], np.ones(3) * tokens)
-    for points in ([near("short", 18, 0.8, 20), accurate], [accurate, near("short", 18, 0.8, 20)]):
-        assert places(points)["short"][0] == place
-        assert places(points)["accurate"][0] == "on it"  # by its accuracy
+    short, accurate = near("short", 18, 0.8, 20), point("accurate", 18, [0.9, 0.901, 0.899], tokens)
+    for found in (places(short, accurate), places(accurate, short)):
+        assert (found["short"][0], found["accurate"][0]) == (place, "on it")  # by its accuracy
 
 
 def test_the_correction_clears_what_was_barely_beaten():
-    barely = [point("A", 18, [0.8, 0.9, 1.0], [10, 10, 10]), point("B", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
+    better, *worse = [point(name, 18, [0.5, 0.6, 0.7], [20] * 3) for name in "ABC"]
+    better = better.assign(score=better["score"] + 0.3, mean_tokens=10.0)
     # p = 0.021 for the accuracy; the other three of four hypotheses are certain, so it is compared with 0.05
-    assert places(barely, is_corrected=True)["B"][0] == "off it"
-    crowd = [*barely, point("C", 18, [0.5, 0.6, 0.7], [20, 20, 20])]
-    assert places(crowd)["B"] == ("off it", "A")
-    assert places(crowd, is_corrected=True)["B"][0] == "cannot be told"
+    assert places(better, worse[0])["B"] == ("off it", "off it", "A")
+    assert places(better, *worse)["B"] == ("off it", "cannot be told", "A")
 
 
-def curve(method, lengths, accuracies, seeds=None):
-    """One point for each column of lengths (logarithms of tokens) and accuracies, whose rows are seeds."""
-    lengths, accuracies = np.array(lengths, dtype=float), np.array(accuracies, dtype=float)
-    points = [
-        point(method, 10 * index, accuracies[:, index], np.exp(lengths[:, index]), seeds).assign(point=index)
-        for index in range(lengths.shape[1])
-    ]
-    return pd.concat(points)
+def curve(lengths, accuracies, seeds=(0, 1)):
+    """One point for each of the lengths (logarithms of tokens), and for each seed its accuracies there."""
+    points = zip(lengths, zip(*accuracies, strict=True), strict=True)
+    return pd.concat(
+        [point("A", length, own, np.exp([length] * 2), seeds).assign(point=length) for length, own in points]
+    )
 
 
 def test_score_at_equal_length_by_hand():
-    first = curve("A", [[1, 3], [1, 3]], [[0.5, 0.9], [0.5, 0.7]])
-    second = curve("B", [[2, 4], [2, 4]], [[0.5, 0.8], [0.4, 0.6]])
-    # both cover 2 to 3. seed 0: 0.7 - 0.5 to 0.9 - 0.65, mean 0.225; seed 1: 0.6 - 0.4 to 0.7 - 0.5, mean 0.2
-    difference, shortest, longest = score_at_equal_length(first, second)
-    assert difference.value == pytest.approx(0.2125)
-    # standard deviation 0.025 / sqrt(2), over sqrt(2)
-    assert difference.low == pytest.approx(0.2125 - 12.7062 * 0.0125, abs=1e-5)
-    assert (shortest, longest) == pytest.approx((math.e**2, math.e**3))
+    tent = curve([0, 2, 1], [[0, 0, 1], [0, 0, 0.8]])
+    # both cover 0.5 to 2. below the first tent lie 0.375 + 0.5, so its mean is 7/12, that of the other 0.8 of it
+    difference, shortest, longest = score_at_equal_length(tent, curve([0.5, 3], [[0, 0], [0.1, 0.1]]))
+    assert difference.value == pytest.approx((7 / 12 + 0.8 * 7 / 12 - 0.1) / 2)
+    # standard deviation 13/60 / sqrt(2), over sqrt(2)
+    assert difference.low == pytest.approx(difference.value - 12.7062 * 13 / 120, abs=1e-5)
+    assert (shortest, longest) == pytest.approx((math.e**0.5, math.e**2))
 
 
-def test_bends_inside_the_range_count_and_order_of_points_and_seeds_does_not():
-    tent = curve("A", [[0, 1, 2], [0, 1, 2]], [[0, 1, 0], [0, 0.8, 0]])
-    flat = curve("B", [[0, 2], [0, 2]], [[0, 0], [0.1, 0.1]])
-    found = score_at_equal_length(tent, flat)
-    assert found[0].value == pytest.approx((0.5 + 0.3) / 2)
-    assert score_at_equal_length(tent[::-1], flat) == found
-
-
-@pytest.mark.parametrize(
-    ("lengths", "seeds"),
-    [
-        ([[3, 4], [3, 4]], None),
-        ([[2, 4], [2, 4]], None),  # touches in one point
-        ([[0, 1], [0, 1]], (4, 5)),
-    ],
-)
+# beyond, touching in one point, and of other seeds
+@pytest.mark.parametrize(("lengths", "seeds"), [([3, 4], (0, 1)), ([2, 4], (0, 1)), ([0, 1], (4, 5))])
 def test_where_curves_cannot_be_compared_there_is_no_number(lengths, seeds):
-    other = curve("B", lengths, [[0, 0], [0, 0]], seeds)
-    difference, shortest, longest = score_at_equal_length(curve("A", [[0, 2], [0, 2]], [[0, 0], [0, 0]]), other)
+    flat = [[0, 0], [0, 0]]
+    difference, shortest, longest = score_at_equal_length(curve([0, 2], flat), curve(lengths, flat, seeds))
     assert all(math.isnan(number) for number in (*difference, shortest, longest))

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 import pytest
 from scripted_engine import ScriptedEngine
 
+from leash_trl.engines.chat_template import prompt_ids
 from leash_trl.engines.engine import SamplingSettings
+from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.evaluation.decoding import (
     Ask,
     Decoded,
     DecodingStrategy,
+    Deer,
     ids_of_text,
     ids_with_word,
     make_strategy,
     step_seed,
 )
-
-
-SETTINGS = SamplingSettings(max_new_tokens=10)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Walk(DecodingStrategy):
 
 
 def walked(engine, kinds, seeds):
-    return Walk(kinds).complete(engine, [[row] for row in kinds], seeds, SETTINGS)
+    return Walk(kinds).complete(engine, [[row] for row in kinds], seeds, SamplingSettings(max_new_tokens=10))
 
 
 def test_rows_drop_out_as_they_end_and_keep_their_order(tokenizer):
@@ -61,10 +61,20 @@ def test_each_step_has_a_seed_of_its_own_that_never_changes(tokenizer):
     engine = ScriptedEngine(tokenizer, {6: [[11, 1]] * 2, 7: [[12, 1]] * 2})
     walked(engine, {6: [False] * 2, 7: [False] * 2}, [3, 4])
     assert [request.seed for request in engine.asked(6)] == [3, step_seed(3, 1)]
-    seeds = [step_seed(seed, step) for seed in range(50) for step in range(50)]
-    assert len(set(seeds)) == len(seeds)
     # int.from_bytes(blake2b(b"3:1", digest_size=8).digest(), "big") % 2**63
     assert step_seed(3, 1) == 5773548458216236088
+
+
+def test_the_gym_thinks_the_same_thoughts_until_deer_ends_them_early(problems):
+    engine, settings = TransformersEngine.from_pretrained("gym", batch_size=64), SamplingSettings(1.0, 1.0, 0, 256)
+    prompts = prompt_ids(engine.tokenizer, list(problems["prompt"])[:16])
+    deer = Deer(trial=" So the answer ", max_trial_tokens=4, end_thinking="</think>", boundary="Wait,")
+    plain, early = (each.complete(engine, prompts, range(16), settings) for each in (DecodingStrategy(), deer))
+    assert sum(len(one.token_ids) for one in early) < 0.9 * sum(len(one.token_ids) for one in plain)
+    acts_at = {*engine.tokenizer.encode("</think> Wait, ")}
+    for before, after in zip(plain, early, strict=True):
+        first = [token in acts_at for token in before.token_ids].index(True)
+        assert after.token_ids[:first] == before.token_ids[:first]
 
 
 def test_a_strategy_is_made_again_from_its_record():
@@ -90,15 +100,9 @@ def test_a_strategy_or_parameter_that_is_not_there_is_named(name, parameters, na
         make_strategy(name, **parameters)
 
 
-def test_texts_become_ids_without_special_tokens(tokenizer):
-    ids = ids_of_text(tokenizer, " So the answer is ", "trial")
-    assert tokenizer.decode(ids) == " So the answer is "
+def test_texts_become_ids_and_a_word_is_found_with_any_space_around_it(tokenizer):
+    assert tokenizer.decode(ids_of_text(tokenizer, " So the answer is ", "trial")) == " So the answer is "
     assert ids_with_word(tokenizer, "</think>", "stop_thinking") == {tokenizer.convert_tokens_to_ids("</think>")}
-
-
-def test_a_word_is_found_with_any_space_around_it(tokenizer):
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "the", "boundary")} == {"the "}
     # "recheck" and "double-check" only contain the word
     assert {tokenizer.decode([index]) for index in ids_with_word(tokenizer, "check", "boundary")} == {"check "}
-    with pytest.raises(ValueError, match="boundary is 'the answer', which is no single token"):
-        ids_with_word(tokenizer, "the answer", "boundary")

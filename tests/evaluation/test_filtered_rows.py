@@ -18,40 +18,39 @@ def samples(*passes):
     ]
 
 
-def rows(count):
-    return Dataset.from_list([{"id": f"p{i}", "prompt": f"q{i}", "solution": "1"} for i in range(count)])
+def kept_of(sampled, *bounds, **options):
+    rows = Dataset.from_list([{"id": row["id"], "prompt": "q", "solution": "1"} for row in sampled])
+    return list(filtered_rows(rows, sampled, *bounds, **options))
 
 
 def test_the_papers_rule_keeps_what_is_neither_always_nor_never_solved():
-    kept = list(filtered_rows(rows(5), samples(0, 1, 2, 3, 4), min_passes=1, max_passes=3))
-    own = {"num_samples": 4, "mean_length": 25.0, "solution": "1"}
-    assert kept == [
-        {"id": "p1", "prompt": "q1", "pass_rate": 0.25, "correct_lengths": [40], **own},
-        {"id": "p2", "prompt": "q2", "pass_rate": 0.5, "correct_lengths": [40, 10], **own},
-        {"id": "p3", "prompt": "q3", "pass_rate": 0.75, "correct_lengths": [40, 10, 30], **own},
+    own = {"num_samples": 4, "mean_length": 25.0, "prompt": "q", "solution": "1"}
+    assert kept_of(samples(0, 1, 2, 3, 4), 1, 3) == [
+        {"id": "p1", "pass_rate": 0.25, "correct_lengths": [40], **own},
+        {"id": "p2", "pass_rate": 0.5, "correct_lengths": [40, 10], **own},
+        {"id": "p3", "pass_rate": 0.75, "correct_lengths": [40, 10, 30], **own},
     ]
 
 
-# right lengths of p3: 10, 30, 40; its quantiles lie at 0, 0.5 and 1, between two the longer
+# right lengths of p0: 10, 30, 40; its quantiles lie at 0, 0.5 and 1, between two the longer
 @pytest.mark.parametrize(("quantile", "target"), [(0.0, 10), (0.4, 30), (0.5, 30), (0.51, 40), (1.0, 40)])
 def test_the_target_is_a_quantile_of_the_right_lengths(quantile, target):
-    (row,) = filtered_rows(rows(1), samples(3), 1, 3, target_quantile=quantile)
+    (row,) = kept_of(samples(3), 1, 3, target_quantile=quantile)
     assert row["target_length"] == target
 
 
 def test_samples_of_another_problem_are_refused():
     with pytest.raises(ValueError, match="p1"):
-        list(filtered_rows(rows(2).select([1, 0]), samples(1, 1), 1, 3))
+        list(filtered_rows(Dataset.from_list([{"id": "p1"}]), samples(1), 1, 3))
 
 
 def test_a_problem_is_kept_if_it_would_be_whatever_its_unscorable_completions_are():
     outcomes = [(True, True, None, False), (True, True, True, None), (None, None, True, False), (None,) * 4]
     ungraded = [problem(index, *(completion("1", 10, right) for right in row)) for index, row in enumerate(outcomes)]
-    kept = list(filtered_rows(rows(4), ungraded, min_passes=1, max_passes=3))
-    assert [(row["id"], row["pass_rate"], row["num_samples"]) for row in kept] == [("p0", 2 / 3, 3), ("p2", 1 / 2, 2)]
+    kept = [(row["id"], row["pass_rate"], row["num_samples"]) for row in kept_of(ungraded, 1, 3)]
+    assert kept == [("p0", 2 / 3, 3), ("p2", 1 / 2, 2)]
 
 
 def test_a_problem_without_a_right_completion_has_no_target_and_is_left_out():
-    kept = list(filtered_rows(rows(2), samples(0, 2), 0, 3, target_quantile=0.5))
-    assert [row["id"] for row in kept] == ["p1"]
-    assert [row["id"] for row in filtered_rows(rows(2), samples(0, 2), 0, 3)] == ["p0", "p1"]
+    assert [row["id"] for row in kept_of(samples(0, 2), 0, 3, target_quantile=0.5)] == ["p1"]
+    assert [row["id"] for row in kept_of(samples(0, 2), 0, 3)] == ["p0", "p1"]

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from interval_simulation import WORLDS, coverage, overall_coverage, seed_coverage
+from interval_simulation import WORLDS, coverage, seed_coverage
 
 from leash_trl.evaluation.intervals import (
     Estimate,
@@ -17,159 +17,119 @@ from leash_trl.evaluation.intervals import (
     mean_over_seeds,
     mean_share,
     mean_share_difference,
+    ratio_minus_one,
     t_p_value,
     t_quantile,
     welch,
 )
 
 
-STATISTICS = ("accuracy", "tokens", "Δ accuracy", "Δ tokens", "Δ tokens (%)")
-
-
-def ends(estimate):
-    return (estimate.low, estimate.high)
-
-
 @pytest.mark.parametrize(
     ("degrees", "quantile"), [(1, 12.7062), (2, 4.3027), (4, 2.7764), (29, 2.0452), (127, 1.9788), (12_000, 1.9602)]
 )
-def test_quantiles_are_those_of_the_tables(degrees, quantile):
+def test_quantiles_and_p_values_are_those_of_the_tables(degrees, quantile):
     assert t_quantile(degrees) == pytest.approx(quantile, abs=5e-5)
+    assert t_p_value(-quantile, degrees) == pytest.approx(0.05, abs=1e-5)
+    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); from a table
+    assert [*map(t_p_value, (1.0, 2.0, 2.7787), (1, 2, 29))] == pytest.approx([0.5, 0.183503, 0.0095], abs=1e-4)
 
 
-def test_intervals_of_thirty_problems_cover_as_often_as_they_say():
-    worlds = ["even, no limit", "even, no limit, long tail", "AIME, short limit", "nearly solved"]
-    found = [coverage(world, 30, 4, 300, STATISTICS) for world in worlds]
-    for statistic in STATISTICS:
-        shares, widths = zip(*(row[statistic] for row in found), strict=True)
-        # 1200 draws: standard deviation 0.6 %
-        assert 0.94 <= np.mean(shares) <= 0.975, statistic
-        assert max(widths) < 1.5, statistic
+# populations, completions, draws of 30 problems each, bounds of the mean and of the least coverage, and of the width
+@pytest.mark.parametrize(
+    ("worlds", "num_samples", "num_draws", "bounds", "least", "widest"),
+    [
+        (["even, no limit, long tail", "AIME, short limit", "nearly solved"], 4, 400, (0.94, 0.975), 0.91, 1.5),
+        pytest.param([*WORLDS], 1, 1000, (0.94, 0.98), 0.9, 1.6, marks=pytest.mark.slow),
+        pytest.param([*WORLDS], 16, 1000, (0.94, 0.98), 0.9, 1.6, marks=pytest.mark.slow),
+    ],
+)
+def test_intervals_cover_as_often_as_they_say(worlds, num_samples, num_draws, bounds, least, widest):
+    found = {world: coverage([world], 30, num_samples, num_draws) for world in worlds}
+    for statistic in found[worlds[0]]:
+        shares, widths = zip(*(row[statistic] for row in found.values()), strict=True)
+        assert bounds[0] <= np.mean(shares) <= bounds[1], (statistic, shares)
+        assert min(shares) >= least, (statistic, shares)
+        assert max(widths) < widest, statistic
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("num_samples", [1, 16])
-def test_no_population_is_badly_covered(num_samples):
-    found = {world: coverage(world, 30, num_samples, 1000, STATISTICS) for world in WORLDS}
-    for statistic in STATISTICS:
-        shares = {world: row[statistic][0] for world, row in found.items()}
-        assert 0.94 <= np.mean([*shares.values()]) <= 0.98, (statistic, shares)
-        assert min(shares.values()) >= 0.90, (statistic, shares)
-
-
-def test_a_mean_over_benchmarks_is_covered():
-    found = overall_coverage(["AIME: 40 % never, 25 % always", "easy"], 30, 4, 400)
+def test_means_over_benchmarks_and_over_seeds_are_covered():
+    found = coverage(["AIME", "easy"], 30, 4, 400)
     # standard deviation 1.1 %
-    assert all(0.925 <= share <= 0.985 for share in found.values()), found
+    assert all(0.925 <= share <= 0.985 for share, _ in found.values()), found
+    # standard deviation 0.4 %
+    assert [seed_coverage(num_seeds, 3000) for num_seeds in (2, 3, 5)] == pytest.approx([0.95] * 3, abs=0.01)
 
 
-@pytest.mark.parametrize("num_seeds", [2, 3, 5])
-def test_intervals_over_seeds_cover(num_seeds):
-    assert 0.94 <= seed_coverage(num_seeds, 3000) <= 0.96
-
-
-@pytest.mark.parametrize("size", [2, 3, 30, 500])
-def test_all_wrong_or_all_right_is_not_sure(size):
-    bound = t_quantile(size - 1) ** 2 / (size + t_quantile(size - 1) ** 2)
-    assert tuple(mean_share(np.zeros(size))) == pytest.approx((0, 0, bound))
-    assert tuple(mean_share(np.ones(size))) == pytest.approx((1, 1 - bound, 1))
-
-
-@settings(max_examples=50)
 @given(arrays(float, st.integers(1, 30), elements=st.floats(0, 1, width=16)))
 def test_an_interval_of_a_share_holds_it_lies_in_its_range_and_has_a_width(values):
     found, mirrored = mean_share(values), mean_share(1 - values)
     assert 0 <= found.low <= found.value <= found.high <= 1
     assert found.high > found.low
-    assert ends(mirrored) == pytest.approx((1 - found.high, 1 - found.low))
+    assert mirrored[1:] == pytest.approx((1 - found.high, 1 - found.low))
 
 
-def test_ends_to_the_last_digits():
-    # of 30 problems a third right, Wilson's with t = 2.0452: phi = (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
-    phi = (20 / 3 * 30 / 29 + 0.05) / (20 / 3 + 0.05)
-    step = t_quantile(29) ** 2 * phi / 30
-    reach = math.sqrt(step * 2 / 9 + step**2 / 4)
-    found = mean_share((np.arange(30) < 10).astype(float))
-    assert [*ends(found)] == pytest.approx(
-        [(1 / 3 + step / 2 + sign * reach) / (1 + step) for sign in (-1, 1)], abs=1e-12
-    )
+def ends(mean, reach):
+    return mean, mean - reach, mean + reach
 
 
-def test_differences_by_hand():
-    # mean 0.25, squares 0.25 and 1 / (4 * 4); 0.3125 / (4 * 3) = 0.1614^2; t = 3.1824
-    found = mean_share_difference(np.array([0.5, 0.5, 0.0, 0.0]), num_samples=4)
-    assert tuple(found) == pytest.approx((0.25, 0.25 - 0.5136, 0.25 + 0.5136), abs=2e-4)
+T1, T2, T3, T29 = map(t_quantile, (1, 2, 3, 29))
 
 
-def test_runs_that_differ_nowhere_are_not_taken_to_be_equal():
-    widths = [
-        np.ptp(ends(mean_share_difference(np.zeros(size), num_samples)))
-        for size, num_samples in ((3, 1), (30, 1), (30, 16), (300, 16))
-    ]
-    assert widths == sorted(widths, reverse=True)
-    assert widths[-1] > 0
-
-
-def test_amounts_without_skewness_have_a_t_interval():
-    # standard deviation 10, t = 4.3027: 4.3027 * 10 / sqrt(3) = 24.84
-    assert tuple(mean_amount(np.array([90.0, 100.0, 110.0]))) == pytest.approx((100, 75.1586, 124.8414), abs=1e-4)
-    assert mean_amount(np.array([0.0, 10.0, 20.0])).low == 0
-    assert mean_amount(np.array([0.0, 10.0, 20.0]), lowest=-math.inf).low < 0
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (mean_share(np.zeros(30)), (0, 0, T29**2 / (30 + T29**2))),
+        # Wilson's with t = 2.04523, for problems worth phi completions each: (20/3 * 30/29 + 0.05) / (20/3 + 0.05)
+        (mean_share(np.repeat([1.0, 0.0], [10, 20])), (1 / 3, 0.1856732235686, 0.5230035251014)),
+        # squares 0.25 and 1 / (4 * 4)
+        (
+            mean_share_difference(np.array([0.5, 0.5, 0, 0]), 4),
+            ends(0.25, T3 * (0.3125 / 12) ** 0.5),
+        ),
+        (mean_share_difference(np.array([1.0, 0.0]), 1), (0.5, -1, 1)),
+        # standard deviation 10
+        (mean_amount(np.array([90.0, 100.0, 110.0])), ends(100, T2 * 10 / 3**0.5)),
+        (mean_amount(np.array([0.0, 10.0, 20.0])), (10, 0, 10 + T2 * 10 / 3**0.5)),
+        (mean_amount(np.array([0.0, 10.0, 20.0]), -math.inf), ends(10, T2 * 10 / 3**0.5)),
+        (mean_over_seeds([0.7, 0.8, 0.9]), ends(0.8, T2 * 0.1 / 3**0.5)),
+        (mean_over_seeds([0.7, 0.8, 0.9], highest=1.0), (0.8, 0.8 - T2 * 0.1 / 3**0.5, 1)),
+        # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
+        (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]), (0.6, 0.55, 0.625)),
+        (mean_over_benchmarks([Estimate(0.5, 0.44, 0.53)]), (0.5, 0.44, 0.53)),
+        # the ratio is 1, without one problem 2/3 or 2, so the parts are 1/3 and -1
+        (ratio_minus_one([np.full(2, 2.0)], [np.array([1.0, 3.0])]), (0, -1, T1 * 2 / 3)),
+        # without one of four 4/5 or 4/3, so the parts are 2/5 and -2/3 in each of two benchmarks
+        (ratio_minus_one([np.full(2, 2.0)] * 2, [np.array([1.0, 3.0])] * 2), (0, -1, T1 * 8 / 15 / 2**0.5)),
+        # one problem says nothing of others
+        (mean_share(np.array([0.25])), (0.25, 0, 1)),
+        (mean_share_difference(np.array([0.25]), 4), (0.25, -1, 1)),
+        (mean_amount(np.array([0.25])), (0.25, math.nan, math.nan)),
+        (mean_over_seeds([0.25]), (0.25, math.nan, math.nan)),
+    ],
+)
+def test_estimates_by_hand(estimate, expected):
+    assert tuple(estimate) == pytest.approx(expected, rel=1e-9, abs=1e-12, nan_ok=True)
 
 
 def test_a_long_tail_moves_its_end_out_and_not_the_other_in():
     values = np.exp(np.random.default_rng(0).normal(size=30))
-    reach = t_quantile(29) * values.std(ddof=1) / 30**0.5
+    mean, deviation, reach = values.mean(), values.std(ddof=1), T29 / 30**0.5
     found, mirrored = mean_amount(values, -math.inf), mean_amount(-values, -math.inf)
-    assert found.low == pytest.approx(values.mean() - reach)
-    assert values.mean() + 1.2 * reach < found.high < values.mean() + 2.5 * reach
-    assert ends(mirrored) == pytest.approx((-found.high, -found.low))
-
-
-def test_one_problem_says_nothing_of_others():
-    one = np.array([0.25])
-    assert tuple(mean_share(one)) == (0.25, 0, 1)
-    assert tuple(mean_share_difference(one, 4)) == (0.25, -1, 1)
-    assert math.isnan(mean_amount(one).low)
-
-
-def test_seeds_by_hand():
-    # standard deviation 0.1, t = 4.3027: 4.3027 * 0.1 / sqrt(3) = 0.2484
-    assert tuple(mean_over_seeds([0.7, 0.8, 0.9], highest=1.0)) == pytest.approx((0.8, 0.5516, 1.0), abs=1e-4)
-    assert mean_over_seeds([0.7, 0.8, 0.9]).high == pytest.approx(1.0484, abs=1e-4)
-
-
-def test_benchmarks_by_hand():
-    estimates = [Estimate(0.5, 0.44, 0.53), Estimate(0.7, 0.62, 0.74)]
-    # sqrt(6^2 + 8^2) / 2 = 5, sqrt(3^2 + 4^2) / 2 = 2.5
-    assert tuple(mean_over_benchmarks(estimates)) == pytest.approx((0.6, 0.55, 0.625))
-    assert mean_over_benchmarks(estimates[:1]) == estimates[0]
-    assert math.isnan(mean_over_benchmarks([*estimates, mean_amount(np.ones(1))]).high)
-
-
-def test_welch_by_hand():
-    # means 2 and 5, variances 2 over 2 seeds: v = 1 and 1, nu = 2; p = 1 - |t| / sqrt(2 + t^2), t = -3 / sqrt(2)
-    difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 6.0]))
-    assert (difference, p_value) == pytest.approx((-3, 1 - math.sqrt(4.5 / 6.5)), abs=1e-7)
+    assert found.low == pytest.approx(mean - reach * deviation)
+    g, u = ((values - mean) ** 3).mean() / deviation**3, (mean - found.high) / deviation
+    assert u + g * u**2 / 3 + g**2 * u**3 / 27 + g / 180 == pytest.approx(-reach)
+    assert mirrored[1:] == pytest.approx((-found.high, -found.low))
 
 
 def test_welch_counts_each_spread_by_its_own_size():
     # v = 2 / 2 and 4 / 3: t = -4 / sqrt(7/3), nu = (7/3)^2 / (1 / 1 + (16/9) / 2) = 49 / 17
-    _, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
+    difference, p_value = welch(np.array([1.0, 3.0]), np.array([4.0, 8.0, 6.0]))
+    assert difference == -4
     assert p_value == pytest.approx(t_p_value(-4 / math.sqrt(7 / 3), 49 / 17))
 
 
 def test_samples_without_spread_are_told_apart_by_their_values():
     assert [welch(np.ones(2), np.full(2, value)) for value in (1.0, 2.0)] == [(0, 1), (-1, 0)]
-
-
-@pytest.mark.parametrize(
-    ("statistic", "degrees", "p_value"),
-    # one degree: 1 - 2 atan(t) / pi; two: 1 - t / sqrt(2 + t^2); the others from tables
-    [(1.0, 1, 0.5), (-2.0, 2, 0.183503), (2.0452, 29, 0.05), (2.7764, 4, 0.05), (2.7787, 29, 0.0095)],
-)
-def test_p_values_are_those_of_the_tables(statistic, degrees, p_value):
-    assert t_p_value(statistic, degrees) == pytest.approx(p_value, abs=1e-4)
 
 
 @pytest.mark.parametrize(

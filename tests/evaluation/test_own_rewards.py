@@ -25,69 +25,54 @@ def verdicts(*functions, rows=ROWS, **settings):
     return OwnRewards(functions, **settings).verdicts(rows, TEXTS, [[1], [1, 2], [1, 2, 3], [1]])
 
 
-def column(found, name):
-    return [each[name] for each in found]
+def column(name, *functions, **settings):
+    return [each[name] for each in verdicts(*functions, **settings)]
 
 
-def test_a_function_is_called_as_in_training():
+@pytest.mark.parametrize("is_chat", [True, False])
+def test_a_function_is_called_as_in_training(is_chat):
     given = {}
 
     def looks(prompts, completions, completion_ids, answer, id, trainer_state, log_extra, log_metric, **rest):
         log_metric("share", 0.5)
         log_extra("text", [*answer])
-        given.update(prompts=prompts, completions=completions, answer=answer, id=id, rest=rest)
+        given.update(prompts=prompts, completions=completions, answer=answer, id=id, **rest)
         return [1] * len(prompts)
 
-    verdicts(looks)
-    assert given["answer"] == ["x", "x", "y", "y"]
-    assert given["id"] == [7, 7, 8, 8]
-    assert given["prompts"][2] == ROWS["prompt"][1]
-    assert given["completions"][1] == [{"role": "assistant", "content": "z"}]
-    assert given["rest"] == {}
-
-
-def test_prompts_that_are_text_have_completions_that_are_text():
-    def first(completions, **kwargs):
-        return [float(completions == TEXTS)] * 4
-
-    assert column(verdicts(first, rows={**ROWS, "prompt": ["a", "b"]}), "reward") == [1.0] * 4
+    first, second = ROWS["prompt"] if is_chat else "ab"
+    verdicts(looks, rows={**ROWS, "prompt": [first, second], "completion": ["", ""]})
+    completions = [[{"role": "assistant", "content": text}] for text in TEXTS] if is_chat else TEXTS
+    own = {"prompts": [first, first, second, second], "completions": completions}
+    assert given == {**own, "answer": [*"xxyy"], "id": [7, 7, 8, 8]}
 
 
 async def matches_later(completions, answer, **kwargs):
     return matches(completions, answer)
 
 
-@pytest.mark.parametrize("function", [matches, matches_later])
-def test_above_0_is_right(function):
-    found = verdicts(function)
-    assert column(found, "reward") == [1.0, 0.0, 0.0, 1.0]
-    assert column(found, "is_correct") == [True, False, False, True]
-
-
-def test_several_are_summed_with_their_weights_and_none_is_left_out():
-    found = verdicts(matches, brief, weights=[1.0, 2.0])
-    assert column(found, "reward") == [0.0, -1.0, 0.0, 0.0]
-    assert column(found, "is_correct") == [False] * 4
-    one = verdicts(matches, brief, correctness_func="matches")
-    assert column(one, "is_correct") == [True, False, False, True]
-    assert column(one, "reward") == [0.5, -0.5, 0.0, 0.5]
-
-
-def test_what_has_no_reward_is_neither_right_nor_wrong():
-    found = verdicts(brief)
-    assert [each["is_correct"] for each in found] == [False, False, None, False]
-    assert found[2]["reward"] is None
-    assert found[2]["grader_failure"]
-    assert verdicts(lambda prompts, **kwargs: [math.nan] * len(prompts))[0]["is_correct"] is None
+@pytest.mark.parametrize(
+    ("functions", "settings", "rewards", "is_correct"),
+    [
+        ([matches], {}, [1.0, 0.0, 0.0, 1.0], [True, False, False, True]),
+        ([matches_later], {}, [1.0, 0.0, 0.0, 1.0], [True, False, False, True]),
+        ([brief], {}, [-0.5, -0.5, None, -0.5], [False, False, None, False]),
+        ([lambda prompts, **kwargs: [math.nan, *[1e-6] * 3]], {}, [None, *[1e-6] * 3], [None, True, True, True]),
+        # None is left out of the sum
+        ([matches, brief], {"weights": [1.0, 2.0]}, [0.0, -1.0, 0.0, 0.0], [False] * 4),
+        ([matches, brief], {"correctness_func": "matches"}, [0.5, -0.5, 0.0, 0.5], [True, False, False, True]),
+    ],
+)
+def test_rewards_are_summed_by_weight_and_above_0_is_right(functions, settings, rewards, is_correct):
+    assert column("reward", *functions, **settings) == pytest.approx(rewards)
+    assert column("is_correct", *functions, **settings) == is_correct
+    failures = column("grader_failure", *functions, **settings)
+    assert [failure is not None for failure in failures] == [right is None for right in is_correct]
 
 
 @pytest.mark.parametrize("settings", [{"weights": [1.0]}, {"correctness_func": "other"}, {"weights": [1.0, 1.0, 1.0]}])
-def test_settings_for_other_functions_are_refused(settings):
+def test_settings_and_rewards_that_do_not_fit_are_refused(settings):
     with pytest.raises(ValueError, match=next(iter(settings))):
         OwnRewards([matches, brief], **settings)
-
-
-def test_a_reward_for_each_completion():
     with pytest.raises(ValueError, match="3 rewards for 4"):
         verdicts(lambda prompts, **kwargs: [1.0] * (len(prompts) - 1))
 

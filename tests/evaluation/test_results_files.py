@@ -9,11 +9,7 @@ import pytest
 from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.frame import changes, load_evaluated_run
-from leash_trl.evaluation.tables import (
-    results_markdown,
-    summary_markdown,
-    write_results,
-)
+from leash_trl.evaluation.tables import results_markdown, summary_markdown, summary_table, write_results
 
 
 RIGHT, WRONG, LONG = completion("1", 10, True), completion("9", 20, False), completion(None, 64, False)
@@ -36,57 +32,51 @@ def cells(line):
     return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-def test_the_papers_table_has_a_line_per_run(runs):
-    head, _, base, leash = map(cells, results_markdown(*runs).splitlines()[:4])
-    assert head[:3] == ["model", "aime Avg@2", "aime tokens"]
-    assert head[5:] == ["overall Avg@2", "overall tokens"]
-    assert [row[0] for row in (base, leash)] == ["base", "leash"]
-    assert base[1].startswith("75.0 [")
-    assert base[2].startswith("12.5 [")
-    assert base[4] == "37.0"  # one problem gives no interval of tokens
-    assert base[5].startswith("62.5 [")
-    assert leash[5].startswith("100.0 [")
+def rows_of(table):
+    """The cells of a table, without intervals."""
+    return [[re.sub(r" \[.*", "", cell) for cell in cells(line)] for line in table.splitlines() if line[:1] == "|"]
+
+
+def test_the_papers_table_has_a_line_per_run_and_the_differences_stand_below(runs):
+    table, differences = summary_markdown(*runs).split("\n\n")[:2]
+    names = [f"{name} {metric}" for name in ("aime", "amc", "overall") for metric in ("Avg@2", "tokens")]
+    head, _, *lines = rows_of(table)
+    assert head == ["model", *names]
+    assert lines[0] == ["base", "75.0", "12.5", "50.0", "37.0", "62.5", "24.8"]
+    assert lines[1] == ["leash", "100.0", "10.0", "100.0", "10.0", "100.0", "10.0"]
+    assert "75.0 [" in table
+    assert "| 37.0 |" in table  # one problem gives no interval of tokens
+    _, _, *lines = rows_of(differences)
+    assert lines == [
+        ["aime", "+25.0", "-2.5", "-20.0"],
+        ["amc", "+50.0", "-27.0", "-73.0"],
+        ["overall", "+37.5", "-14.8", "-59.6"],
+    ]
 
 
 def test_every_metric_has_a_line_and_every_benchmark_a_column(runs):
-    run, _ = runs
-    lines = [cells(line) for line in results_markdown(run).partition("## leash")[2].splitlines() if line[:1] == "|"]
+    lines = rows_of(results_markdown(runs[0]).partition("## leash")[2])
     assert lines[0] == ["metric", "aime", "amc", "overall"]
-    names = [line[0] for line in lines[2:]]
-    assert names[:5] == ["problems", "Avg@2", "pass@2", "maj@2", "short-1@2"]
-    assert {"short-1@2 waiting tokens", "right within 64 tokens", "median tokens", "wrong tokens"} <= {*names}
+    assert lines[2] == ["problems", "2", "1", "3"]
+    names = [line[0] for line in lines[3:]]
+    assert names[:4] == ["Avg@2", "pass@2", "maj@2", "short-1@2"]
+    assert {"short-1@2 waiting tokens", "right within 64 tokens", "median tokens"} <= {*names}
     assert lines[-1] == ["wrong tokens", "", "", ""]
 
 
-def test_differences_stand_below_with_signs(runs):
-    aime, amc, overall = map(cells, summary_markdown(*runs).split("\n\n")[1].splitlines()[2:])
-    assert [row[0] for row in (aime, amc, overall)] == ["aime", "amc", "overall"]
-    assert aime[1].startswith("+25.0 [")
-    assert aime[2].startswith("-2.5 [")
-    assert aime[3].startswith("-20.0 [")
-    assert amc[2] == "-27.0"
+def test_a_name_breaks_no_table_and_one_benchmark_needs_no_mean_over_benchmarks(runs, tmp_path):
+    run = load(tmp_path / "one", "a|b\n<c>", aime=[problem(0, RIGHT)])
+    table = summary_markdown(run)
+    assert len(cells(table.splitlines()[2])) == 3
+    assert "<c>" not in table
+    assert "aime has 1" in table  # which is few
+    assert "short-1@1" not in results_markdown(run)
+    assert not [name for name in summary_table([run, runs[0]]) if "overall" in name]  # which has two
 
 
-def test_one_benchmark_needs_no_mean_over_benchmarks(tmp_path):
-    run = load(tmp_path / "run", aime=[problem(0, RIGHT, WRONG)])
-    assert "overall" not in summary_markdown(run).partition("\n\n")[0]
-
-
-def test_a_name_breaks_no_table(tmp_path):
-    run = load(tmp_path / "run", "a|b\n<c>", aime=[problem(0, RIGHT)])
-    assert len(cells(summary_markdown(run).splitlines()[2])) == 3
-    assert "<c>" not in summary_markdown(run)
-
-
-@pytest.fixture
-def written(runs, tmp_path):
-    """The rows of results.csv and the document of results.json."""
+def test_csv_and_json_have_every_number_in_full(runs, tmp_path):
     write_results(tmp_path, *runs)
-    return pd.read_csv(tmp_path / "results.csv"), json.loads((tmp_path / "results.json").read_text())
-
-
-def test_csv_and_json_have_every_number_in_full(runs, written):
-    rows, document = written
+    rows, document = pd.read_csv(tmp_path / "results.csv"), json.loads((tmp_path / "results.json").read_text())
     run, baseline = runs
     changed = changes(run, baseline)
     assert rows["value"].tolist() == pytest.approx([*run.results["value"], *changed["value"]], rel=1e-15, nan_ok=True)
@@ -97,8 +87,3 @@ def test_csv_and_json_have_every_number_in_full(runs, written):
     assert document["run"] == run.run
     assert document["baseline"] == "base"
     assert document["results"][0]["num_problems"] == 2
-
-
-def test_few_problems_are_warned_of(runs):
-    assert "aime has 2" in results_markdown(runs[0])
-    assert "aime has 2" in summary_markdown(runs[0])

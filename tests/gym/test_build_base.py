@@ -1,29 +1,21 @@
 """`recipes/gym/build_base.py`: the stages of the base model and the stories for models from elsewhere."""
 
-import importlib.util
-import json
 import sys
-from pathlib import Path
+from itertools import takewhile
 
+import pandas as pd
 import pytest
-
-
-SCRIPT = Path(__file__).parents[2] / "recipes" / "gym" / "build_base.py"
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 @pytest.fixture(scope="module")
 def build_base():
-    spec = importlib.util.spec_from_file_location("build_base", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["build_base"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["build_base"]
+    import build_base  # and the trainer of transformers
+
+    return build_base
 
 
-def test_the_build_trains_the_stages_and_writes_a_checkpoint(build_base, tmp_path, monkeypatch):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+def test_the_build_trains_every_stage_and_writes_a_checkpoint(build_base, tmp_path, monkeypatch):
     short = [stage._replace(steps=2) for stage in build_base.STAGES]
     monkeypatch.setattr(build_base, "BATCH_SIZE", 4)
     states = []
@@ -37,11 +29,10 @@ def test_the_build_trains_the_stages_and_writes_a_checkpoint(build_base, tmp_pat
 
 
 def test_rows_have_their_stages_prompts_and_a_loss_on_the_completion(build_base, tokenizer):
-    last = build_base.STAGES[-1]
-    rows = build_base.trace_rows(tokenizer, last._replace(steps=8), seed=0)
+    rows = build_base.trace_rows(tokenizer, build_base.STAGES[-1]._replace(steps=8), seed=0)
     assert len(rows) == 8 * build_base.BATCH_SIZE
     for row in rows:
-        start = next(index for index, label in enumerate(row["labels"]) if label != -100)
+        start = len([*takewhile(lambda label: label == -100, row["labels"])])
         assert row["labels"][start:] == row["input_ids"][start:]
         assert row["input_ids"][-1] == tokenizer.eos_token_id
         assert tokenizer.decode(row["input_ids"][:start]).endswith("<|assistant|><think>")
@@ -51,13 +42,10 @@ def test_rows_have_their_stages_prompts_and_a_loss_on_the_completion(build_base,
 
 def test_written_stories_are_prompts_and_completions(build_base, tmp_path, monkeypatch):
     path = tmp_path / "traces.jsonl"
-    monkeypatch.setattr(
-        sys, "argv", ["build_base.py", "stories", "--output", str(path), "--count", "5", "--seed", "3"]
-    )
+    monkeypatch.setattr(sys, "argv", f"build_base.py stories --output {path} --count 5 --seed 3".split())
     build_base.main()
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows = pd.read_json(path, lines=True)
     assert len(rows) == 5
-    for row in rows:
-        (prompt,), (completion,) = row["prompt"], row["completion"]
+    for (prompt,), (completion,) in zip(rows["prompt"], rows["completion"], strict=True):
         assert (prompt["role"], completion["role"]) == ("user", "assistant")
         assert "\\boxed{" in completion["content"]

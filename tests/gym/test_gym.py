@@ -3,14 +3,19 @@
 import json
 import random
 import re
-from types import SimpleNamespace
+import zlib
+from itertools import islice
 
 import pytest
+from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from leash_trl.gym import base_record
-from leash_trl.gym.styles import STYLES, force_styles, forced_answers, forced_text
+from leash_trl.data.efforts import effort_suffix
+from leash_trl.engines.transformers_engine import TransformersEngine
+from leash_trl.gym import CHECKPOINT, base_record
+from leash_trl.gym.styles import STYLES, force_styles, forced_text
 from leash_trl.gym.task import (
     LEVELS,
     MAX_LEVEL,
@@ -23,12 +28,12 @@ from leash_trl.gym.task import (
     sample_problem,
     solution_trace,
 )
+from leash_trl.rewards import math_reward
 
 
 PROBLEMS = st.builds(
     lambda seed, level: sample_problem(random.Random(seed), level), st.integers(), st.integers(1, MAX_LEVEL)
 )
-SLIPPING = TraceStyle(slip_rate=1.0, skip_share=0.0)
 
 
 def totals(trace):
@@ -42,7 +47,6 @@ def test_questions_mean_what_their_answer_says(problem):
     assert eval(re.sub(r"\(\w\)", "", problem.question.removesuffix(" = ?"))) == problem.answer
     partial_sums = [sum(problem.terms[: k + 1]) for k in range(len(problem.terms))]
     assert all(0 <= total <= MAX_TOTAL for total in partial_sums)
-    assert problem.level == len(problem.terms) - 1
 
 
 @given(PROBLEMS, st.integers(), st.sampled_from([STEP_BY_STEP, SHORTCUTS]))
@@ -56,8 +60,8 @@ def test_traces_without_slips_are_right_at_every_label(problem, seed, style):
 
 def test_a_slip_stays_until_a_recheck_repairs_it():
     rng, steps = random.Random(0), set()
-    for _, problem in zip(range(200), problems(0, LEVELS, "train"), strict=False):
-        trace = solution_trace(problem, SLIPPING, rng)
+    for problem in islice(problems(0, LEVELS, "train"), 200):
+        trace = solution_trace(problem, TraceStyle(slip_rate=1.0, skip_share=0.0), rng)
         first, *others = totals(trace)
         right = [sum(problem.terms[: k + 2]) for k in range(problem.level)]
         steps.add(next(k for k, (_, total) in enumerate(first) if int(total) != right[k]))
@@ -67,25 +71,18 @@ def test_a_slip_stays_until_a_recheck_repairs_it():
     assert steps == {*range(max(LEVELS))}  # at any step
 
 
-def test_style_gives_the_accuracy_it_says():
-    # 1 - slips without a recheck = 1 - 0.2 x 0.35
-    rng, style, count = random.Random(0), TraceStyle(slip_rate=0.2, recheck_weights=(0.35, 0.4, 0.25)), 4000
-    stream = zip(range(count), problems(1, LEVELS, "train"), strict=False)
-    right = sum(solution_trace(p, style, rng).endswith(f"{{{p.answer}}}") for _, p in stream)
-    assert right / count == pytest.approx(0.93, abs=0.015)
+def test_problems_and_traces_are_those_that_the_base_model_and_its_record_were_made_of():
+    asked, rng = list(islice(problems(0, LEVELS, "test"), 200)), random.Random(0)
+    assert zlib.crc32("".join(problem.question for problem in asked).encode()) == 3358231619
+    assert zlib.crc32("".join(solution_trace(one, TraceStyle(), rng) for one in asked).encode()) == 3721115557
 
 
 def test_brevity_shortens_steps_one_by_one():
-    """At u each shorter style is u times as frequent as the one before; the sum of all is 1 + u + u^2."""
-    rng, style = random.Random(0), TraceStyle(brevity=0.5, spread=0.0, skip_share=0.0, recheck_weights=(1.0,))
-    text = " ".join(
-        solution_trace(p, style, rng) for p, _ in zip(problems(4, (9,), "train"), range(1000), strict=False)
-    )
-    count = len(re.findall(r"\(\w\)", text))
-    full, short = (text.count(word) / count for word in (" Take", " = "))
-    assert full == pytest.approx(1 / 1.75, abs=0.02)
-    assert short == pytest.approx(0.5 / 1.75, abs=0.02)
-    assert 1 - full - short == pytest.approx(0.25 / 1.75, abs=0.02)  # terse
+    # at u = 0.5 the weights of full, short, terse and skipped steps are 1, u, u^2 and 0.8 u^3, in sum 1.85
+    rng, style = random.Random(0), TraceStyle(brevity=0.5, spread=0.0, skip_share=0.8, recheck_weights=(1.0,))
+    text = " ".join(solution_trace(problem, style, rng) for problem in islice(problems(4, (9,), "train"), 1000))
+    full, short, told = (len(re.findall(word, text)) / 9000 for word in (" Take", " = ", r"\(\w\)"))
+    assert (full, short, told) == pytest.approx((1 / 1.85, 0.5 / 1.85, 1.75 / 1.85), abs=0.015)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -99,52 +96,13 @@ def test_forced_traces_leave_the_model_its_totals_only(style):
     assert len(pieces) == len(labels.get(style, "abc")) + 1
 
 
-def right_total(text):
-    """What belongs at the end of a question and its trace up to a total."""
-    question, trace = text.split(" = ?")
-    terms = [int(term) for term in re.findall(r"[+-]?\d+", question)]
-    labels = re.findall(r"\((\w)\)", trace)
-    return sum(terms if trace.endswith("{") else terms[: "abcdefghi".index(labels[-1]) + 2])
-
-
-class AddingModel:
-    """Stands for a model that is sure of every total, which is right or too large by `error`."""
-
-    def __init__(self, tokenizer, error=0):
-        from transformers import LlamaConfig
-
-        self.config = LlamaConfig(num_hidden_layers=1)
-        self.tokenizer, self.error, self.texts = tokenizer, error, []
-
-    def __call__(self, input_ids, past_key_values):
-        import torch
-
-        said = self.tokenizer.batch_decode(input_ids)
-        is_new = "<|user|>" in said[0]
-        self.texts = said if is_new else [text + more for text, more in zip(self.texts, said, strict=True)]
-        logits = torch.zeros(*input_ids.shape, len(self.tokenizer))
-        for row, text in zip(logits, self.texts, strict=True):
-            total = right_total(text.removeprefix("<|user|>")) + self.error
-            row[-1, self.tokenizer.convert_tokens_to_ids(str(total))] = 1000
-        return SimpleNamespace(logits=logits)
-
-
-def test_forced_styles_count_right_answers_and_their_tokens(tokenizer):
-    forced = list(force_styles(AddingModel(tokenizer), tokenizer, num_problems=3))
-    assert [(one["level"], one["style"]) for one in forced] == [(level, style) for level in LEVELS for style in STYLES]
-    assert {(one["accuracy"], one["greedy_accuracy"]) for one in forced} == {(1.0, 1.0)}
-    for one in forced:
-        problem = next(problems(0, (one["level"],), "test"))
-        *pieces, trace = forced_text(problem, one["style"])
-        for piece in reversed(pieces):
-            trace = f"{piece}7{trace}"  # every number is one token
-        assert one["tokens"] == len([*tokenizer.encode(trace), tokenizer.eos_token_id])
-
-
-def test_a_wrong_total_is_a_wrong_answer(tokenizer):
-    asked = [problem for problem, _ in zip(problems(0, (3,), "test"), range(4), strict=False)]
-    is_right, _ = forced_answers(AddingModel(tokenizer, error=1), tokenizer, asked, "short")
-    assert is_right.tolist() == [False] * 4
+def test_forced_styles_of_the_base_model_are_those_of_its_record(tokenizer):
+    model, recorded = AutoModelForCausalLM.from_pretrained(CHECKPOINT), base_record()["styles"]
+    forced = list(force_styles(model, tokenizer, num_problems=64))
+    for field in ("level", "style", "tokens"):
+        assert [one[field] for one in forced] == [one[field] for one in recorded]
+    for field in ("accuracy", "greedy_accuracy"):
+        assert [one[field] for one in forced] == pytest.approx([one[field] for one in recorded], abs=0.15)
 
 
 def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
@@ -155,23 +113,11 @@ def test_a_record_of_other_weights_is_refused(monkeypatch, tmp_path):
         base_record()
 
 
-def test_no_problem_is_in_both_splits():
-    from leash_trl.gym.dataset import load_gym
-
-    data = load_gym("gym")
-    questions = {split: {row[0]["content"] for row in data[split]["prompt"]} for split in data}
-    assert len(questions["train"]) == 3072
-    assert len(questions["test"]) == 512
-    assert not questions["train"] & questions["test"]
-
-
 def test_tokenizer_survives_save_and_reload(tokenizer, tmp_path):
-    from transformers import AutoTokenizer
-
     tokenizer.save_pretrained(tmp_path)
     reloaded = AutoTokenizer.from_pretrained(tmp_path)
     rng = random.Random(0)
-    for _, problem in zip(range(200), problems(3, LEVELS, "test"), strict=False):
+    for problem in islice(problems(3, LEVELS, "test"), 200):
         text = problem.question + solution_trace(problem, TraceStyle(), rng)
         ids = tokenizer.encode(text)
         assert reloaded.encode(text) == ids
@@ -183,30 +129,8 @@ def test_tokenizer_survives_save_and_reload(tokenizer, tmp_path):
     assert reloaded.padding_side == "left"
 
 
-@pytest.mark.parametrize("text", ["Think step by step!", " brief", "99", "\n", "é", " Effort: brief."])
-def test_words_that_the_task_does_not_use_are_unknown(tokenizer, text):
-    question = tokenizer.encode("7 (a) +5 = ?")
-    ids = tokenizer.encode(f"7 (a) +5 = ?{text}")
-    assert ids[: len(question)] == question
-    assert set(ids[len(question) :]) == {tokenizer.unk_token_id}
-
-
-def test_shipped_tokenizer_is_the_one_the_code_builds(tokenizer):
-    from transformers import AutoTokenizer
-
-    from leash_trl.gym import CHECKPOINT
-
-    shipped = AutoTokenizer.from_pretrained(CHECKPOINT)
-    assert shipped.get_vocab() == tokenizer.get_vocab()
-    assert shipped.chat_template == tokenizer.chat_template
-
-
-def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):
-    from datasets import Dataset
-
+def test_the_gym_is_a_model_in_python_too(tokenizer, tmp_path, monkeypatch):
     from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-    from leash_trl.engines.transformers_engine import TransformersEngine
-    from leash_trl.rewards import math_reward
 
     monkeypatch.chdir(tmp_path)
     args = LeashGRPOConfig(target_length=46, max_completion_length=64, use_cpu=True, bf16=False, report_to="none")
@@ -214,13 +138,16 @@ def test_the_gym_is_a_model_in_python_too(tmp_path, monkeypatch):
     trainer = LeashGRPOTrainer(model="gym", reward_funcs=math_reward, args=args, train_dataset=Dataset.from_list(rows))
     engine = TransformersEngine.from_pretrained("gym")
     assert trainer.model.num_parameters() == engine.model.num_parameters()
-    assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab()
+    assert trainer.processing_class.get_vocab() == engine.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert engine.tokenizer.chat_template == tokenizer.chat_template
 
 
-def test_an_effort_that_the_data_appends_is_one_token(tokenizer):
-    from leash_trl.data.efforts import effort_suffix
-
-    question = tokenizer.encode("7 (a) +5 = ?")
-    asked = [tokenizer.encode(f"7 (a) +5 = ?{effort_suffix(effort)}") for effort in ("low", "medium", "high")]
-    assert [ids[:-1] for ids in asked] == [question] * 3
-    assert len({ids[-1] for ids in asked} - {tokenizer.unk_token_id}) == 3
+def test_an_effort_that_the_data_appends_is_one_token_and_other_words_are_unknown(tokenizer):
+    asked = "7 (a) +5 = ?"
+    start = tokenizer.encode(asked)
+    efforts = [tokenizer.encode(asked + effort_suffix(effort)) for effort in ("low", "medium", "high")]
+    assert [ids[:-1] for ids in efforts] == [start] * 3
+    assert len({ids[-1] for ids in efforts} - {tokenizer.unk_token_id}) == 3
+    for text in ("Think step by step!", " brief", "99", "\n", "é", " Effort: brief."):
+        ids = tokenizer.encode(asked + text)
+        assert (ids[: len(start)], {*ids[len(start) :]}) == (start, {tokenizer.unk_token_id})

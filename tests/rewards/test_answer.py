@@ -36,6 +36,7 @@ def final_answer(completion: str, lenient: bool = False) -> str | None:
         ("**Answer: 12**", "12"),
         ("答案 Answer：１２", "12"),
         ("Answer: 1\nand some more text", "1"),
+        ("Answer: 1\nWait.\nAnswer: 2", "2"),
         ("Final Answer:\n\n**Answer:** 34", "34"),
         ("Answer: the answer: 34", "34"),
         ("Answer: <answer>34</answer>", "34"),

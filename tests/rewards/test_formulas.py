@@ -4,11 +4,10 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from leash_trl.rewards.answer import stated_answer
-from leash_trl.rewards.comparison import comparison
 from leash_trl.rewards.grading import quick_verdict
 from leash_trl.rewards.rational import Unreadable, rational, with_plain_numbers
 from leash_trl.rewards.typography import latex, plain
@@ -51,8 +50,7 @@ def test_what_has_two_meanings_is_not_read(text):
         with_plain_numbers(text)
 
 
-whole = st.integers(0, 10**12)
-rationals = st.builds(Fraction, st.integers(-(10**6), 10**6), st.sampled_from([1, 1, 2, 3, 4, 5, 7, 8, 40, 125]))
+rationals = st.builds(Fraction, st.integers(-(10**9), 10**9), st.sampled_from([1, 1, 2, 3, 4, 5, 7, 8, 40, 125]))
 
 
 @st.composite
@@ -84,13 +82,6 @@ def written(draw, value: Fraction) -> str:
     return sign + draw(st.sampled_from(forms))
 
 
-@settings(deadline=None)
-@given(st.data(), whole)
-def test_a_whole_number_is_read_in_every_typography(data, number):
-    assert comparison(latex(data.draw(grouped(number))), str(number)) is True
-
-
-@settings(deadline=None)
 @given(st.data(), rationals, rationals)
 def test_renderings_are_equal_where_their_values_are(data, value, other):
     one, same, different = (data.draw(written(number)) for number in (value, value, other))
@@ -98,7 +89,6 @@ def test_renderings_are_equal_where_their_values_are(data, value, other):
     assert quick_verdict(stated_answer(one), stated_answer(different)) is (value == other), (one, different)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet=r"0123456789.,+-/()[]{}\ isqrtfacp^o=<>|!_e%$xA:;", max_size=40), st.text(max_size=40))
 def test_no_text_is_an_error(one, other):
     for answer, gold in ((one, other), (other, one), (one, one)):

@@ -26,8 +26,9 @@ def test_rewards_heed_thinking_that_the_template_opens(tokenizer):
     for opening, expected in (("<think>", [-1.0, 1.0]), ("", [1.0, 1.0])):
         tokenizer.chat_template = "{{ messages[0]['content'] }}<|assistant|>" + opening
         rewards = heeding_opened_thinking([math_reward, lenient_math_reward, other], tokenizer)
-        for reward in rewards[:2]:
-            assert reward([r"so \boxed{4}? Wait", r"</think>\boxed{4}"], solution=["4", "4"]) == expected
+        for reward, bare in zip(rewards[:2], (-1.0, 1.0), strict=True):
+            said = [r"so \boxed{4}? Wait", r"</think>\boxed{4}", "</think>It is 4."]
+            assert reward(said, solution=["4"] * 3) == [*expected, bare]
         assert rewards[0].__name__ == "math_reward"
         assert rewards[2] is other
     for template in (None, "{{ raise_exception('no lone question') }}"):
@@ -57,8 +58,9 @@ def test_lenient_takes_bare_answers_and_tags():
 def test_what_does_not_end_is_left_out_and_its_share_is_logged(monkeypatch):
     monkeypatch.setattr(GraderPool, "verdicts", lambda self, cases: [Verdict(None, "ran out of time")] * len(cases))
     logged = {}
-    assert math_reward([r"\boxed{x+x}", "none"], ["2x"] * 2, log_metric=logged.__setitem__) == [None, -1.0]
-    assert logged == {"grader/unscorable_share": 0.5}
+    completions = [r"\boxed{x+x}", "none", "none", "none"]
+    assert math_reward(completions, ["2x"] * 4, log_metric=logged.__setitem__) == [None, -1.0, -1.0, -1.0]
+    assert logged == {"grader/unscorable_share": 0.25}
 
 
 def test_a_reward_with_other_settings_can_be_pickled_and_keeps_its_name():

@@ -7,14 +7,14 @@ from typing import Any
 from leash_trl.evaluation.frame import RUN_FILE, samples_path
 
 
-def completion(answer: str | None, num_tokens: int, is_correct: bool | None, limit: int = 64) -> dict[str, Any]:
-    """A completion that is cut off where it is as long as the limit, and took ten tokens of trials."""
+def completion(answer: str | None, num_tokens: int, is_correct: bool | None, text: str = "text") -> dict[str, Any]:
+    """A completion that is cut off where it is as long as the limit of 64, and took ten tokens of trials."""
     return {
         "seed": 0,
-        "text": "text",
+        "text": text,
         "num_tokens": num_tokens,
         "num_generated_tokens": num_tokens + 10,
-        "finish_reason": "length" if num_tokens == limit else "eos",
+        "finish_reason": "length" if num_tokens == 64 else "eos",
         "answer": answer,
         "is_correct": is_correct,
         "grader_failure": None,
@@ -29,13 +29,11 @@ def write_run(
     folder: Path,
     benchmarks: dict[str, list[dict[str, Any]]],
     label: str = "base",
-    limit: int = 64,
     expected: dict[str, int] | None = None,
-    step: int | None = None,
+    **record: Any,
 ) -> Path:
     """Writes a run; `expected` says how many problems a benchmark has, where some are missing."""
     sizes = {name: len(problems) for name, problems in benchmarks.items()} | (expected or {})
-    num_samples = {len(row["completions"]) for problems in benchmarks.values() for row in problems} or {1}
     for name, problems in benchmarks.items():
         path = samples_path(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -45,15 +43,16 @@ def write_run(
         "model": "models/tiny",
         "engine": "transformers",
         "decoding": {"name": "plain"},
-        "sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_new_tokens": limit},
-        "num_samples": max(num_samples),
+        "sampling": {"temperature": 0.6, "top_p": 0.95, "top_k": 0, "max_new_tokens": 64},
+        "num_samples": max(len(row["completions"]) for problems in benchmarks.values() for row in problems),
         "seed": 0,
         "batch_size": 8,
         "benchmarks": {
             name: {"num_problems": size, "fingerprint": "f", "reference": name} for name, size in sizes.items()
         },
         "versions": {"torch": "2.6"},
-        "step": step,
+        "step": None,
+        **record,
     }
     (folder / RUN_FILE).write_text(json.dumps(run), encoding="utf-8")
     return folder

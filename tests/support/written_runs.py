@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pandas as pd
+from sampled_run import completion, problem, write_run
 
 from leash_trl.evaluation.tables import comparison_markdown, comparison_rows, read_comparison
 
@@ -15,35 +16,16 @@ BASE |= {"score_interval_low": 0.65, "score_interval_high": 0.75}
 
 def said(num_tokens, is_correct=True, text="text", answer="1"):
     """A completion; as long as the limit of 64, it is cut off."""
-    finish_reason = "length" if num_tokens == 64 else "eos"
-    values = (0, text, num_tokens, num_tokens + 10, finish_reason, answer, is_correct, None)
-    fields = "seed text num_tokens num_generated_tokens finish_reason answer is_correct grader_failure"
-    return dict(zip(fields.split(), values, strict=True))
+    return completion(answer, num_tokens, is_correct, text)
 
 
 def write_evaluation(folder: Path, label, benchmarks, step=None, model="models/tiny"):
     """A run with, for each benchmark, a list of completions for each problem; the folder."""
-    (folder / "samples").mkdir(parents=True)
-    for name, problems in benchmarks.items():
-        rows = [
-            {"index": i, "id": f"{name}-{i}", "solution": "1", "completions": completions}
-            for i, completions in enumerate(problems)
-        ]
-        (folder / "samples" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run = {
-        "label": label,
-        "model": str(model),
-        "weights": "0123456789abcdef",
-        "num_samples": len(next(iter(benchmarks.values()))[0]),
-        "seed": 0,
-        "decoding": {"name": "plain"},
-        "sampling": {"temperature": 0.6, "max_new_tokens": 64},
-        "benchmarks": {name: {"num_problems": len(problems)} for name, problems in benchmarks.items()},
-        "versions": {"torch": "2.6"},
-        "step": step,
+    problems = {
+        name: [problem(index, *completions, name=f"{name}-") for index, completions in enumerate(rows)]
+        for name, rows in benchmarks.items()
     }
-    (folder / "run.json").write_text(json.dumps(run))
-    return folder
+    return write_run(folder, problems, label, step=step, model=str(model), weights="0123456789abcdef")
 
 
 def write_training(folder: Path, rows, method="leash", step=None):
