@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from conftest import eos_bias, quiet
+from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
@@ -72,15 +73,22 @@ def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbac
     )
     fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
     del fields["target_length"], fields["lambda_lr"]
-    problems = gym_problems("train", 64)
     return trainer_class(
         model_path,
         reward_funcs=reward,
         args=config_class(generation_kwargs=eos_bias(build_tokenizer()), **fields),
-        train_dataset=problems.map(lambda row: {"split": "train"}),
-        eval_dataset=problems.select(range(8)).map(lambda row: {"split": "eval"}),
         callbacks=[LengthControlCallback(reward), *callbacks],
+        **data_sets(),
     )
+
+
+def data_sets() -> dict[str, Dataset]:
+    """Problems for training and for evaluation, which [`Calls`] tells apart."""
+    problems = gym_problems("train", 64)
+    return {
+        "train_dataset": problems.map(lambda row: {"split": "train"}),
+        "eval_dataset": problems.select(range(8)).map(lambda row: {"split": "eval"}),
+    }
 
 
 def seen_by_one_of_two(model_path: str, folder: Path) -> dict:

@@ -236,7 +236,8 @@ def test_the_page_runs_as_printed_and_its_table_is_what_is_refused(tmp_path, mon
             assert names["reward"].method.lam != names["reward"].method.lambda_init
     assert {path.name for path in (tmp_path / "runs" / "any_trainer").iterdir()} == {"grpo", "rloo"}
     assert made["reward_funcs"] is names["reward"]
-    cells = [row.split("|")[1].partition(";")[0] for row in page.splitlines() if row.startswith("| ")][1:]
+    table = page.partition("## Which methods go where")[2].partition("\n## ")[0]
+    cells = [row.split("|")[1].partition(";")[0] for row in table.splitlines() if row.startswith("| ")][1:]
     everywhere = METHODS.keys() - NEED_THE_GROUP - AS_ADVANTAGES - ONLY_THE_SUBCLASS
     expected = [everywhere, NEED_THE_GROUP, AS_ADVANTAGES, ONLY_THE_SUBCLASS]
     assert [{*re.findall(r"[a-z]\w+", cell)} for cell in cells] == expected
