@@ -3,6 +3,7 @@
 Used by the tests of any trainer, by themselves and in two processes.
 """
 
+import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,7 @@ def stock_trainer(kind: str, model_path: str, folder: Path, method=None, callbac
     )
 
 
+@functools.cache
 def data_sets() -> dict[str, Dataset]:
     """Problems for training and for evaluation, which [`Calls`] tells apart."""
     problems = gym_problems("train", 64)

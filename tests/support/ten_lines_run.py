@@ -1,0 +1,59 @@
+"""LEASH in the three ways that recipes/any_trainer.md compares, on the tiny model: ten lines of one's own, as the page
+has them, the reward function with its callback, and the subclass."""
+
+import importlib
+import re
+from pathlib import Path
+
+from conftest import ROOT, eos_bias, logged, quiet
+from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, Calls, data_sets, stock_trainer
+
+from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback
+from leash_trl.gym.tokenizer import build_tokenizer
+from leash_trl.length_control.leash import Leash
+
+
+SECTION = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8").partition("## Do you need this?")[2]
+COLUMNS = OWN, STOCK, SUBCLASS = "ten lines", "reward and callback", "LeashGRPOTrainer"
+CONSTANTS = f"""
+from conftest import parity_reward as math_reward
+target, lr, lam = {TARGET}, {LAMBDA_LR}, {LAMBDA_INIT}
+"""
+
+
+def write_module(folder: Path) -> None:
+    """Writes the page's lines to `ten_lines.py`, with the constants of `stock_run` and a reward by parity."""
+    code = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+    (folder / "ten_lines.py").write_text(code + CONSTANTS, encoding="utf-8")
+
+
+def run(column: str, model_path: str, folder: Path, calls=None, start=None, resume=None, rollout=None, **settings):
+    """What one way does, in a process that has not done anything before.
+
+    Args:
+        calls ([`Calls`]): The task reward.
+        start (`dict`): `lambda_init` and `lambda_lr`, by default those of `stock_run`.
+        resume (`str`): Name of a checkpoint in the folder.
+    """
+    calls, start = calls or Calls(), start or {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
+    own = importlib.reload(importlib.import_module("ten_lines"))
+    own.math_reward, own.lam, own.lr = calls, start["lambda_init"], start["lambda_lr"]
+    if column == SUBCLASS:
+        fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
+        args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(build_tokenizer()))
+        trainer = LeashGRPOTrainer(model_path, calls, args, **data_sets())
+        method = trainer.length_control
+    else:
+        method = Leash(**start)
+        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=calls, **own.config, **settings)
+    if column == OWN:
+        trainer.pop_callback(LengthControlCallback)
+        trainer.reward_funcs, method = [own.leash_reward], own
+    trainer.rollout_func = rollout
+    trainer.train(resume_from_checkpoint=resume and str(folder / resume))
+    lengths, advantages = logged(trainer, "completions/mean_length"), [*trainer._logs["advantages"]]
+    return {"lambda": method.lam, "calls": calls.lengths, "mean lengths": lengths, "advantages": advantages}
+
+
+def run_all(model_path: str, folder: Path, **settings) -> dict[str, dict]:
+    return {column: run(column, model_path, folder / column, **settings) for column in COLUMNS}
