@@ -15,16 +15,19 @@ from leash_trl.length_control.leash import Leash
 
 SECTION = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8").partition("## Do you need this?")[2]
 COLUMNS = OWN, STOCK, SUBCLASS = "ten lines", "reward and callback", "LeashGRPOTrainer"
-CONSTANTS = f"""
-from conftest import parity_reward as math_reward
+CHANGES = f"""
 target, lr, lam = {TARGET}, {LAMBDA_LR}, {LAMBDA_INIT}
+
+
+def math_reward(completion_ids, **columns):
+    return [1.0 for _ in completion_ids]
 """
 
 
 def write_module(folder: Path) -> None:
-    """Writes the page's lines to `ten_lines.py`, with the constants of `stock_run` and a reward by parity."""
+    """Writes the page's lines to `ten_lines.py`, with the constants of `stock_run` and a reward for all."""
     code = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
-    (folder / "ten_lines.py").write_text(code + CONSTANTS, encoding="utf-8")
+    (folder / "ten_lines.py").write_text(code + CHANGES, encoding="utf-8")
 
 
 def run(column: str, model_path: str, folder: Path, calls=None, start=None, resume=None, rollout=None, **settings):
