@@ -7,6 +7,7 @@ import functools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 from conftest import eos_bias, quiet
 from datasets import Dataset
@@ -20,6 +21,7 @@ from leash_trl.length_control.leash import Leash
 
 
 TARGET, LAMBDA_INIT, LAMBDA_LR = 6, 0.1, 0.05
+TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
 TRAINERS = {"GRPO": (GRPOTrainer, GRPOConfig), "RLOO": (RLOOTrainer, RLOOConfig)}
 
 

@@ -14,6 +14,7 @@ from leash_trl.length_control.leash import Leash
 
 
 SECTION = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8").partition("## Do you need this?")[2]
+PAGE = {first: rest for first, *rest in re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \| (.+) \|$", SECTION, re.M)}
 COLUMNS = OWN, STOCK, SUBCLASS = "ten lines", "reward and callback", "LeashGRPOTrainer"
 CHANGES = f"""
 target, lr, lam = {TARGET}, {LAMBDA_LR}, {LAMBDA_INIT}
