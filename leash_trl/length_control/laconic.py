@@ -7,7 +7,7 @@ from leash_trl.length_control.method import LengthControl, Paper, Rollouts, knob
 
 
 class Laconic(Leash):
-    r"""LACONIC: correctness (1 or 0) less the price of overshoot, unclipped, and one dual step per policy update.
+    r"""LACONIC: correctness (1 or 0) less the price of overshoot, unclipped; lambda follows the mean overshoot.
 
     $$ \tilde r_i = r_i - \lambda \max\left(0, \frac{L_i - B}{B}\right), \qquad
        \lambda \leftarrow \mathrm{clip}\left(\lambda + \eta \left(\frac{\bar L}{B} - 1\right), 0, \Lambda\right) $$

@@ -53,8 +53,9 @@ class Leash(LengthControl):
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540). `multiplier_per` is ours: one constraint
     for each value of a column, whose multiplier climbs on the violation of its own prompts alone.
 
-    Differs: the paper has one generation batch per policy update. Several batches in one update make one dual step on
-    their pooled mean, and so do a batch whose update mixed precision skipped and the next batch.
+    Differs: the paper has one generation batch per policy update. Several updates on one batch make one dual step,
+    after the first of them; several batches in one update make one on their pooled mean, and so do a batch whose
+    update mixed precision skipped and the next batch.
 
     Args:
         lambda_init (`float`): Multiplier before the first dual step.

@@ -34,8 +34,9 @@ SHOWN_BESIDE_THE_BAR = {
 class DualStepCallback(TrainerCallback):
     """Moves the method's state after each policy update, before anything is logged, evaluated or saved: the dual step.
 
-    LEASH ignores updates without new completions, so lambda moves once per generation batch, even if several updates
-    share the batch (`steps_per_generation`, `num_iterations`). If mixed precision skips an update because gradients
+    LEASH ignores updates without new completions: where several share a generation batch (`steps_per_generation`,
+    `num_iterations`), lambda moves after the first of them, and where several batches make one update, it moves once
+    by all of them. If mixed precision skips an update because gradients
     overflowed, the dual step waits for the next. A batch in which no completion of any process has a reward moves
     nothing, and ten in a row end the run, with a checkpoint. The state lies in `state.stateful_callbacks`, which
     transformers saves in `trainer_state.json`, and comes back from there when a run is resumed.

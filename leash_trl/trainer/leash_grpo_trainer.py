@@ -43,9 +43,10 @@ class LeashGRPOTrainer(LengthGroupedGRPOTrainer):
     r"""Trainer for LEASH: GRPO with DAPO's loss, and a length penalty whose weight follows the constraint.
 
     Each completion pays `lambda * max(0, L / target_length - 1)` out of its task reward (the weighted sum of all
-    reward functions), the result is clipped to [-1, 1], and after the policy update lambda moves by `lambda_lr *
-    mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool output excluded.
-    Rewards should be +1 for correct and -1 for wrong answers, as [`~leash_trl.rewards.math_reward`] returns them.
+    reward functions), the result is clipped to [-1, 1], and after the first policy update on a generation batch lambda
+    moves by `lambda_lr * mean(L / target_length - 1)`. `L` counts the tokens the model generated, EOS included, tool
+    output excluded. Rewards should be +1 for correct and -1 for wrong answers, as
+    [`~leash_trl.rewards.math_reward`] returns them.
 
     Source: Algorithm 1 of [LEASH](https://huggingface.co/papers/2512.21540).
 

@@ -30,9 +30,9 @@ def main() -> None:
                 values = curves[curves["run"] == run].set_index("step")[column].rolling(WINDOW).mean().dropna()
                 axis.plot(values.index, values, color=color, linestyle=dashes, linewidth=1.8)
                 end = values.index[-1], values.iloc[-1]
-            place = (0, 9) if kind == "none" else (0, -15)
-            text = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
-            axis.annotate(label, end, xytext=place, **text)
+            if name == "tokens":
+                look = {"color": color, "ha": "right", "fontsize": style.TITLE_SIZE, "textcoords": "offset points"}
+                axis.annotate(label, end, xytext=(0, 9 if kind == "none" else -15), **look)
             titles.append(f"{label} {', '.join(form.format(held_out.loc[run, name]) for run in runs)}")
         axis.set_title(f"{name.capitalize()} an answer" if name == "tokens" else "Accuracy", loc="left")
         axis.text(1, 1.02, f"held out: {'; '.join(titles)}", transform=axis.transAxes, ha="right", fontsize=8)

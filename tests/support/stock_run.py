@@ -1,9 +1,12 @@
 """Runs of TRL's own trainers with length control."""
 
+import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 from conftest import eos_bias, parity_reward, quiet
+from datasets import Dataset
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
@@ -14,6 +17,7 @@ from leash_trl.length_control.leash import Leash
 
 
 TARGET, LAMBDA_INIT, LAMBDA_LR = 6, 0.1, 0.05
+TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
 TRAINERS = {"GRPO": (GRPOTrainer, GRPOConfig), "RLOO": (RLOOTrainer, RLOOConfig)}
 
 
@@ -46,15 +50,23 @@ def stock_trainer(
     reward = LengthControlledReward(reward_func, method, target_length=TARGET)
     fields = quiet(folder, **{"max_completion_length": 2 * TARGET, "max_steps": 5, **settings})
     del fields["target_length"], fields["lambda_lr"]
-    problems = gym_problems("train", 64)
     return trainer_class(
         model_path,
         reward_funcs=reward,
         args=config_class(generation_kwargs=eos_bias(build_tokenizer()), **fields),
-        train_dataset=problems,
-        eval_dataset=problems.select(range(8)),
         callbacks=[LengthControlCallback(reward), *callbacks],
+        **data_sets(),
     )
+
+
+@functools.cache
+def data_sets() -> dict[str, Dataset]:
+    """Problems for training and for evaluation, which their column `split` tells apart."""
+    problems = gym_problems("train", 64)
+    return {
+        "train_dataset": problems.map(lambda row: {"split": "train"}),
+        "eval_dataset": problems.select(range(8)).map(lambda row: {"split": "eval"}),
+    }
 
 
 def any_trainer(kind: str, make_trainer, model_path: str, folder: Path, reward, **settings):

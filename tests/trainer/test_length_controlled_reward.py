@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from stock_run import lambda_in
+from stock_run import TAKEN, lambda_in
 from transformers import TrainerState
 from trl import GRPOConfig, RLOOConfig
 from trl.experimental.async_grpo import AsyncGRPOConfig
@@ -25,7 +25,6 @@ from leash_trl.trainer.length_controlled_reward import RunSettings, _remove
 
 END = 2
 MODEL = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=END))
-TAKEN = SimpleNamespace(step_was_skipped=False, scaler=None)  # an optimizer that has taken its step
 pytestmark = pytest.mark.filterwarnings("ignore:.*which a reward function cannot:UserWarning")
 
 

@@ -1,0 +1,86 @@
+"""LEASH in the three ways that recipes/any_trainer.md compares, on the tiny model: ten lines of one's own, as the page
+has them, the reward function with its callback, and the subclass."""
+
+import importlib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from conftest import ROOT, eos_bias, logged, quiet
+from stock_run import LAMBDA_INIT, LAMBDA_LR, TARGET, data_sets, stock_trainer
+
+from leash_trl import LeashGRPOConfig, LeashGRPOTrainer, LengthControlCallback
+from leash_trl.gym.tokenizer import build_tokenizer
+from leash_trl.length_control.leash import Leash
+
+
+SECTION = (ROOT / "recipes" / "any_trainer.md").read_text(encoding="utf-8").partition("## Do you need this?")[2]
+PAGE = {first: rest for first, *rest in re.findall(r"^\| (.+) \| (.+) \| (.+) \| (.+) \| (.+) \|$", SECTION, re.M)}
+COLUMNS = OWN, STOCK, SUBCLASS = "ten lines", "reward and callback", "LeashGRPOTrainer"
+CHANGES = f"""
+target, lr, lam = {TARGET}, {LAMBDA_LR}, {LAMBDA_INIT}
+
+
+def math_reward(completion_ids, **columns):
+    return [1.0 for _ in completion_ids]
+"""
+
+
+@dataclass
+class Calls:
+    """A task reward by the parity of the tokens that keeps what it was asked."""
+
+    lengths: list[tuple[str, int, list[int]]] = field(default_factory=list)  # split, policy updates done, lengths
+
+    def __call__(self, completion_ids, split, trainer_state, **kwargs) -> list[float]:
+        self.lengths.append((split[0], trainer_state.global_step, [len(ids) for ids in completion_ids]))
+        return [1.0 if sum(ids) % 2 == 0 else -1.0 for ids in completion_ids]
+
+
+def lambdas_by_hand(calls: list[tuple[str, int, list[int]]], num_updates: int) -> list[float]:
+    """Lambda after each update: Algorithm 1 of the paper, in plain numbers."""
+    lam, after = LAMBDA_INIT, []
+    for update in range(num_updates):
+        pool = [length for split, step, lengths in calls if split == "train" and step == update for length in lengths]
+        if pool:
+            lam = min(1.0, max(0.0, lam + LAMBDA_LR * sum(length / TARGET - 1 for length in pool) / len(pool)))
+        after.append(lam)
+    return after
+
+
+def write_module(folder: Path) -> None:
+    """Writes the page's lines to `ten_lines.py`, with the constants of `stock_run` and a reward for all."""
+    code = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
+    (folder / "ten_lines.py").write_text(code + CHANGES, encoding="utf-8")
+
+
+def run(column: str, model_path: str, folder: Path, calls=None, start=None, resume=None, rollout=None, **settings):
+    """What one way does, in a process that has not done anything before.
+
+    Args:
+        calls ([`Calls`]): The task reward.
+        start (`dict`): `lambda_init` and `lambda_lr`, by default those of `stock_run`.
+        resume (`str`): Name of a checkpoint in the folder.
+    """
+    calls, start = calls or Calls(), start or {"lambda_init": LAMBDA_INIT, "lambda_lr": LAMBDA_LR}
+    own = importlib.reload(importlib.import_module("ten_lines"))
+    own.math_reward, own.lam, own.lr = calls, start["lambda_init"], start["lambda_lr"]
+    if column == SUBCLASS:
+        fields = {"target_length": TARGET, "max_completion_length": 2 * TARGET, "max_steps": 5, **start, **settings}
+        args = LeashGRPOConfig(**quiet(folder, **fields), generation_kwargs=eos_bias(build_tokenizer()))
+        trainer = LeashGRPOTrainer(model_path, calls, args, **data_sets())
+        method = trainer.length_control
+    else:
+        method = Leash(**start)
+        trainer = stock_trainer("GRPO", model_path, folder, method, reward_func=calls, **own.config, **settings)
+    if column == OWN:
+        trainer.pop_callback(LengthControlCallback)
+        trainer.reward_funcs, method = [own.leash_reward], own
+    trainer.rollout_func = rollout
+    trainer.train(resume_from_checkpoint=resume and str(folder / resume))
+    lengths, advantages = logged(trainer, "completions/mean_length"), [*trainer._logs["advantages"]]
+    return {"lambda": method.lam, "calls": calls.lengths, "mean lengths": lengths, "advantages": advantages}
+
+
+def run_all(model_path: str, folder: Path, **settings) -> dict[str, dict]:
+    return {column: run(column, model_path, folder / column, **settings) for column in COLUMNS}
