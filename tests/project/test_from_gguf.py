@@ -2,16 +2,16 @@
 
 import runpy
 import sys
-from pathlib import Path
 
 import gguf
 import numpy as np
 import pytest
 import torch
+from conftest import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
-SCRIPT = Path(__file__).parent.parent.parent / "recipes" / "smollm2_135m" / "from_gguf.py"
+SCRIPT = ROOT / "recipes" / "smollm2_135m" / "from_gguf.py"
 WIDTH, INNER, HEADS = 32, 48, 2
 LETTERS = [chr(code) for code in range(ord("a"), ord("z") + 1)]
 TOKENS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "Ġ", "th", "the"]
@@ -46,7 +46,6 @@ def gguf_file(tmp_path):
 
 
 def convert(monkeypatch, *arguments):
-    """The script with the arguments given to it."""
     monkeypatch.setattr(sys, "argv", [str(SCRIPT), *map(str, arguments)])
     runpy.run_path(str(SCRIPT), run_name="__main__")
 

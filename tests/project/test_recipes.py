@@ -25,8 +25,6 @@ TUNING = RECIPES / "gym" / "tune.yaml"
 COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
 OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
-FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS - {*(RECIPES / "accelerate").glob("*")})
-
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
     "leash_c_1.5b_4k": (4096, 0.1, 0.0),
@@ -36,6 +34,8 @@ PAPER = {
     "leash_c_4b_8k": (8192, 0.2, 0.0),
     "leash_4b_8k": (8192, 0.2, 0.05),
 }
+# a missing one of the paper's fails
+TRAINING = {*RECIPES.rglob("*.yaml"), *(RECIPES / f"{name}.yaml" for name in PAPER)} - OTHERS
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def in_tmp(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(TRAINING - {*RECIPES.glob("accelerate/*")}), ids=lambda path: path.stem)
 def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
     # what needs a GPU is checked by the parser on a machine without one
     _, args, _, _ = parse_training(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
@@ -54,10 +54,6 @@ def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
         rows = 32 * args.per_device_train_batch_size
         assert (rows * args.steps_per_generation, rows * args.gradient_accumulation_steps) == (64 * 8, 256)
         assert args.num_generations == 8
-
-
-def test_every_recipe_of_the_papers_table_is_there():
-    assert {*PAPER} <= {path.stem for path in FILES}
 
 
 def test_the_warm_start_parses_as_trl_sft():
