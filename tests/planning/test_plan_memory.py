@@ -1,5 +1,6 @@
 """The plan's formulas are the bytes that torch really holds, for the model types they claim."""
 
+import itertools
 import weakref
 from dataclasses import fields
 
@@ -144,24 +145,6 @@ def test_the_peak_agrees_within_ten_percent(model_type, checkpointing, precision
     assert plan.activation_peak(settings) == pytest.approx(peak, rel=0.1)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("lora", [None, lora_of(4)], ids=["whole", "lora"])
-def test_parameters_gradients_and_optimizer_state_are_counted_exactly(precision, lora):
-    config = config_of("llama")
-    model = model_of(config, precision)
-    model = get_peft_model(model, lora) if lora else model  # in float32
-    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
-    model(input_ids=torch.ones(1, 4, dtype=torch.long)).logits.sum().backward()
-    optimizer.step()
-    parameters = list(model.parameters())
-    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
-    assert plan.held_bytes(settings_of(config, precision, peft_config=lora))[:3] == (
-        sum(parameter.nbytes for parameter in parameters),
-        sum(parameter.grad.nbytes for parameter in parameters if parameter.grad is not None),
-        sum(moment.nbytes for moment in moments),
-    )
-
-
 @pytest.mark.parametrize("num_gpus", [1, 3])
 @pytest.mark.parametrize(("rows", "num_steps"), [(8, 1), (4, 2), (1, 8), (2, 3), (2, 32), (8, 16)])
 def test_no_micro_batch_is_larger_than_planned(num_gpus, rows, num_steps):
@@ -171,5 +154,6 @@ def test_no_micro_batch_is_larger_than_planned(num_gpus, rows, num_steps):
     prompts = torch.randint(1, 40, (size,)).tolist()
     planned = settings_of(config_of("llama"), rows=rows, length=max(prompts) + max(completions)).tokens
     for share in (1.0, 0.5, 0.1):
-        parts = sum(arrange(prompts, completions, (torch.rand(size) < share).tolist(), num_steps, num_gpus), [])
-        assert max(positions([prompts[i] for i in part], [completions[i] for i in part]) for part in parts) <= planned
+        plans = arrange(prompts, completions, (torch.rand(size) < share).tolist(), num_steps, num_gpus)
+        for part in itertools.chain(*plans):
+            assert positions([prompts[i] for i in part], [completions[i] for i in part]) <= planned

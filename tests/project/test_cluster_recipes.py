@@ -62,7 +62,7 @@ def test_accelerate_shards_as_the_config_is_named(name, monkeypatch):
         # without the second, ZeRO-3 saves checkpoints that from_pretrained cannot read
         assert plugin.zero3_init_flag == plugin.zero3_save_16bit_model == (stage == 3)
         # on several nodes too accelerate starts the processes: DeepSpeed's own launcher would be named first
-        several = "--num_machines 4 --num_processes 32 --main_process_ip node0 --main_process_port 29500".split()
+        several = ("--num_machines=4", "--num_processes=32", "--main_process_ip=node0", "--main_process_port=29500")
         assert prepare_deepspeed_cmd_env(handed_to_launcher(monkeypatch, name, *several))[0] is None
 
 

@@ -48,7 +48,7 @@ PLANS, LAUNCHES, SERVERS = (
 
 
 def parse_launch(command: Command):
-    """What the launcher and `leash train` make of a command; they exit or raise over an option that they do not know."""
+    """What the launcher and `leash train` make of a command; they exit or raise over an option not known to them."""
     launch = launch_command_parser().parse_args(command.words)
     assert (launch.training_script, launch.module) == ("leash_trl", True)
     assert launch.training_script_args[0] == "train"
@@ -66,8 +66,7 @@ def at_the_root(monkeypatch):
 
 
 def test_every_command_but_the_installation_is_checked():
-    assert len(COMMANDS) == 1 + len(PLANS) + len(LAUNCHES) + len(SERVERS)
-    assert COMMANDS[0].name == "pip install"
+    assert len(COMMANDS) - 1 == len(PLANS) + len(LAUNCHES) + len(SERVERS) > 0
 
 
 @pytest.mark.parametrize("index", PLANS)
@@ -96,7 +95,7 @@ def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(i
     recipe = yaml.safe_load(Path(planned[planned.index("--config") + 1]).read_text())
     updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
     assert training_args.generation_batch_size == updates * 256
-    assert updates == training_args.steps_per_generation / training_args.gradient_accumulation_steps
+    assert training_args.steps_per_generation == updates * training_args.gradient_accumulation_steps
 
 
 @pytest.mark.parametrize("index", SERVERS)
@@ -112,8 +111,4 @@ def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
     assert len(others) == processes(launch)
     # two listen on one machine, and a third port takes the weights
     assert len({served.port, launch.main_process_port, fields["vllm_group_port"]}) == 3
-    # and its GPUs divide the model's heads
-    sizes, shares = PAPER_MODELS[served.model], served.tensor_parallel_size
-    heads = sizes["num_key_value_heads"]
-    assert sizes["num_attention_heads"] % shares == 0
-    assert max(heads, shares) % min(heads, shares) == 0
+    assert PAPER_MODELS[served.model]["num_attention_heads"] % served.tensor_parallel_size == 0
