@@ -49,15 +49,11 @@ def gradients(folder: Path, on_cpu: bool, model_path: str, attention: str = "sdp
     seen = {}
     for loss_type, precision, name in itertools.product(LOSS_TYPES, ("float32", "bfloat16"), ("stock", "ours")):
         is_rounded = precision == "bfloat16"
-        seen[loss_type, precision, name] = gradient_run.run(
-            model_path,
-            str(folder / "runs"),
-            name == "stock",
-            {"loss_type": loss_type, "num_iterations": 1, "use_cpu": on_cpu, "bf16": is_rounded},
-            dtype=torch.float32,
-            # flash attention does not compute in float32
-            attn_implementation=attention if is_rounded else "sdpa",
-        )
+        settings = {"loss_type": loss_type, "num_iterations": 1, "use_cpu": on_cpu, "bf16": is_rounded}
+        # flash attention does not compute in float32
+        model = {"dtype": torch.float32, "attn_implementation": attention if is_rounded else "sdpa"}
+        output_dir, is_stock = str(folder / "runs"), name == "stock"
+        seen[loss_type, precision, name] = gradient_run.run(model_path, output_dir, is_stock, settings, **model)
     torch.save(seen, folder / f"rank{os.environ.get('RANK', 0)}.pt")
     if torch.distributed.is_initialized():
         # as in_two_processes ends, and for its reasons
@@ -96,17 +92,10 @@ def colocated(folder: Path, on_cpu: bool) -> dict:
     import colocate_run
 
     colocate_run.set_up(pytest.MonkeyPatch(), on_cpu)
-    trainer = colocate_run.make_trainer(
-        str(folder / "run"),
-        use_cpu=on_cpu,
-        bf16=not on_cpu,
-        vllm_enable_sleep_mode=not on_cpu,
-        # the ratios tell how far vLLM's weights are from the trainer's
-        vllm_importance_sampling_correction=True,
-        vllm_importance_sampling_mode="token_truncate",
-        log_completions=False,
-        save_strategy="no",
-    )
+    machine = {"use_cpu": on_cpu, "bf16": not on_cpu, "vllm_enable_sleep_mode": not on_cpu}
+    # the ratios tell how far vLLM's weights are from the trainer's
+    ratios = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
+    trainer = colocate_run.make_trainer(str(folder / "run"), save_strategy="no", **machine, **ratios)
     llm, lengths, used = trainer.vllm_generation.llm, [], {"awake": [], "asleep": []}
     generate, compute_loss = llm.generate, trainer.compute_loss
 
