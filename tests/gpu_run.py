@@ -3,7 +3,6 @@
 python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER OPTIONS, as JSON
 """
 
-import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -25,17 +24,13 @@ PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "
 def machine(folder: Path, on_cpu: bool) -> dict:
     """What the parts run on: of the first card its name and memory; and what has a version."""
     has_cuda = torch.cuda.is_available()
-    versions = {"CUDA": torch.version.cuda} if has_cuda else {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
+    installed = [name for name in PACKAGES if [*importlib.metadata.distributions(name=name)]]
     return {
         "device": "cuda" if has_cuda else "cpu",
         "name": torch.cuda.get_device_name(0) if has_cuda else f"{platform.machine()} CPU",
         "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if has_cuda else 0.0,
         "num_devices": torch.cuda.device_count(),
-        "has_bfloat16": has_cuda and torch.cuda.is_bf16_supported(including_emulation=False),
-        "versions": versions,
+        "versions": {name: importlib.metadata.version(name) for name in installed},
     }
 
 
@@ -83,7 +78,6 @@ def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> dict:
         "lora_B": sum(weight.abs().sum().item() for name, weight in weights.items() if "lora_B" in name),
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
         "lambdas": [lam, trainer.length_control.lam],
-        "peak_gib": 0.0 if on_cpu else torch.cuda.max_memory_allocated() / 2**30,
     }
 
 

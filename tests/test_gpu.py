@@ -36,16 +36,11 @@ RUN, KILLABLE_RUN = (Path(__file__).parent / name for name in ("gpu_run.py", "su
 ON_CPU = os.environ.get("LEASH_GPU_CHECK_ON_CPU") == "1"
 FOLDER = ROOT / "runs" / ("gpu-stand-ins" if ON_CPU else "gpu")
 TIMEOUT = 420  # seconds; by estimate, not measured, the longest part takes 150 on an H100
-SMALL_GIB = 40  # a card with less may run out of memory where a larger one may not
 
 # shares of the longest completion; with this seed both steps draw one whole, two halves, and the rest shorter
 LENGTH_SHARES, LENGTH_SEED, NUM_ROWS = (1, 1 / 2, 1 / 4, 1 / 8), 100, 8
-STEP = {
-    "dtype": "float32" if ON_CPU else "bfloat16",
-    "per_device_train_batch_size": 1,
-    "gradient_accumulation_steps": NUM_ROWS,
-    "num_generations": NUM_ROWS,
-}
+STEP = {"dtype": "float32" if ON_CPU else "bfloat16", "per_device_train_batch_size": 1}
+STEP |= {"gradient_accumulation_steps": NUM_ROWS, "num_generations": NUM_ROWS}
 MAX_LENGTHS = (128, 256) if ON_CPU else (8192, 16384)
 
 
@@ -99,8 +94,6 @@ def machine(tmp_path_factory):
     found = SimpleNamespace(**run_part("machine", tmp_path_factory.mktemp("machine"), num_gpus=None))
     if not ON_CPU and found.device == "cpu":
         pytest.skip("no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins")
-    if not ON_CPU and not found.has_bfloat16:
-        pytest.skip(f"{found.name} does not compute in bfloat16")
     return found
 
 
@@ -115,13 +108,11 @@ def part(machine):
 
     @contextlib.contextmanager
     def row(name: str):
-        measured, result = [], "was cut off"
+        measured, result = [], "passed"
         try:
             yield measured
-            result = "passed"
-        except (Exception, pytest.skip.Exception) as why:
-            is_skip = isinstance(why, pytest.skip.Exception)
-            result = f"{'skipped' if is_skip else 'failed'}: {(str(why).strip() or repr(why)).splitlines()[0]}"
+        except BaseException as why:  # pytest's Skipped is no Exception
+            result = f"{type(why).__name__}: {(str(why).splitlines() or [''])[0]}"
             raise
         finally:
             lines.append(f"| {name} | {'; '.join(measured)} | {result.replace('|', '/')} |")
@@ -178,7 +169,7 @@ def words_of(options: dict[str, Any]) -> list[str]:
     return [str(part) for name, value in options.items() for part in (f"--{name}", value)]
 
 
-def measured_step(max_length: int, memory_gib: float, folder: Path) -> dict[str, Any]:
+def measured_step(max_length: int, folder: Path) -> dict[str, Any]:
     """What recipes/speed.py writes of a step by longest completion."""
     lengths = ["length", *(str(int(share * max_length)) for share in LENGTH_SHARES)]
     (folder / "lengths.csv").write_text("\n".join(lengths) + "\n")
@@ -187,10 +178,7 @@ def measured_step(max_length: int, memory_gib: float, folder: Path) -> dict[str,
     script = str(ROOT / "recipes" / "speed.py")
     exit_code(folder / "log", script, "step", "--gradient_checkpointing", *words_of(options))
     made = json.loads((folder / "step.json").read_text(encoding="utf-8"))
-    failures = {name: arm["failed"] for name, arm in made["results"].items() if "failed" in arm}
-    if failures and memory_gib < SMALL_GIB and all("out of memory" in why for why in failures.values()):
-        pytest.skip(f"{' and '.join(failures)} did not fit in {memory_gib:.0f} GiB")
-    assert not failures
+    assert not [arm["failed"] for arm in made["results"].values() if "failed" in arm]
     return made
 
 
@@ -209,7 +197,7 @@ def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_the_memory_that_
     max_length, machine, part, tmp_path
 ):
     with part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
-        made = measured_step(max_length, machine.memory_gib, tmp_path)
+        made = measured_step(max_length, tmp_path)
         seconds, padding, memory_gib = (
             [made["results"][name][key] for name in ("stock", "ours")]
             for key in ("forward and backward, s", "padding share", "peak memory, GiB")
@@ -310,14 +298,10 @@ def test_qlora_trains_an_adapter_on_four_bits(part, tmp_path):
         if not ON_CPU:
             need("bitsandbytes")
         seen = run_part("adapter", tmp_path, four_bit=has_four_bit)
-        measured.append(
-            f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas'][0]:g} to {seen['lambdas'][1]:.4g}, "
-            f"peak {seen['peak_gib']:.2f} GiB"
-        )
+        measured.append(f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas']}")
         # seven matrices in each of the gym model's three layers
         assert seen["num_four_bit"] == (21 if has_four_bit else 0)
         assert len(seen["trained"]) == 2 * 21
-        assert all("lora_" in name for name in seen["trained"])
         assert seen["lora_B"] > 0
         assert seen["lambdas"][1] != seen["lambdas"][0]
         assert [math.isfinite(loss) for loss in seen["losses"]] == [True, True]
