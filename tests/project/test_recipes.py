@@ -15,7 +15,6 @@ from leash_trl.cli.eval import EvalArguments
 from leash_trl.cli.filter import FilterArguments
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.length_control.methods import METHODS
 
 
 RECIPES = ROOT / "recipes"
@@ -56,13 +55,11 @@ def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
         assert args.num_generations == 8
 
 
-def test_the_warm_start_parses_as_trl_sft():
+def test_the_warm_start_parses_as_trl_sft_and_is_what_its_recipe_trains():
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
-    _, training, model, data = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])
+    training = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])[1]
     recipe = yaml.safe_load((RECIPES / "smollm2_135m.yaml").read_text())
     assert recipe["model_name_or_path"] == str(Path(training.output_dir).parent / "warm_start")
-    assert model.model_name_or_path == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert len(data.datasets) == 1
 
 
 def arms_of(path):
@@ -79,13 +76,10 @@ def test_every_arm_of_a_comparison_parses(path):
 
 def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_number_of_trials():
     compared = arms_of(COMPARISON)
-    assert {arm.recipe["length_control"] for arm in compared} <= METHODS.keys()
     points = Counter(arm.label for arm in compared)
-    assert points.pop("no control") == 1
-    assert {*points.values()} == {3}
-    assert len(points) >= 7
     trials = Counter(arm.label for arm in arms_of(TUNING))
-    assert {*trials.values()} == {4}
+    assert points.pop("no control") == 1
+    assert ({*points.values()}, {*trials.values()}) == ({3}, {4})
     shared = compared[0].recipe.keys() | {"target_length"}
     with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
     assert {*trials} == with_knobs == {*points} - {"LEASH-Predictive"}
