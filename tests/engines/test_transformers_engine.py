@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from leash_trl.engines.engine import Request, SamplingSettings, check_lengths
+from leash_trl.engines.engine import Request, SamplingSettings, check_lengths, finish_reason
 from leash_trl.engines.eos import merged_eos_token_ids
 from leash_trl.engines.transformers_engine import TransformersEngine
 from leash_trl.gym import CHECKPOINT
@@ -115,6 +115,7 @@ def test_every_configured_end_token_and_the_tokenizers_end_a_completion(tokenize
     end, think_end = tokenizer.eos_token_id, tokenizer.convert_tokens_to_ids("</think>")
     assert merged_eos_token_ids(think_end, tokenizer) == [end, think_end]
     assert merged_eos_token_ids(None, tokenizer) == [end]
+    assert finish_reason([end], [end], [end]) == "eos"
     model = AutoModelForCausalLM.from_pretrained(str(CHECKPOINT))
     model.generation_config.eos_token_id = [end, think_end]
     engine = TransformersEngine(model, tokenizer, 64)

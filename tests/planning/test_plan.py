@@ -89,11 +89,19 @@ def test_each_moment_has_its_items(paper):
     assert {"use_peft": True} not in plan.changes(lora)
 
 
+def test_half_the_rows_are_proposed_with_the_same_update(paper):
+    smaller = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 16, "steps_per_generation": 32}
+    assert smaller in plan.changes(replace(paper, per_device_train_batch_size=4))
+
+
 def test_what_vllm_works_with_by_hand(paper):
+    size = paper.architecture.num_parameters
     small = replace(paper, per_device_train_batch_size=1, steps_per_generation=1, vllm_tensor_parallel_size=1)
-    _, working, _ = plan.vllm_bytes(small)
     # weights and 4,096 positions of stream, residual and feed-forward layer, all in bfloat16
-    assert working == 2 * paper.architecture.num_parameters + 4096 * 2 * (2 * 1536 + 3 * 8960)
+    assert plan.vllm_bytes(small)[1] == 2 * size + 4096 * 2 * (2 * 1536 + 3 * 8960)
+    # half of the weights, and logits of 2 x 2,048 sequences in bfloat16 and three times in float32
+    large = replace(small, steps_per_generation=2048, vllm_tensor_parallel_size=2)
+    assert plan.vllm_bytes(large)[1] == size + 4096 * 151_936 * (2 + 3 * 4)
 
 
 def test_a_refusal_says_with_what_share_vllm_starts(paper):
@@ -143,10 +151,10 @@ def run_plan(capsys, *argv: str) -> tuple[int, str, str]:
 
 
 def test_the_command_prints_batches_and_verdict(capsys):
-    code, out, err = run_plan(capsys, *ON_32)
+    code, out, err = run_plan(capsys, *ON_32, "--num_iterations", "2")
     assert (code, out.splitlines()[-1]) == (0, "fits")
     assert "warning" not in out + err  # such as TRL's own of a deprecated name
-    assert "512 completions, 2 policy updates of 256; at most 16,777,216 tokens" in out
+    assert "512 completions, 4 policy updates of 256; at most 16,777,216 tokens" in out
     assert "38 sequences of 33,792" in out
 
 

@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from accelerate.commands import launch
 from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
@@ -16,6 +15,7 @@ from trl.scripts.vllm_serve import ScriptArguments
 
 from leash_trl.cli.plan import main as plan
 from leash_trl.cli.plan import parse_plan
+from leash_trl.cli.training_arguments import given_fields
 
 
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "recipes" / "slurm").glob("*.sbatch"))}
@@ -23,7 +23,7 @@ SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero
 
 
 def launch_arguments(*argv: str):
-    return launch.launch_command_parser().parse_args([*argv])
+    return launch.launch_command_parser().parse_args(argv)
 
 
 def handed_to_launcher(monkeypatch, name: str, *options: str):
@@ -131,18 +131,16 @@ def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding
 
 def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):
     started = run_script("leash_server")[2]
-    recipe = yaml.safe_load((ROOT / "recipes" / "leash_4b_12k.yaml").read_text())
-    argv, train = started["trl-0"], started["accelerate-0"]
-    assert argv[0] == "vllm-serve"
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv[1:])
-    assert served.model == recipe["model_name_or_path"]
-    assert served.max_model_len == recipe["vllm_max_model_length"]
+    command, *argv = started["trl-0"]
+    assert command == "vllm-serve"
+    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv)
+    train = given_fields(launch_arguments(*started["accelerate-0"][1:]).training_script_args[1:])
+    assert (served.model, served.max_model_len) == (train["model_name_or_path"], train["vllm_max_model_length"])
+    assert (train["vllm_server_host"], train["vllm_server_port"]) == ("node4", served.port)
     # engines beside each other would share each prompt's completions and the seed
     assert (served.tensor_parallel_size, served.data_parallel_size) == (8, 1)
-    assert train[train.index("--vllm_server_host") + 1] == "node4"
-    assert int(train[train.index("--vllm_server_port") + 1]) == served.port
     # the other processes wait in NCCL while one waits for all completions
-    assert int(train[train.index("--ddp_timeout") + 1]) > 1800
+    assert train["ddp_timeout"] > train["vllm_server_timeout"] == 1800
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
