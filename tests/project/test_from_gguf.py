@@ -38,13 +38,8 @@ def gguf_file(tmp_path):
     shapes = {"token_embd": (len(TOKENS), WIDTH), "output_norm": (WIDTH,)}
     for name, shape in (shapes | {f"blk.0.{name}": shape for name, shape in layer.items()}).items():
         writer.add_tensor(f"{name}.weight", rng.normal(size=shape).astype(np.float32))
-    for step in (
-        writer.write_header_to_file,
-        writer.write_kv_data_to_file,
-        writer.write_tensors_to_file,
-        writer.close,
-    ):
-        step()
+    for step in ("write_header_to_file", "write_kv_data_to_file", "write_tensors_to_file", "close"):
+        getattr(writer, step)()
     return tmp_path / "tiny.gguf"
 
 

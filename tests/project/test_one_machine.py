@@ -39,8 +39,8 @@ def read_command(block: str, output: str) -> Command:
     return Command(environment, " ".join(words[first : first + 2]), words[first + 2 :], output.splitlines())
 
 
-BLOCKS = re.findall(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", PAGE, re.DOTALL)
-COMMANDS = [read_command(*block) for block in BLOCKS]
+BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+COMMANDS = [read_command(*block) for block in BLOCK.findall(PAGE)]
 PLANS, LAUNCHES, SERVERS = (
     [index for index, command in enumerate(COMMANDS) if command.name == name]
     for name in ("leash plan", "accelerate launch", "trl vllm-serve")
