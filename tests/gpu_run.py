@@ -26,7 +26,6 @@ def machine(folder: Path, on_cpu: bool) -> dict:
     has_cuda = torch.cuda.is_available()
     installed = [name for name in PACKAGES if [*importlib.metadata.distributions(name=name)]]
     return {
-        "device": "cuda" if has_cuda else "cpu",
         "name": torch.cuda.get_device_name(0) if has_cuda else f"{platform.machine()} CPU",
         "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if has_cuda else 0.0,
         "num_devices": torch.cuda.device_count(),
@@ -73,7 +72,7 @@ def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> dict:
     return {
         # PEFT's wrapper has the same name
         "num_four_bit": sum(str(type(part)).count("bitsandbytes.nn") for part in trainer.model.modules()),
-        "trained": sorted(weights),
+        "num_trained": len(weights),
         # they start at 0
         "lora_B": sum(weight.abs().sum().item() for name, weight in weights.items() if "lora_B" in name),
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],

@@ -92,7 +92,7 @@ def machine(tmp_path_factory):
     """The machine, or the one line that says why nothing runs."""
     (FOLDER / "table.md").unlink(missing_ok=True)  # of an earlier check
     found = SimpleNamespace(**run_part("machine", tmp_path_factory.mktemp("machine"), num_gpus=None))
-    if not ON_CPU and found.device == "cpu":
+    if not ON_CPU and not found.num_devices:
         pytest.skip("no CUDA device; LEASH_GPU_CHECK_ON_CPU=1 runs the same on stand-ins")
     return found
 
@@ -301,7 +301,7 @@ def test_qlora_trains_an_adapter_on_four_bits(part, tmp_path):
         measured.append(f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas']}")
         # seven matrices in each of the gym model's three layers
         assert seen["num_four_bit"] == (21 if has_four_bit else 0)
-        assert len(seen["trained"]) == 2 * 21
+        assert seen["num_trained"] == 2 * 21
         assert seen["lora_B"] > 0
         assert seen["lambdas"][1] != seen["lambdas"][0]
         assert [math.isfinite(loss) for loss in seen["losses"]] == [True, True]

@@ -42,24 +42,14 @@ def test_a_stored_notebook_is_valid_executed_small_and_knows_no_machine(path):
 @pytest.mark.notebook
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_a_notebook_runs_without_noise(path, tmp_path, monkeypatch):
-    from jupyter_client import AsyncKernelManager
-    from jupyter_client.kernelspec import KernelSpecManager
     from nbclient import NotebookClient
 
-    class ThisInterpreter(AsyncKernelManager):
-        """Without folders of kernels it has ipykernel's own entry only, which is this interpreter."""
-
-        def __init__(self, **kwargs):
-            super().__init__(kernel_spec_manager=KernelSpecManager(kernel_dirs=[]), **kwargs)
-
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv(
+        "JUPYTER_DATA_DIR", str(tmp_path / "jupyter")
+    )  # the user's kernels; python3 is this interpreter
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
-    client = NotebookClient(
-        notebook,
-        kernel_manager_class=ThisInterpreter,
-        kernel_name="python3",
-        timeout=600,  # seconds a cell may take; a notebook takes one to two minutes on a core of its own
-        resources={"metadata": {"path": str(tmp_path)}},
-    )
-    client.execute()
+    folder = {"metadata": {"path": str(tmp_path)}}
+    # seconds a cell may take; a notebook takes one to two minutes on a core of its own
+    NotebookClient(notebook, kernel_name="python3", timeout=600, resources=folder).execute()
     assert noise(notebook) == []
