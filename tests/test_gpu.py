@@ -198,10 +198,8 @@ def test_a_step_of_the_1_5b_model_is_faster_than_trls_and_needs_the_memory_that_
 ):
     with part(f"recipes/speed.py step, {NUM_ROWS} completions of up to {max_length:,} tokens") as measured:
         made = measured_step(max_length, tmp_path)
-        seconds, padding, memory_gib = (
-            [made["results"][name][key] for name in ("stock", "ours")]
-            for key in ("forward and backward, s", "padding share", "peak memory, GiB")
-        )
+        keys = ("forward and backward, s", "padding share", "peak memory, GiB")
+        seconds, padding, memory_gib = ([made["results"][name][key] for name in ("stock", "ours")] for key in keys)
         times, apart = seconds[0] / seconds[1], made["gradient_difference"]
         settings = planned_settings(max_length, machine.memory_gib or 16.0, tmp_path)
         planned = memory.peak_bytes(settings)[0] / memory.GIB
@@ -236,15 +234,14 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(part, tmp_pa
     with part("kill and resume, bf16") as measured:
         changes = json.dumps({"use_cpu": ON_CPU, "bf16": True, "full_determinism": True})
 
-        def command(name: str, *words: str) -> tuple[str, ...]:
-            return (str(KILLABLE_RUN), tiny_model_path, str(tmp_path / name), "--changes", changes, *words)
+        def code_of(name: str, *words: str) -> int:
+            command = (str(KILLABLE_RUN), tiny_model_path, str(tmp_path / name), "--changes", changes, *words)
+            return exit_code(tmp_path / "log", *command)
 
-        code = exit_code(tmp_path / "killed.log", *command("killed", "--kill_in_step", "6"))
-        assert code == -signal.SIGKILL
+        assert code_of("killed", "--kill_in_step", "6") == -signal.SIGKILL
         left = sorted(path.name for path in (tmp_path / "killed").glob("checkpoint-*"))
         assert left == ["checkpoint-2", "checkpoint-4"]
-        assert exit_code(tmp_path / "whole.log", *command("whole")) == 0
-        assert exit_code(tmp_path / "resumed.log", *command("killed", "--resume")) == 0
+        assert (code_of("whole"), code_of("killed", "--resume")) == (0, 0)
         whole, resumed = rows_of(tmp_path / "whole"), rows_of(tmp_path / "killed")
         folders = [tmp_path / name / "checkpoint-8" for name in ("whole", "killed")]
         lambdas = [length_control_state(folder)["state"]["lambdas"] for folder in folders]
