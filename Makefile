@@ -80,7 +80,8 @@ test-gpu: ## check and measure on a GPU, by estimate ten minutes; the table is i
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
 	LEASH_GPU_CHECK_ON_CPU=1 $(BIN)/python -m pytest -m gpu tests/test_gpu.py -k "gradient or killed or qlora"
 
-bench: install ## measure the trainer's overhead over GRPOTrainer; see recipes/speed.py too
+bench: install ## measure the trainer's step against GRPOTrainer's, and grading against math_verify
+	$(RUN) $(BIN)/python recipes/speed.py step --steps 3
 	$(RUN) $(BIN)/python -m pytest -m benchmark -s tests/project/test_benchmarks.py
 
 figures: install ## draw the training dynamics of the runs of make demo

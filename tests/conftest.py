@@ -70,18 +70,10 @@ def tiny_model_path(tmp_path_factory, tokenizer) -> str:
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
     path = tmp_path_factory.mktemp("tiny-model")
-    LlamaForCausalLM(config).save_pretrained(path)
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **sizes, **ends)).save_pretrained(path)
     tokenizer.save_pretrained(path)
     keep_imports_out_of_collections()
     return str(path)
@@ -174,17 +166,11 @@ def make_trainer(make_args, tiny_model_path, problems):
     from leash_trl import LeashGRPOTrainer
 
     def make(reward_funcs=parity_reward, trainer_class=LeashGRPOTrainer, args=None, dataset=None, **overrides):
-        extra = {
-            key: overrides.pop(key)
-            for key in ("tools", "peft_config", "eval_dataset", "callbacks", "rollout_func")
-            if key in overrides
-        }
+        of_trainer = {"tools", "peft_config", "eval_dataset", "callbacks", "rollout_func"} & overrides.keys()
+        extra = {key: overrides.pop(key) for key in of_trainer}
+        dataset = problems if dataset is None else dataset
         return trainer_class(
-            tiny_model_path,
-            reward_funcs,
-            args or make_args(**overrides),
-            train_dataset=problems if dataset is None else dataset,
-            **extra,
+            tiny_model_path, reward_funcs, args or make_args(**overrides), train_dataset=dataset, **extra
         )
 
     return make

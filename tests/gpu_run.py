@@ -3,7 +3,6 @@
 python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER OPTIONS, as JSON
 """
 
-import contextlib
 import importlib.metadata
 import itertools
 import json
@@ -25,17 +24,12 @@ PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "
 def machine(folder: Path, on_cpu: bool) -> dict:
     """What the parts run on: of the first card its name and memory; and what has a version."""
     has_cuda = torch.cuda.is_available()
-    versions = {"CUDA": torch.version.cuda} if has_cuda else {}
-    for package in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
+    installed = [name for name in PACKAGES if [*importlib.metadata.distributions(name=name)]]
     return {
-        "device": "cuda" if has_cuda else "cpu",
         "name": torch.cuda.get_device_name(0) if has_cuda else f"{platform.machine()} CPU",
         "memory_gib": torch.cuda.get_device_properties(0).total_memory / 2**30 if has_cuda else 0.0,
         "num_devices": torch.cuda.device_count(),
-        "has_bfloat16": has_cuda and torch.cuda.is_bf16_supported(including_emulation=False),
-        "versions": versions,
+        "versions": {name: importlib.metadata.version(name) for name in installed},
     }
 
 
@@ -49,15 +43,11 @@ def gradients(folder: Path, on_cpu: bool, model_path: str, attention: str = "sdp
     seen = {}
     for loss_type, precision, name in itertools.product(LOSS_TYPES, ("float32", "bfloat16"), ("stock", "ours")):
         is_rounded = precision == "bfloat16"
-        seen[loss_type, precision, name] = gradient_run.run(
-            model_path,
-            str(folder / "runs"),
-            name == "stock",
-            {"loss_type": loss_type, "num_iterations": 1, "use_cpu": on_cpu, "bf16": is_rounded},
-            dtype=torch.float32,
-            # flash attention does not compute in float32
-            attn_implementation=attention if is_rounded else "sdpa",
-        )
+        settings = {"loss_type": loss_type, "num_iterations": 1, "use_cpu": on_cpu, "bf16": is_rounded}
+        # flash attention does not compute in float32
+        model = {"dtype": torch.float32, "attn_implementation": attention if is_rounded else "sdpa"}
+        output_dir, is_stock = str(folder / "runs"), name == "stock"
+        seen[loss_type, precision, name] = gradient_run.run(model_path, output_dir, is_stock, settings, **model)
     torch.save(seen, folder / f"rank{os.environ.get('RANK', 0)}.pt")
     if torch.distributed.is_initialized():
         # as in_two_processes ends, and for its reasons
@@ -82,12 +72,11 @@ def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> dict:
     return {
         # PEFT's wrapper has the same name
         "num_four_bit": sum(str(type(part)).count("bitsandbytes.nn") for part in trainer.model.modules()),
-        "trained": sorted(weights),
+        "num_trained": len(weights),
         # they start at 0
         "lora_B": sum(weight.abs().sum().item() for name, weight in weights.items() if "lora_B" in name),
         "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
         "lambdas": [lam, trainer.length_control.lam],
-        "peak_gib": 0.0 if on_cpu else torch.cuda.max_memory_allocated() / 2**30,
     }
 
 
@@ -96,17 +85,10 @@ def colocated(folder: Path, on_cpu: bool) -> dict:
     import colocate_run
 
     colocate_run.set_up(pytest.MonkeyPatch(), on_cpu)
-    trainer = colocate_run.make_trainer(
-        str(folder / "run"),
-        use_cpu=on_cpu,
-        bf16=not on_cpu,
-        vllm_enable_sleep_mode=not on_cpu,
-        # the ratios tell how far vLLM's weights are from the trainer's
-        vllm_importance_sampling_correction=True,
-        vllm_importance_sampling_mode="token_truncate",
-        log_completions=False,
-        save_strategy="no",
-    )
+    machine = {"use_cpu": on_cpu, "bf16": not on_cpu, "vllm_enable_sleep_mode": not on_cpu}
+    # the ratios tell how far vLLM's weights are from the trainer's
+    ratios = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
+    trainer = colocate_run.make_trainer(str(folder / "run"), save_strategy="no", **machine, **ratios)
     llm, lengths, used = trainer.vllm_generation.llm, [], {"awake": [], "asleep": []}
     generate, compute_loss = llm.generate, trainer.compute_loss
 

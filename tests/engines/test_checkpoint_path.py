@@ -32,15 +32,11 @@ def test_whole_checkpoints_are_those_with_a_trainer_state_newest_first_by_number
     assert list(whole_checkpoints(run / "nowhere")) == []
 
 
-def test_the_trainer_state_is_read_or_absent(run):
+def test_the_state_of_a_run_and_of_its_length_control_is_read_or_absent(run):
     assert read_trainer_state(run / "checkpoint-2") == STATE
-    assert read_trainer_state(run / "checkpoint-12") is None
-    assert read_trainer_state(run / "checkpoint-14") is None
-
-
-def test_the_state_of_length_control_is_the_callbacks_entry(run):
     assert length_control_state(run / "checkpoint-2") == {"method": "leash", "state": {"lam": 0.25}}
-    assert length_control_state(run / "checkpoint-14") is None
+    for name in ("checkpoint-12", "checkpoint-14"):
+        assert read_trainer_state(run / name) is length_control_state(run / name) is None
     (run / "checkpoint-14" / "trainer_state.json").write_text('{"global_step": 14}', encoding="utf-8")
     assert length_control_state(run / "checkpoint-14") is None
 

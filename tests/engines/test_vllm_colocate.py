@@ -1,7 +1,4 @@
-"""TRL's colocate mode with the real vLLM, on its CPU build. Skipped without vLLM; `make test-vllm`.
-
-Every call of vLLM's engine is recorded where the engine returns: its tokens, and its weights beside the trainer's.
-"""
+"""TRL's colocate mode with the real vLLM, on its CPU build. Skipped without vLLM; `make test-vllm`."""
 
 import itertools
 import json
@@ -9,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,252 +16,125 @@ import pytest
 pytest.importorskip("vllm")
 pytestmark = pytest.mark.vllm
 
+import colocate_run  # noqa: E402
 import pandas as pd  # noqa: E402
-import torch  # noqa: E402
 import yaml  # noqa: E402
-from colocate_run import (  # noqa: E402
-    LAMBDA_INIT,
-    LAMBDA_LR,
-    MAX_COMPLETION_LENGTH,
-    NUM_STEPS,
-    TARGET_LENGTH,
-    make_trainer,
-    set_up,
-)
-from conftest import ROOT  # noqa: E402
+from conftest import ROOT, log_rows  # noqa: E402
 
 from leash_trl.engines.checkpoint_path import length_control_state  # noqa: E402
-from leash_trl.gym import CHECKPOINT  # noqa: E402
-
-
-COLOCATE_RUN = ROOT / "tests" / "support" / "colocate_run.py"
-# vLLM's name of what it joins -> transformers' names of the parts
-JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One call of vLLM's engine: what it gave, and which weights it and the trainer had."""
-
-    completion_ids: list[list[int]]
-    finish_reasons: list[str]
-    vllm_weights: dict[str, torch.Tensor]
-    trainer_weights: dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trained trainer, and what its engine did during training."""
+    """A trained trainer, and what each call of its engine gave: per completion its tokens and why it ended."""
 
     trainer: Any
-    rollouts: list[Rollout]
+    rollouts: list[list[tuple[list[int], str]]]
 
     @property
     def rows(self) -> list[dict[str, float]]:
-        return [row for row in self.trainer.state.log_history if "loss" in row]
+        return [{key: value for key, value in row.items() if "time" not in key} for row in log_rows(self.trainer)]
 
 
-def vllm_weights(llm) -> dict[str, torch.Tensor]:
-    return llm.apply_model(lambda model: {name: value.detach().clone() for name, value in model.named_parameters()})[0]
-
-
-def in_vllms_names(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Transformers' weights with the parts joined that are one tensor in vLLM; tied weights once."""
-    part_of = {part: (whole, parts) for whole, parts in JOINED.items() for part in parts}
-    renamed = {}
-    for name, value in weights.items():
-        layer = name.split(".")[-2]
-        if layer not in part_of:
-            renamed[name] = value
-            continue
-        whole, parts = part_of[layer]
-        if layer == parts[0]:
-            renamed[name.replace(layer, whole)] = torch.cat([weights[name.replace(layer, part)] for part in parts])
-    return renamed
-
-
-@contextmanager
-def recorded(trainer) -> Iterator[list[Rollout]]:
-    """Every call of the trainer's engine inside the block."""
-    llm, rollouts = trainer.vllm_generation.llm, []
+def train(output_dir: Path, resume: bool = False, **overrides) -> Run:
+    trainer, rollouts = colocate_run.make_trainer(str(output_dir), **overrides), []
+    llm = trainer.vllm_generation.llm
     generate = llm.generate
 
     def recording(*args, **kwargs):
-        ours = {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
         outputs = generate(*args, **kwargs)
         completions = [output.outputs[0] for output in outputs]
-        rollouts.append(
-            Rollout(
-                completion_ids=[list(completion.token_ids) for completion in completions],
-                finish_reasons=[completion.finish_reason for completion in completions],
-                vllm_weights=vllm_weights(llm),
-                trainer_weights=in_vllms_names(ours),
-            )
-        )
+        rollouts.append([(list(completion.token_ids), completion.finish_reason) for completion in completions])
         return outputs
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(llm, "generate", recording)
-        yield rollouts
+    llm.generate = recording
+    trainer.train(resume_from_checkpoint=resume or None)
+    return Run(trainer, rollouts)
 
 
 @pytest.fixture(scope="module")
-def plain_environment() -> dict[str, str]:
-    """The environment before TRL writes its process group's variables into it."""
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+def run_process():
+    """Runs colocate_run in a process of its own, in the environment before TRL writes its process group's variables
+    into it."""
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _weights_can_be_replaced(plain_environment):
-    with pytest.MonkeyPatch.context() as patch:
-        set_up(patch)
-        yield
-
-
-@pytest.fixture(scope="module")
-def train(tmp_path_factory):
-    """Factory of finished runs."""
-
-    def run(output_dir: Path | None = None, resume: bool = False, **overrides) -> Run:
-        output_dir = output_dir or tmp_path_factory.mktemp("colocate")
-        trainer = make_trainer(str(output_dir), **overrides)
-        with recorded(trainer) as rollouts:
-            trainer.train(resume_from_checkpoint=resume or None)
-        return Run(trainer, rollouts)
+    def run(*words: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, colocate_run.__file__, *words]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
     return run
 
 
-@pytest.fixture(scope="module")
-def whole(train) -> Run:
-    return train()
+@pytest.fixture(scope="module", autouse=True)
+def _weights_can_be_replaced(run_process):
+    with pytest.MonkeyPatch.context() as patch:
+        colocate_run.set_up(patch)
+        yield
 
 
 @pytest.fixture(scope="module")
-def corrected(train) -> Run:
-    return train(
-        vllm_importance_sampling_correction=True, vllm_importance_sampling_mode="token_truncate", save_strategy="no"
-    )
-
-
-@pytest.fixture(scope="module")
-def evaluated(whole) -> Rollout:
-    """The first rollout after the last policy update: an evaluation's."""
-    with recorded(whole.trainer) as rollouts:
-        whole.trainer.evaluate()
-    return rollouts[0]
+def whole(tmp_path_factory) -> Run:
+    return train(tmp_path_factory.mktemp("whole"))
 
 
 def test_lambda_takes_the_dual_step_of_the_lengths_vllm_generated(whole):
-    lam = LAMBDA_INIT
-    for row, rollout in zip(whole.rows, whole.rollouts, strict=True):
-        lengths = [len(ids) for ids in rollout.completion_ids]
+    lam, eos = colocate_run.LAMBDA_INIT, whole.trainer.processing_class.eos_token_id
+    for step, (row, rollout) in enumerate(zip(whole.rows, whole.rollouts, strict=True), start=1):
+        table = pd.read_parquet(Path(whole.trainer.args.output_dir, "completions", f"completions_{step:05d}.parquet"))
+        lengths = [len(ids) for ids, _ in rollout]
+        assert table["length"].tolist() == lengths
         assert row["leash/lambda"] == pytest.approx(lam, rel=1e-9)
         assert row["leash/mean_length"] == sum(lengths) / len(lengths)
-        assert row["leash/max_length"] == max(lengths)
-        lam += LAMBDA_LR * sum(length / TARGET_LENGTH - 1 for length in lengths) / len(lengths)
-    assert len(whole.rows) == NUM_STEPS
+        assert row["leash/truncated_share"] == sum(reason == "length" for _, reason in rollout) / len(rollout)
+        assert all((ids[-1] == eos) == (reason == "stop") for ids, reason in rollout)
+        lam += colocate_run.LAMBDA_LR * (row["leash/mean_length"] / colocate_run.TARGET_LENGTH - 1)
+    assert len(whole.rows) == colocate_run.NUM_STEPS
     assert whole.trainer.length_control.lam == pytest.approx(lam, rel=1e-9)
-    assert abs(lam - LAMBDA_INIT) > 0.01
+    assert abs(lam - colocate_run.LAMBDA_INIT) > 0.01
+    assert {"stop", "length"} == {reason for rollout in whole.rollouts for _, reason in rollout}
 
 
-def test_every_completion_has_the_length_vllm_gave_it(whole):
-    eos = whole.trainer.processing_class.eos_token_id
-    for step, rollout in enumerate(whole.rollouts, start=1):
-        table = pd.read_parquet(Path(whole.trainer.args.output_dir, "completions", f"completions_{step:05d}.parquet"))
-        assert table["length"].tolist() == [len(ids) for ids in rollout.completion_ids]
-        for ids, reason in zip(rollout.completion_ids, rollout.finish_reasons, strict=True):
-            assert (ids[-1] == eos) == (reason == "stop")
-            assert reason == "stop" or len(ids) == MAX_COMPLETION_LENGTH
-        assert whole.rows[step - 1]["leash/truncated_share"] == rollout.finish_reasons.count("length") / len(table)
-    assert {"stop", "length"} == {reason for rollout in whole.rollouts for reason in rollout.finish_reasons}
-
-
-def test_vllm_has_the_trainers_weights_at_every_rollout(whole, evaluated):
-    for rollout in [*whole.rollouts, evaluated]:
-        assert rollout.vllm_weights.keys() == rollout.trainer_weights.keys()
-        for name, ours in rollout.trainer_weights.items():
-            theirs = rollout.vllm_weights[name][: len(ours)]  # vLLM pads the vocabulary
-            assert torch.equal(theirs, ours), name
-
-
-def greedy_completions(model, prompts: list[list[int]]) -> list[list[int]]:
-    settings = {"do_sample": False, "max_new_tokens": MAX_COMPLETION_LENGTH, "use_cache": True}
-    return [model.generate(torch.tensor([ids]), **settings)[0, len(ids) :].tolist() for ids in prompts]
-
-
-def test_greedy_completions_are_those_of_transformers_with_the_trained_weights(whole, evaluated):
-    from transformers import AutoModelForCausalLM
-    from vllm import SamplingParams
-
-    trainer = whole.trainer
-    conversations = trainer.train_dataset["prompt"][:16]
-    prompts = trainer.processing_class.apply_chat_template(
-        conversations, add_generation_prompt=True, return_dict=False
-    )
-    greedy = SamplingParams(temperature=0.0, max_tokens=MAX_COMPLETION_LENGTH)
-    outputs = trainer.vllm_generation.llm.generate(
-        [{"prompt_token_ids": ids} for ids in prompts], greedy, use_tqdm=False
-    )
-    theirs = [list(output.outputs[0].token_ids) for output in outputs]
-    trained = greedy_completions(trainer.model.eval(), prompts)
-    untrained = greedy_completions(AutoModelForCausalLM.from_pretrained(CHECKPOINT), prompts)
-    # rounding may turn a token where two are about equally likely
-    assert sum(a == b for a, b in zip(theirs, trained, strict=True)) >= len(prompts) - 1
-    assert sum(a == b for a, b in zip(theirs, untrained, strict=True)) < len(prompts) / 2
-
-
-def test_importance_ratios_are_near_one_and_the_first_loss_is_the_uncorrected_one(whole, corrected):
+def test_importance_ratios_are_near_one_and_the_first_loss_is_the_uncorrected_one(whole, tmp_path):
+    ratios = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
+    corrected = train(tmp_path, save_strategy="no", **ratios)
     for row in corrected.rows:
         for statistic in ("min", "mean", "max"):
             assert row[f"sampling/importance_sampling_ratio/{statistic}"] == pytest.approx(1.0, abs=1e-3)
         # of processed log-probabilities of a few nats, in float32; 0 would mean that nothing was compared
         assert 0 < row["sampling/sampling_logp_difference/max"] < 1e-3
-        assert row["grad_norm"] > 0
-    assert len(corrected.rows) == NUM_STEPS
-    assert corrected.rollouts[0].completion_ids == whole.rollouts[0].completion_ids
+    assert len(corrected.rows) == colocate_run.NUM_STEPS
+    assert corrected.rollouts[0] == whole.rollouts[0]
     for key in ("loss", "grad_norm"):
         assert corrected.rows[0][key] == pytest.approx(whole.rows[0][key], rel=1e-3, abs=1e-6)
     assert "sampling/importance_sampling_ratio/mean" not in whole.rows[0]
 
 
-def untimed(rows: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{key: value for key, value in row.items() if "time" not in key} for row in rows]
-
-
-def test_a_killed_run_repeats_the_uninterrupted_run(whole, train, tmp_path, plain_environment):
+def test_a_killed_run_repeats_the_uninterrupted_run(whole, tmp_path, run_process):
     """SIGKILL in the middle of step 5, then resume from the last checkpoint."""
-    command = [sys.executable, str(COLOCATE_RUN), str(tmp_path), "5"]
-    killed = subprocess.run(command, capture_output=True, text=True, env=plain_environment, check=False)
+    killed = run_process(str(tmp_path), "5")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-2", "checkpoint-4"]
-
     resumed = train(tmp_path, resume=True)
-    assert [rollout.completion_ids for rollout in resumed.rollouts] == [
-        rollout.completion_ids for rollout in whole.rollouts[4:]
-    ]
-    assert untimed(resumed.rows) == untimed(whole.rows)
+    assert resumed.rollouts == whole.rollouts[4:]
+    assert resumed.rows == whole.rows
     assert resumed.trainer.length_control.lam == whole.trainer.length_control.lam
 
 
-def test_leash_train_runs_on_vllm(tmp_path, plain_environment):
+def test_leash_train_runs_on_vllm(tmp_path, run_process):
     """The smoke recipe without its rollout function, which would generate in vLLM's place."""
     recipe = yaml.safe_load((ROOT / "recipes" / "gym" / "smoke.yaml").read_text(encoding="utf-8"))
     del recipe["rollout_func"]
     (tmp_path / "smoke.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    command = [sys.executable, str(COLOCATE_RUN), "leash", "train", "--config", str(tmp_path / "smoke.yaml")]
-    command += ["--output_dir", str(tmp_path / "run"), "--use_vllm", "true", "--vllm_mode", "colocate"]
-    command += ["--vllm_importance_sampling_correction", "true", "--lambda_lr", "0.1"]
-    finished = subprocess.run(command, capture_output=True, text=True, env=plain_environment, check=False)
+    words = ["leash", "train", "--config", str(tmp_path / "smoke.yaml"), "--output_dir", str(tmp_path / "run")]
+    words += ["--use_vllm", "true", "--vllm_mode", "colocate", "--lambda_lr", "0.1"]
+    finished = run_process(*words, "--vllm_importance_sampling_correction", "true")
     assert finished.returncode == 0, finished.stderr
     state = json.loads((tmp_path / "run" / "checkpoint-5" / "trainer_state.json").read_text(encoding="utf-8"))
     rows = [row for row in state["log_history"] if "loss" in row]
     assert len(rows) == 5
-    for row, later in itertools.pairwise(rows):
-        step = 0.1 * (row["leash/mean_length"] / recipe["target_length"] - 1)
-        assert later["leash/lambda"] == pytest.approx(row["leash/lambda"] + step, rel=1e-6)
-        # TRL has these only for tokens that vLLM sampled
-        assert 0 < row["sampling/sampling_logp_difference/max"] < 1e-3
-    last = 0.1 * (rows[-1]["leash/mean_length"] / recipe["target_length"] - 1) + rows[-1]["leash/lambda"]
-    (lam,) = length_control_state(tmp_path / "run")["state"]["lambdas"].values()
-    assert lam == pytest.approx(last, rel=1e-6)
+    # TRL has these only for tokens that vLLM sampled
+    assert all(0 < row["sampling/sampling_logp_difference/max"] < 1e-3 for row in rows)
+    (last,) = length_control_state(tmp_path / "run")["state"]["lambdas"].values()
+    lambdas = [*(row["leash/lambda"] for row in rows), last]
+    steps = [0.1 * (row["leash/mean_length"] / recipe["target_length"] - 1) for row in rows]
+    assert [after - before for before, after in itertools.pairwise(lambdas)] == pytest.approx(steps, rel=1e-6)

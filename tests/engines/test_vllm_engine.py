@@ -1,6 +1,7 @@
 """The vLLM engine beside the transformers engine, on the gym. Skipped without vLLM; `make test-vllm`."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -54,18 +55,14 @@ def test_both_engines_know_the_same_model(engine, transformers_engine):
     assert str(engine._llm.llm_engine.model_config.dtype) == "torch.float32"
 
 
-def test_greedy_generations_are_those_of_transformers(engine, transformers_engine, requests):
-    ours, theirs = (one.generate(requests[::4], GREEDY) for one in (engine, transformers_engine))
+def test_greedy_generations_and_their_probabilities_are_those_of_transformers(engine, transformers_engine, requests):
+    engines = (engine, transformers_engine)
+    ours, theirs = (one.generate(requests[::4], GREEDY, with_probabilities=True) for one in engines)
+    alike = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.token_ids == b.token_ids]
     # rounding may turn a token where two are about equally likely
-    assert sum(a == b for a, b in zip(ours, theirs, strict=True)) >= len(ours) - 1
-
-
-def test_probabilities_are_those_of_transformers(engine, transformers_engine, requests):
-    ours, theirs = (
-        one.generate(requests[:4], GREEDY, with_probabilities=True) for one in (engine, transformers_engine)
-    )
-    for mine, other in zip(ours, theirs, strict=True):
-        assert mine.token_ids == other.token_ids
+    assert len(alike) >= len(ours) - 1
+    for mine, other in alike:
+        assert mine.finish_reason == other.finish_reason
         assert mine.probabilities == pytest.approx(other.probabilities, rel=1e-3)
     assert all(generation.probabilities is None for generation in engine.generate(requests[:2], FREE))
 
@@ -75,12 +72,12 @@ def test_a_completion_depends_on_prompt_and_seed_alone(engine, requests, generat
     assert engine.generate(requests, FREE) == generations
     assert engine.generate(requests[50:90], FREE) == generations[50:90]
     assert engine.generate(requests[50:90], FREE, is_continuation=True) == generations[50:90]
-    others = [Request(request.prompt_ids, request.seed + 10**6, LIMIT) for request in requests]
+    others = [replace(request, seed=request.seed + 10**6) for request in requests]
     assert engine.generate(others, FREE) != generations
 
 
 def test_prompts_that_together_fill_several_batches_keep_their_seeds(engine, requests):
-    long = [Request(request.prompt_ids * 40, request.seed, 4) for request in requests[:32]]
+    long = [replace(request, prompt_ids=request.prompt_ids * 40, max_new_tokens=4) for request in requests[:32]]
     assert sum(len(request.prompt_ids) for request in long) > 2 * 4096  # of vLLM's tokens per step
     assert engine.generate(long, FREE)[-1] == engine.generate(long[-1:], FREE)[0]
 
@@ -95,21 +92,18 @@ def test_both_engines_sample_the_same_distribution(generations, transformers_eng
     assert abs(difference.mean()) < 4 * difference.std(ddof=1) / 8
 
 
-def test_end_and_stop_tokens_end_a_completion_and_are_part_of_it(engine, requests, generations):
+def test_ends_stops_and_limits_are_each_requests_own(engine, requests, generations):
     end = engine.tokenizer.convert_tokens_to_ids("</think>")
-    stopping = [Request(request.prompt_ids, request.seed, LIMIT, frozenset([end])) for request in requests[:8]]
-    for stopped, whole in zip(engine.generate(stopping, FREE), generations, strict=False):
+    stopping = [replace(request, stop_token_ids=frozenset([end])) for request in requests[:8]]
+    short = [replace(request, max_new_tokens=5 + index) for index, request in enumerate(requests[:8])]
+    made = engine.generate([*stopping, *short], FREE)
+    for index, whole in enumerate(generations[:8]):
         assert whole.finish_reason == "eos"
         assert whole.token_ids[-1] == engine.tokenizer.eos_token_id
-        assert stopped.finish_reason == "stop"
-        assert stopped.token_ids == whole.token_ids[: whole.token_ids.index(end) + 1]
-
-
-def test_limits_are_each_requests_own(engine, requests, generations):
-    short = [Request(request.prompt_ids, request.seed, 5 + index) for index, request in enumerate(requests[:8])]
-    for index, (cut, whole) in enumerate(zip(engine.generate(short, FREE), generations, strict=False)):
-        assert cut.token_ids == whole.token_ids[: 5 + index]
-        assert cut.finish_reason == "length"
+        until_stop = whole.token_ids[: whole.token_ids.index(end) + 1]
+        assert (made[index].token_ids, made[index].finish_reason) == (until_stop, "stop")
+        cut = made[8 + index]
+        assert (cut.token_ids, cut.finish_reason) == (whole.token_ids[: 5 + index], "length")
 
 
 def test_a_decoding_strategy_runs_on_it(engine, requests):

@@ -1,105 +1,42 @@
-"""Speed, as ratios in one run; `make bench`. Not part of the default suite."""
+"""Speed of grading, as ratios in one run; `make bench`. Not part of the default suite."""
 
 import itertools
 import json
 import random
-import statistics
 import time
 
 import pytest
 from math_verify import parse, verify
-from transformers import TrainerCallback
-from trl import GRPOConfig, GRPOTrainer
 
-from leash_trl import LeashGRPOConfig, LeashGRPOTrainer
-from leash_trl.gym import CHECKPOINT
-from leash_trl.gym.dataset import gym_problems
-from leash_trl.rewards import grading, math_reward
-
-
-ROUNDS, STEPS = 4, 8
-
-
-class StepTimes(TrainerCallback):
-    def __init__(self):
-        self.seconds = []
-
-    def on_step_begin(self, *args, **kwargs):
-        self.start = time.perf_counter()
-
-    def on_step_end(self, *args, **kwargs):
-        self.seconds.append(time.perf_counter() - self.start)
-
-
-def step_seconds(trainer_class, config_class, output_dir, **fields) -> tuple[list[float], int]:
-    """Seconds of each step of a gym run, and its tokens."""
-    sizes = {"per_device_train_batch_size": 64, "max_completion_length": 96, "max_steps": STEPS, "logging_steps": 1}
-    step = {"epsilon_high": 0.28, "weight_decay": 0.1, "lr_scheduler_type": "constant", "use_cpu": True, "bf16": False}
-    silent = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True, "gradient_checkpointing": False}
-    args = config_class(output_dir=str(output_dir), **sizes, **step, **silent, **fields)
-    times, problems = StepTimes(), gym_problems("train", 256)
-    trainer = trainer_class(str(CHECKPOINT), math_reward, args, train_dataset=problems, callbacks=[times])
-    trainer.train()
-    return times.seconds, trainer.state.num_input_tokens_seen
-
-
-@pytest.mark.benchmark
-def test_overhead_over_grpo_trainer(tmp_path):
-    # with lambda at 0 both trainers do the same work, token for token
-    leash = {"target_length": 40, "lambda_init": 0.0, "lambda_lr": 0.0, "advantage_epsilon": 1e-4}
-    ratios, tokens = [], set()
-    arms = {"stock": (GRPOTrainer, GRPOConfig, {}), "ours": (LeashGRPOTrainer, LeashGRPOConfig, leash)}
-    for round_ in range(ROUNDS):
-        seconds = {}
-        for name in sorted(arms, reverse=round_ % 2 == 0):  # who goes second is faster by some per cent
-            trainer_class, config_class, fields = arms[name]
-            seconds[name], num_tokens = step_seconds(trainer_class, config_class, tmp_path, **fields)
-            tokens.add(num_tokens)
-        ratios += [mine / theirs for mine, theirs in zip(seconds["ours"][1:], seconds["stock"][1:], strict=True)]
-    assert len(tokens) == 1  # the same work
-    quartiles = statistics.quantiles(ratios, n=4)
-    print(
-        f"\nLeashGRPOTrainer / GRPOTrainer, step time: median {statistics.median(ratios):.3f}, "
-        f"quartiles {quartiles[0]:.3f} to {quartiles[2]:.3f}, {len(ratios)} pairs of steps"
-    )
-
-
-def completions_to_grade(data, seed: int, num_generations: int) -> list[tuple[str, str]]:
-    """512 completions of 30,000 characters with their golds: half right, half with an answer of the same kind."""
-    rng = random.Random(seed)
-    traces, *benchmarks = (
-        [json.loads(line) for line in (data / f"{name}.jsonl").open(encoding="utf-8")]
-        for name in ("traces", "aime24", "math500")
-    )
-    text = "".join(row["completion"].replace("\\boxed", "").replace("think>", "") for row in traces)
-    golds = [str(row["answer"]) for rows in benchmarks for row in rows]
-    cases = []
-    for gold in rng.sample(golds, 512 // num_generations):
-        others = [other for other in golds if other.isdigit() == gold.isdigit()]
-        for _ in range(num_generations):
-            answer = gold if rng.random() < 0.5 else rng.choice(others)
-            tail = f"</think>\n\n**Final Answer**\n\\[\n\\boxed{{{answer}}}\n\\]"
-            start = rng.randrange(len(text) - 30_000)
-            cases.append((text[start : start + 30_000 - len(tail)] + tail, gold))
-    return cases
+from leash_trl.rewards import grading
 
 
 @pytest.mark.benchmark
 @pytest.mark.parametrize("num_generations", [8, 1])
 def test_grading_against_direct_calls_of_math_verify(shared_data, num_generations):
-    """Same completions, same verdicts: worker processes not yet started, and started on a batch before."""
-    grading._pool.cache_clear()
-    for seed, name in enumerate(("cold", "warm")):
-        batch, times = completions_to_grade(shared_data, seed, num_generations), [time.perf_counter()]
-        ours = [bool(one.is_correct) for one in grading.grade(*map(list, zip(*batch, strict=True)))]
-        times.append(time.perf_counter())
-        direct = [verify(parse(f"${gold}$"), parse(completion)) for completion, gold in batch]
-        times.append(time.perf_counter())
-        ours_s, direct_s = (end - start for start, end in itertools.pairwise(times))
-        print(
-            f"\ngrading 512 completions, groups of {num_generations}, {name}: "
-            f"direct {direct_s:.2f} s, ours {ours_s:.2f} s, ratio {direct_s / ours_s:.1f}"
-        )
-        assert ours == direct
-        assert 0.4 < sum(direct) / len(direct) < 0.65
+    """512 completions of 30,000 characters, half right and half with another's answer; same verdicts."""
+    rng = random.Random(num_generations)
+    texts, *sources = (
+        [json.loads(line) for line in (shared_data / f"{name}.jsonl").open(encoding="utf-8")]
+        for name in ("traces", "aime24", "math500")
+    )
+    rows = [*itertools.chain(*sources)]
+    text = "".join(row["completion"].replace("\\boxed", "").replace("think>", "") for row in texts)
+    golds = [str(row["answer"]) for row in rng.sample(rows, 512 // num_generations) for _ in range(num_generations)]
+    starts = [rng.randrange(len(text) - 30_000) for _ in golds]
+    answers = [gold if rng.random() < 0.5 else rng.choice(golds) for gold in golds]
+    completions = [
+        f"{text[start : start + 30_000]}</think>\n\\boxed{{{answer}}}"
+        for start, answer in zip(starts, answers, strict=True)
+    ]
+    grading.grade(completions[:1], golds[:1])  # starts the worker processes
+    times = [time.perf_counter()]
+    ours = [bool(one.is_correct) for one in grading.grade(completions, golds)]
+    times.append(time.perf_counter())
+    direct = [verify(parse(f"${gold}$"), parse(text)) for gold, text in zip(golds, completions, strict=True)]
+    times.append(time.perf_counter())
+    ours_s, direct_s = (end - start for start, end in itertools.pairwise(times))
+    print(f"\n512 completions, groups of {num_generations}: direct {direct_s:.2f} s, ours {ours_s:.2f} s")
+    assert ours == direct
+    assert 0.4 < sum(direct) / len(direct) < 0.65
     assert ours_s < direct_s

