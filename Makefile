@@ -72,13 +72,13 @@ test-vllm: $(VLLM_VENV)/.installed ## run the tests on the real vLLM, in its CPU
 
 # Installs nothing: a CUDA image's torch and transformers do (not older than torch 2.11 and transformers 5.17), with
 # pytest, with the other dependencies of pyproject.toml, none of which needs a compiler, and with
-# `pip install --no-deps -e .`. Parts for flash-attn, vLLM, bitsandbytes and a second GPU run where there are such.
+# `pip install --no-deps -e .`. Parts for flash-attn, vLLM and a second GPU run where there are such.
 test-gpu: ## check and measure on a GPU, by estimate ten minutes; the table is in runs/gpu/table.md
 	$(GPU_PYTHON) -m pytest -m gpu -s tests/test_gpu.py
 
 # Those of its parts that time nothing, with small models and gloo: so that the check itself stays whole.
 test-gpu-stand-ins: install ## run parts of the GPU check on the CPU
-	LEASH_GPU_CHECK_ON_CPU=1 $(BIN)/python -m pytest -m gpu tests/test_gpu.py -k "gradient or killed or qlora"
+	LEASH_GPU_CHECK_ON_CPU=1 $(BIN)/python -m pytest -m gpu tests/test_gpu.py -k "gradient or killed"
 
 bench: install ## measure the trainer's step against GRPOTrainer's, and grading against math_verify
 	$(RUN) $(BIN)/python recipes/speed.py step --steps 3

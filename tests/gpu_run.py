@@ -1,6 +1,6 @@
 """The parts of test_gpu that train in a process of their own, on a GPU or the CPU.
 
-python tests/gpu_run.py machine|gradients|adapter|colocated FOLDER OPTIONS, as JSON
+python tests/gpu_run.py machine|gradients|colocated FOLDER OPTIONS, as JSON
 """
 
 import importlib.metadata
@@ -13,12 +13,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, quiet
 
 
 # the weight of a micro-batch is the same for the first however rows are grouped, but not for the second
 LOSS_TYPES = ("dapo", "grpo")
-PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "vllm", "flash-attn", "bitsandbytes")
+PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "vllm", "flash-attn")
 
 
 def machine(folder: Path, on_cpu: bool) -> dict:
@@ -53,31 +52,6 @@ def gradients(folder: Path, on_cpu: bool, model_path: str, attention: str = "sdp
         # as in_two_processes ends, and for its reasons
         torch.distributed.barrier()
         os._exit(0)
-
-
-def adapter(folder: Path, on_cpu: bool, four_bit: bool) -> dict:
-    """Two steps of the gym's LoRA recipe as `leash train` builds it, and what has become of model and lambda."""
-    from leash_trl.cli.train import build_trainer
-    from leash_trl.cli.training_arguments import arguments_of, given_fields
-
-    options = quiet(folder / "run", max_steps=2, use_cpu=on_cpu, bf16=True, dtype="bfloat16", load_in_4bit=four_bit)
-    options |= {"config": ROOT / "recipes" / "gym" / "leash_lora.yaml", "bnb_4bit_quant_type": "nf4"}
-    # a model this small, in 4 bits, solves nothing, which is no signal
-    options |= {"reward_funcs": "conftest.parity_reward", "gradient_accumulation_steps": 1}
-    words = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
-    trainer = build_trainer(*arguments_of(given_fields(words)))
-    lam = trainer.length_control.lam
-    trainer.train()
-    weights = {name: weight for name, weight in trainer.model.named_parameters() if weight.requires_grad}
-    return {
-        # PEFT's wrapper has the same name
-        "num_four_bit": sum(str(type(part)).count("bitsandbytes.nn") for part in trainer.model.modules()),
-        "num_trained": len(weights),
-        # they start at 0
-        "lora_B": sum(weight.abs().sum().item() for name, weight in weights.items() if "lora_B" in name),
-        "losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
-        "lambdas": [lam, trainer.length_control.lam],
-    }
 
 
 def colocated(folder: Path, on_cpu: bool) -> dict:

