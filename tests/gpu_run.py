@@ -1,6 +1,6 @@
 """The parts of test_gpu that train in a process of their own, on a GPU or the CPU.
 
-python tests/gpu_run.py machine|gradients|colocated FOLDER OPTIONS, as JSON
+python tests/gpu_run.py machine|gradients FOLDER OPTIONS, as JSON
 """
 
 import importlib.metadata
@@ -11,13 +11,12 @@ import platform
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 
 # the weight of a micro-batch is the same for the first however rows are grouped, but not for the second
 LOSS_TYPES = ("dapo", "grpo")
-PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "vllm", "flash-attn")
+PACKAGES = ("leash-trl", "torch", "transformers", "trl", "accelerate", "peft", "flash-attn")
 
 
 def machine(folder: Path, on_cpu: bool) -> dict:
@@ -52,43 +51,6 @@ def gradients(folder: Path, on_cpu: bool, model_path: str, attention: str = "sdp
         # as in_two_processes ends, and for its reasons
         torch.distributed.barrier()
         os._exit(0)
-
-
-def colocated(folder: Path, on_cpu: bool) -> dict:
-    """A run on colocated vLLM: what was logged, the lengths that it gave, and on a GPU memory awake and asleep."""
-    import colocate_run
-
-    colocate_run.set_up(pytest.MonkeyPatch(), on_cpu)
-    machine = {"use_cpu": on_cpu, "bf16": not on_cpu, "vllm_enable_sleep_mode": not on_cpu}
-    # the ratios tell how far vLLM's weights are from the trainer's
-    ratios = {"vllm_importance_sampling_correction": True, "vllm_importance_sampling_mode": "token_truncate"}
-    trainer = colocate_run.make_trainer(str(folder / "run"), save_strategy="no", **machine, **ratios)
-    llm, lengths, used = trainer.vllm_generation.llm, [], {"awake": [], "asleep": []}
-    generate, compute_loss = llm.generate, trainer.compute_loss
-
-    def note(moment: str) -> None:
-        if not on_cpu:  # of the whole card: what vLLM holds is no tensor of this process's allocator
-            free, total = torch.cuda.mem_get_info()
-            used[moment].append((total - free) / 2**30)
-
-    def recording(*args, **kwargs):
-        outputs = generate(*args, **kwargs)
-        lengths.append([len(output.outputs[0].token_ids) for output in outputs])
-        note("awake")
-        return outputs
-
-    def measuring(*args, **kwargs):
-        note("asleep")
-        return compute_loss(*args, **kwargs)
-
-    llm.generate, trainer.compute_loss = recording, measuring
-    trainer.train()
-    return {
-        "rows": [row for row in trainer.state.log_history if "loss" in row],
-        "lengths": lengths,
-        "share": trainer.args.vllm_gpu_memory_utilization,
-        "used": used,
-    }
 
 
 if __name__ == "__main__":

@@ -249,20 +249,3 @@ def test_a_killed_run_repeats_the_uninterrupted_one_to_the_last_bit(part, tmp_pa
         assert resumed == whole
         assert lambdas[0] == lambdas[1] != 0.1
         assert [row[0] for row in whole] == list(range(1, 9))
-
-
-def test_colocated_vllm_sleeps_and_wakes_with_the_trainers_weights(machine, part, tmp_path):
-    with part("vLLM colocated" + ("" if ON_CPU else ", sleep mode")) as measured:
-        need("vllm")
-        seen = run_part("colocated", tmp_path)
-        differences = [row["sampling/sampling_logp_difference/mean"] for row in seen["rows"]]
-        measured.append(f"log-probabilities of vLLM and trainer {max(differences):.2g} apart in the mean")
-        lengths = [sum(batch) / len(batch) for batch in seen["lengths"]]
-        assert [row["leash/mean_length"] for row in seen["rows"]] == pytest.approx(lengths)
-        # 0 would mean that nothing was compared. On a CPU, bfloat16 weights beside autocast differ by 0.003, and the
-        # weights of one step before by 0.04 and more
-        assert all(0 < each < 0.02 for each in differences)
-        if not ON_CPU:
-            awake, asleep = min(seen["used"]["awake"]), max(seen["used"]["asleep"])
-            measured.append(f"memory in use {awake:.1f} GiB awake, {asleep:.1f} GiB asleep")
-            assert awake - asleep > 0.5 * seen["share"] * machine.memory_gib

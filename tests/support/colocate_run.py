@@ -1,5 +1,5 @@
-"""A small run in TRL's colocate mode, on vLLM's CPU build unless told otherwise, which can kill itself in the middle
-of a step, and the `leash` command in the same set-up. Used by test_vllm_colocate and gpu_run."""
+"""A small run in TRL's colocate mode, on vLLM's CPU build, which can kill itself in the middle of a step, and the
+`leash` command in the same set-up."""
 
 import functools
 import sys
@@ -15,18 +15,13 @@ TARGET_LENGTH, MAX_COMPLETION_LENGTH, NUM_STEPS = 40, 128, 6
 LAMBDA_INIT = LAMBDA_LR = 0.1
 
 
-def set_up(patch: pytest.MonkeyPatch, on_cpu: bool = True) -> None:
-    """Lets engines start without compiling, on a CPU wholly, and makes the CPU build's weights replaceable; must come
-    before the first engine."""
+def set_up(patch: pytest.MonkeyPatch) -> None:
+    """Lets engines start without compiling, and makes the CPU build's weights replaceable; must come before the first
+    engine."""
     patch.setenv("VLLM_LOGGING_LEVEL", "WARNING")
-    if on_cpu:
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
-        patch.setenv("TORCHDYNAMO_DISABLE", "1")  # vLLM's sampler is compiled even with enforce_eager: 25 s
+    patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")  # GiB
+    patch.setenv("TORCHDYNAMO_DISABLE", "1")  # vLLM's sampler is compiled even with enforce_eager: 25 s
     import trl.generation.vllm_generation as generation
-
-    if not on_cpu:
-        patch.setattr(generation, "LLM", functools.partial(generation.LLM, enforce_eager=True))
-        return
     import vllm._custom_ops
 
     # On a CPU vLLM packs weights for oneDNN, or bfloat16 ones for AMX, and drops what load_weights would write to.
