@@ -6,12 +6,12 @@ import shutil
 import pytest
 from datasets import Dataset, IterableDataset
 from published_rows import DAPO_PROCESSED, dapo_row, user, write_rows
-from trained_arguments import parse
 
 from leash_trl import gym
 from leash_trl.cli.main import main
 from leash_trl.cli.sampling import SamplingArguments, load_checked
 from leash_trl.cli.train import build_trainer, load_training_data
+from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data import BOXED_SUFFIX, as_conversation
 from leash_trl.data.prompts import check_not_blank
 from leash_trl.engines.chat_template import prompt_ids
@@ -46,7 +46,7 @@ def rows_of(kind: str) -> list[dict]:
 
 def trained_on(*words: str, evaluates: bool = False):
     """What `leash train` trains on, and what it evaluates on meanwhile."""
-    script_args, _, _, dataset_args = parse([*ON_GYM, *words])
+    script_args, _, _, dataset_args = arguments_of(given_fields([*ON_GYM, *words]))
     return load_training_data(script_args, dataset_args, evaluates=evaluates)
 
 
@@ -71,7 +71,8 @@ def test_train_filter_and_eval_give_the_model_the_same_prompts(rows, suffix, tmp
 @pytest.mark.parametrize("rows", ["strings", "messages with a system"])
 def test_the_trainer_makes_the_tokens_of_eval_of_them(rows, tmp_path, tokenizer):
     file = write_rows(tmp_path / "rows.jsonl", rows_of(rows))
-    trainer = build_trainer(*parse([*ON_GYM, "--dataset_name", file, "--output_dir", str(tmp_path / "run")]))
+    words = [*ON_GYM, "--dataset_name", file, "--output_dir", str(tmp_path / "run")]
+    trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", model_name_or_path="gym")
     evaluated = load_checked(file, sampling, "benchmark")["prompt"][:]
     trained = trainer._tokenize_prompts(trainer.train_dataset["prompt"][:])[0]
@@ -84,7 +85,8 @@ def test_a_base_model_without_chat_template_gets_strings_alike(rows, tmp_path):
     shutil.copytree(gym.CHECKPOINT, base)
     (base / "chat_template.jinja").unlink()
     texts, on_base = [text + BOXED_SUFFIX for text in QUESTIONS], ["--model_name_or_path", str(base)]
-    trainer = build_trainer(*parse([*ON_GYM, "--dataset_name", path, *on_base, "--output_dir", str(tmp_path / "run")]))
+    words = [*ON_GYM, "--dataset_name", path, *on_base, "--output_dir", str(tmp_path / "run")]
+    trainer = build_trainer(*arguments_of(given_fields(words)))
     sampling = SamplingArguments(output_dir="", model_name_or_path=str(base))
     assert load_checked(path, sampling, "benchmark")["prompt"][:] == trainer.train_dataset["prompt"][:] == texts
     assert trainer._tokenize_prompts(texts)[0] == prompt_ids(trainer.processing_class, texts)

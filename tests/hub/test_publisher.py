@@ -7,7 +7,6 @@ import pytest
 from saved_run import save, save_checkpoint, trainer_state
 from transformers import AutoModelForCausalLM, LlamaConfig, TrainingArguments
 
-from leash_trl.figures.training import write_curves
 from leash_trl.hub import publisher
 from leash_trl.hub.publisher import SNAPSHOT, Publisher
 from leash_trl.hub.repository import HubRepository
@@ -180,17 +179,6 @@ def test_the_model_at_the_end_is_pushed_after_the_checkpoints(hub, make_publishe
     assert job.result().oid == hub.commits("me/x", "short")[-1].oid
     assert hub.files("me/x", "short")["model.safetensors"] == b"weights 7"
     assert (messages(hub), hub.commits("me/x", "short")[-1].message) == ([], "Done")
-
-
-def test_a_checkpoint_has_the_recipe_and_the_runs_card(make_publisher, run):
-    publisher = make_publisher(learning_rate=1e-3)
-    publisher.draw = write_curves
-    publisher.write_card(trainer_state(2), "me/x", is_in_train=True)
-    folder = save_checkpoint(run, 2, **{"README.md": b"[More Information Needed]"})
-    publisher.write_beside_model(folder, is_checkpoint=True)
-    for name in ("README.md", "training_curves.png"):
-        assert (folder / name).read_bytes() == (run / name).read_bytes()
-    assert "learning_rate: 0.001" in (folder / "leash_recipe.yaml").read_text()
 
 
 def test_a_card_that_cannot_be_written_does_not_stop_training(make_publisher, monkeypatch, caplog):

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from trained_arguments import parse
 
-from leash_trl.cli.training_arguments import given_fields
+from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.hub.recipe import RECIPE_FILE, changed_fields, write_recipe
 
 
@@ -15,7 +14,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 
 
 def configuration(argv):
-    script_args, training_args, model_args, _ = parse(argv)
+    script_args, training_args, model_args, _ = arguments_of(given_fields(argv))
     values = {**vars(script_args), **training_args.to_dict(), **vars(model_args)}
     values.pop("accelerator_config")
     return {name: value for name, value in values.items() if name not in ("output_dir", "run_name", "hub_token")}

@@ -71,12 +71,3 @@ def test_a_target_that_is_taken_is_refused_first(tmp_path, monkeypatch):
     for target in (tmp_path / "full", tmp_path / "full" / "notes.txt"):
         with pytest.raises(SystemExit, match=f"{target} is there"):  # before the file is read
             convert(monkeypatch, tmp_path / "unread.gguf", target)
-
-
-@pytest.mark.parametrize("size", [None, 0, 3, 30, 300, 3000, -9])
-def test_a_file_that_is_cut_off_is_named_and_nothing_is_left(size, gguf_file, tmp_path, monkeypatch):
-    content = gguf_file.read_bytes()
-    gguf_file.unlink() if size is None else gguf_file.write_bytes(content[:size])
-    with pytest.raises(SystemExit, match=r"tiny.gguf cannot be read"):
-        convert(monkeypatch, gguf_file, tmp_path / "base")
-    assert {path.name for path in tmp_path.iterdir()} <= {"tiny.gguf"}

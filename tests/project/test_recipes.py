@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
-from trained_arguments import parse as parse_training
 from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
 
 from leash_trl.cli.arguments import parse
 from leash_trl.cli.compare import CompareArguments, planned_runs
 from leash_trl.cli.eval import EvalArguments
 from leash_trl.cli.filter import FilterArguments
+from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
 
@@ -45,7 +45,7 @@ def in_tmp(monkeypatch, tmp_path):
 @pytest.mark.parametrize("path", sorted(TRAINING - {*RECIPES.glob("accelerate/*")}), ids=lambda path: path.stem)
 def test_recipe_parses_and_the_papers_say_what_its_table_says(path):
     # what needs a GPU is checked by the parser on a machine without one
-    _, args, _, _ = parse_training(["--config", str(path), "--use_cpu", "true", "--bf16", "false"])
+    _, args, _, _ = arguments_of(given_fields(["--config", str(path), "--use_cpu", "true", "--bf16", "false"]))
     assert (args.report_to, args.loss_type) == (["tensorboard"], "dapo")
     if path.stem in PAPER:
         assert (args.target_length, args.lambda_init, args.lambda_lr) == PAPER[path.stem]
