@@ -15,13 +15,15 @@ from leash_trl.cli.filter import FilterArguments
 from leash_trl.cli.training_arguments import arguments_of, given_fields
 from leash_trl.data.sources import SOURCES
 from leash_trl.engines.engine import SamplingSettings
+from leash_trl.length_control.methods import METHODS
 
 
 RECIPES = ROOT / "recipes"
 COMPARISON = RECIPES / "gym" / "compare.yaml"
 SAMPLING = sorted({*RECIPES.rglob("eval*.yaml"), *RECIPES.rglob("filter*.yaml")})
 TUNING = RECIPES / "gym" / "tune.yaml"
-COMPARISONS = [COMPARISON, TUNING, *(RECIPES / "gym" / f"{name}.yaml" for name in ("budgets", "controllers"))]
+ALL_METHODS = RECIPES / "gym" / "all_methods.yaml"
+COMPARISONS = [COMPARISON, TUNING, ALL_METHODS, RECIPES / "gym" / "budgets.yaml", RECIPES / "gym" / "controllers.yaml"]
 WARM_START = RECIPES / "smollm2_135m" / "warm_start.yaml"
 OTHERS = {*COMPARISONS, *SAMPLING, WARM_START, RECIPES / "own_task_compare.yaml"}
 # variant -> target, lambda_init, lambda_lr; the paper's table "Penalty settings"
@@ -72,6 +74,12 @@ def test_every_arm_of_a_comparison_parses(path):
     Path("runs").mkdir()
     Path("runs/half.jsonl").write_text('{"prompt": "1 + 1 = ?", "solution": "2", "target_length": 9.5, "level": 1}')
     assert len(arms_of(path)) >= 5
+
+
+def test_every_method_is_on_the_same_work():
+    assert Counter(arm.recipe["length_control"] for arm in arms_of(ALL_METHODS)) == dict.fromkeys(METHODS, 3) | {
+        "none": 1
+    }
 
 
 def test_methods_are_compared_at_three_points_each_and_tuned_with_the_same_number_of_trials():
