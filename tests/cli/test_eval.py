@@ -1,9 +1,7 @@
 """`leash eval` and `leash filter` from the command line to the files, on the gym."""
 
-import errno
 import filecmp
 import json
-import os
 import signal
 from types import SimpleNamespace
 
@@ -166,16 +164,6 @@ def test_vllm_is_taken_where_it_is_installed_and_there_is_a_gpu(has_vllm, has_gp
     run = {"output_dir": "", "model_name_or_path": "gym"}
     assert SamplingArguments(**run).engine == ("vllm" if has_vllm and has_gpu else "transformers")
     assert SamplingArguments(**run, engine="transformers").engine == "transformers"
-
-
-def test_a_full_disk_is_one_line_that_says_how_to_go_on(tmp_path, monkeypatch, capsys):
-    def fail(*args, **options):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr("leash_trl.evaluation.sampling.sampled", fail)
-    assert main([*EVAL, str(tmp_path / "run")]) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert f"same command goes on from what is in {tmp_path / 'run'}" in line
 
 
 def test_vllm_gets_room_for_the_longest_request_and_the_options_of_its_own(monkeypatch, tmp_path):
