@@ -23,7 +23,7 @@ def test_other_hub_ids_and_another_configuration_are_other_data():
     assert parse_reference("owner/name:en") == Reference("name", hub_id="owner/name", config="en")
 
 
-def test_paths(tmp_path, monkeypatch):
+def test_a_reference_may_be_a_path_and_a_source_comes_before_a_folder_of_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "aime24").mkdir()
     file = tmp_path / "lr=0.1" / "rows.jsonl"

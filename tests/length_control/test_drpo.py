@@ -15,7 +15,7 @@ def advantages_of(rewards, lengths, limit, method=None, **batch):
     return (method or DRPO()).score(rollouts, AdvantageRule("group", 1e-8)).advantages
 
 
-def test_by_hand():
+def test_weights_and_advantages_by_hand():
     # lambda C = 0.1 * 1000 = 100: weights of the correct answers e^0 and e^-(270 - 200) / 100 = e^-0.7
     rewards, lengths, weight = [1, 1, -1, -1, -1], [200, 270, 10, 999, 500], math.exp(-0.7)
     close(DRPO().shape(toy_rollouts(rewards, lengths, limit=1000)), [1.0, weight, 0.0, 0.0, 0.0])

@@ -30,7 +30,7 @@ def test_lambda_stays_in_bounds_and_moves_with_the_sign_of_the_violation(lam, ov
     assert (after - lam) * overshoot >= 0
 
 
-def test_published_log_whole(shared_data):
+def test_every_step_of_the_published_log_is_replayed(shared_data):
     keys = ("_step", "constraint/avg_length", "constraint/lambda")
     with open(shared_data / "leash_log_train.csv", newline="") as file:
         rows = [[float(row[key]) for key in keys] for row in csv.DictReader(file)]

@@ -59,7 +59,7 @@ def test_a_masked_completion_stays_masked_when_others_end(batch):
     assert all(torch.equal(ended[name], batch[name]) for name in batch)
 
 
-def test_facts_of_rows(batch):
+def test_a_row_is_known_by_its_widths_its_loss_tokens_and_its_signal(batch):
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 3, 0], [2, 1, 1, 1]]
     batch["tool_mask"] = torch.tensor([[1, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
     assert batch_fields.row_facts(batch).tolist() == [[1, 3, 2, 0], [2, 1, 1, 1]]

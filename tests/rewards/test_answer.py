@@ -48,7 +48,7 @@ def final_answer(completion: str, lenient: bool = False) -> str | None:
         (r"\boxed{a\\}", r"a\\"),
     ],
 )
-def test_final_answer(completion, expected):
+def test_the_answer_is_the_last_box_or_answer_line_after_thinking(completion, expected):
     assert final_answer(completion) == expected
 
 

@@ -65,5 +65,5 @@ def test_formulas_are_compared_exactly_or_not_at_all(one, other, expected):
         ("1", r"\text{}", None),
     ],
 )
-def test_verdicts(answer, gold, expected):
+def test_answers_are_equal_by_mathematics_in_sets_units_names_and_equations(answer, gold, expected):
     assert are_equivalent(f"\\boxed{{{answer}}}", f"\\boxed{{{gold}}}") is expected

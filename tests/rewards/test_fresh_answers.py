@@ -31,7 +31,7 @@ def cases(half: int) -> list[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize(("half", "max_accepted", "max_rejected"), [(0, 0, 5), (1, 0, 10)])
-def test_counts_on_fresh_answers(half, max_accepted, max_rejected):
+def test_few_fresh_answers_are_graded_wrong(half, max_accepted, max_rejected):
     rows = cases(half)
     assert len(rows) > 800
     grades = grade([row[0] for row in rows], [row[1] for row in rows])

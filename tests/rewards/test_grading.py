@@ -84,7 +84,7 @@ CASES = [
 ]
 
 
-def test_grades_by_mathematics():
+def test_completions_are_right_where_mathematics_says_so():
     grades = grade([case[0] for case in CASES], [case[1] for case in CASES])
     assert [case for case, one in zip(CASES, grades, strict=True) if one.is_correct != case[2]] == []
     assert {one.failure for one in grades} == {None}

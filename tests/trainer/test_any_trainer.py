@@ -79,7 +79,7 @@ def test_advantages_of_a_methods_own_arrive_in_the_trainer(kind, name, tiny_mode
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_which_methods_go_where(case, tiny_model_path, tokenizer, tmp_path, monkeypatch):
+def test_a_trainer_refuses_the_methods_that_it_cannot_serve(case, tiny_model_path, tokenizer, tmp_path, monkeypatch):
     config_class, fields, num_processes, refused = REFUSED[case]
     monkeypatch.setattr(config_class, "world_size", num_processes)
     args = config_class(str(tmp_path), use_cpu=True, bf16=False, max_completion_length=32768, **fields)
