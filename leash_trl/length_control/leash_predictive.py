@@ -18,35 +18,41 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 
 
 # Chosen on toy plants of CHOICE_SEED (recipes/gym/length_plants.py) and on the gym's seed 51.
-CORRECTION = 0.15  # K, share of a surprise that the level takes in
-RESPONSE_RATE = 0.02  # eta_b
-DRIFT_RATE = 0.005  # eta_d
-QUIET = 0.1  # epsilon, of the squared push: above it a surprise is laid to the response, below it to the drift
-HORIZON = 10.0  # H, updates over which the rest of the way is spread
-RESPONSE_INIT = 0.04
-RESPONSE_BOUNDS = (1e-4, 0.3)
+NOISE = 0.1  # s, of the logarithm of a batch's mean length
+LEVEL_WALK = 0.003  # q_y, unknown motion of that logarithm in an update
+RESPONSE_WALK = 0.4  # q_b, unknown change of the logarithm of the response while the length moves by a factor of e
+HOLDING_WALK = 0.005  # q_h, unknown change of the push that holds the length in an update
+HORIZON = 5.0  # H, updates over which the rest of the way is spread
+RESPONSE_INIT, HOLDING_INIT = 0.04, 0.1
+RESPONSE_BOUNDS, HOLDING_BOUNDS = (5e-4, 0.4), (0.0, 0.95)
+SPREAD_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.3**2)
 SHORTEST = 0.05  # of the target; a batch below it counts as if at it, whose logarithm is finite
 
 
+def within(value: float, bounds: tuple[float, float]) -> float:
+    return min(max(value, bounds[0]), bounds[1])
+
+
 class Forecast(NamedTuple):
-    """What is known of a length under control.
+    r"""What is known of a length under control.
 
     Args:
-        level (`float`): Logarithm of length over target that is expected of the next batch; `None` before the first
-            one.
+        level (`float`): $y$, logarithm of length over target expected of the next batch; `None` before the first one.
         push (`float`): $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
-        response (`float`): $b$, by how much the logarithm falls in an update with a push of 1.
-        drift (`float`): $d$, by how much it rises in an update without a push.
+        response (`float`): $b$, by how much the logarithm falls in an update for each unit of push, at this length.
+        holding (`float`): $h$, the push that holds the length; without one it rises by $b h$ in an update.
         used (`float`): lambda of the batch that the policy was last updated on.
         target (`float`): Target in tokens of all completions of that batch; `None` if they had several.
+        spread (`Sequence[float]`): Covariance $P$ of the errors of $y$, $\log b$ and $h$: its upper half by rows.
     """
 
     level: float | None = None
     push: float = 0.0
     response: float = RESPONSE_INIT
-    drift: float = 0.0
+    holding: float = HOLDING_INIT
     used: float = 0.0
     target: float | None = None
+    spread: Sequence[float] = SPREAD_INIT
 
     def aimed_at(self, target: float | None) -> "Forecast":
         """The forecast with a new target in tokens: the length is still expected, so its ratio to the target moves."""
@@ -57,60 +63,61 @@ class Forecast(NamedTuple):
     def corrected(self, violation: float) -> "Forecast":
         r"""The forecast after a batch has been measured by its violation $\hat J_P$.
 
-        $$ e = \log(1 + \hat J_P) - y, \qquad y \leftarrow y + K e, \qquad
-           b \leftarrow b - \eta_b \frac{e u}{u^2 + \varepsilon}, \qquad
-           d \leftarrow d + \eta_d \frac{e \varepsilon}{u^2 + \varepsilon} $$
+        $$ e = \log(1 + \hat J_P) - y, \quad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \quad
+           (y, \log b, h) \leftarrow (y, \log b, h) + k e, \quad P \leftarrow P - k P_{y \cdot} $$
 
-        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
-        $[0, b]$.
+        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ and $h$ are clipped to their bounds.
 
-        Source: ours; an observer of Luenberger's kind, whose $b$ and $d$ are learned by normalised least mean squares.
-
-        Example:
-            >>> Forecast(level=0.5, push=0.0, response=0.25, drift=0.125).corrected(math.expm1(0.5))[:4]
-            (0.5, 0.0, 0.25, 0.125)
+        Source: ours; an extended Kalman filter takes in a measurement.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
-        surprise = measured - expected
-        least, most = RESPONSE_BOUNDS
-        learned = surprise / (self.push**2 + QUIET)
-        response = min(max(self.response - RESPONSE_RATE * learned * self.push, least), most)
-        drift = min(max(self.drift + DRIFT_RATE * learned * QUIET, 0.0), response)
-        return self._replace(level=expected + CORRECTION * surprise, response=response, drift=drift)
+        yy, yb, yh, bb, bh, hh = self.spread
+        gains = yy / (yy + NOISE**2), yb / (yy + NOISE**2), yh / (yy + NOISE**2)
+        of_y, of_b, of_h = (gain * (measured - expected) for gain in gains)
+        response = within(self.response * math.exp(of_b), RESPONSE_BOUNDS)
+        holding = within(self.holding + of_h, HOLDING_BOUNDS)
+        k, kb, kh = gains
+        spread = (yy - k * yy, yb - k * yb, yh - k * yh, bb - kb * yb, bh - kb * yh, hh - kh * yh)
+        return self._replace(level=expected + of_y, response=response, holding=holding, spread=spread)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
-        r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$. Source:
-        ours.
+        r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
 
-        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \qquad y \leftarrow y - b u + d $$
+        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \quad f = b (u - h), \quad y \leftarrow y - f, \quad
+           b \leftarrow b e^{-f}, \quad P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, q_b^2 |f|, q_h^2) $$
 
-        Example:
-            >>> Forecast(level=0.5, push=1.0, response=0.25).after_update(lam=0.0, momentum=0.5)[:4]
-            (0.375, 0.5, 0.25, 0.0)
+        $F$ is the identity but for its first row $(1, -f, b)$. The response is expected to fall with the length, and
+        to change otherwise only while that moves.
+
+        Source: ours; an extended Kalman filter predicts.
         """
         push = momentum * self.push + (1.0 - momentum) * lam
-        level = None if self.level is None else self.level - self.response * push + self.drift
-        return self._replace(level=level, push=push, used=lam)
+        if self.level is None:
+            return self._replace(push=push, used=lam)
+        b, f = self.response, self.response * (push - self.holding)
+        yy, yb, yh, bb, bh, hh = self.spread
+        y, yb, yh = yy - f * yb + b * yh, yb - f * bb + b * bh, yh - f * bh + b * hh
+        yy, bb, hh = y - f * yb + b * yh + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(f), hh + HOLDING_WALK**2
+        response = within(b * math.exp(-f), RESPONSE_BOUNDS)
+        spread = (yy, yb, yh, bb, bh, hh)
+        return self._replace(level=self.level - f, push=push, response=response, used=lam, spread=spread)
 
     def needed_push(self, momentum: float) -> float:
         r"""Push for the next batch, dimensionless; negative if less than nothing is needed, infinite before the first.
 
-        $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
+        $$ h + \frac{y - b (u - h) m}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
-        After the last push the momentum still carries $\beta u + \beta^2 u + \dots = m u$. Of what is then left, and
-        of the
-        drift until then, $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$. Source: ours.
+        The momentum still carries $m$ times $u - h$. Of what is then left, $1 / H$ is to go by the next update.
 
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
-            0.1875
+            >>> round(Forecast(level=0.375, push=0.125, response=0.125, holding=0.0).needed_push(momentum=0.9), 9)
+            0.375
         """
         if self.level is None:
             return math.inf
-        carried = momentum / (1.0 - momentum)
-        rest = self.level - self.response * self.push * carried + self.drift * (HORIZON + carried)
-        return rest / (self.response * HORIZON)
+        carried = self.response * (self.push - self.holding) * momentum / (1.0 - momentum)
+        return self.holding + (self.level - carried) / (self.response * HORIZON)
 
 
 class LeashPredictive(Leash):
@@ -118,13 +125,13 @@ class LeashPredictive(Leash):
 
     $$ \hat A_i = \hat A_i^{\text{task}} + \lambda \hat A_i^{\text{length}}, \qquad
        \hat A_i^{\text{length}} = \frac{\bar \Delta - \Delta_i}{\sigma_\Delta + \epsilon}, \qquad
-       \lambda = \mathrm{clip}\left(\frac{y - b u m + d (H + m)}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
+       \lambda = \mathrm{clip}\left(h + \frac{y - b (u - h) m}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
 
     $\Delta_i$ is LEASH's relative overshoot; $\bar \Delta$ and $\sigma_\Delta$ are those of the correct answers of the
     prompt, and wrong ones have no length advantage. The task advantage is the usual one. $y$ is the logarithm of
-    length over target that a [`Forecast`] expects of the next batch, $b$ and $d$ its fall and rise per update, $u$
-    what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
-    $r_i - \lambda \Delta_i$ for correct answers, is for the log.
+    length over target that a [`Forecast`] expects of the next batch, $b$ its fall in an update for each unit of push,
+    $h$ the push that holds it, $u$ what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how
+    long. The shaped reward, $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
     Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
     needs prompts with two or more. No lambda makes answers longer: where they get shorter without a price, they end
@@ -165,7 +172,7 @@ class LeashPredictive(Leash):
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = Forecast(*self.forecasts.get(name, ()))
-        return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
+        return {**super().budget_statistics(name), "response": forecast.response, "holding": forecast.holding}
 
     reward_scale_problem = LengthControl.reward_scale_problem
 
