@@ -34,7 +34,7 @@ def within(value: float, bounds: tuple[float, float]) -> float:
 
 
 class Forecast(NamedTuple):
-    r"""What is known of a length under control.
+    r"""What is known of a length under control; its formulas, an extended Kalman filter's, are ours.
 
     Args:
         level (`float`): $y$, logarithm of length over target expected of the next batch; `None` before the first one.
@@ -67,19 +67,15 @@ class Forecast(NamedTuple):
            (y, \log b, h) \leftarrow (y, \log b, h) + k e, \quad P \leftarrow P - k P_{y \cdot} $$
 
         $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ and $h$ are clipped to their bounds.
-
-        Source: ours; an extended Kalman filter takes in a measurement.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
         yy, yb, yh, bb, bh, hh = self.spread
-        gains = yy / (yy + NOISE**2), yb / (yy + NOISE**2), yh / (yy + NOISE**2)
-        of_y, of_b, of_h = (gain * (measured - expected) for gain in gains)
-        response = within(self.response * math.exp(of_b), RESPONSE_BOUNDS)
-        holding = within(self.holding + of_h, HOLDING_BOUNDS)
-        k, kb, kh = gains
-        spread = (yy - k * yy, yb - k * yb, yh - k * yh, bb - kb * yb, bh - kb * yh, hh - kh * yh)
-        return self._replace(level=expected + of_y, response=response, holding=holding, spread=spread)
+        surprise, ky, kb, kh = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yh))
+        response = within(self.response * math.exp(kb * surprise), RESPONSE_BOUNDS)
+        holding = within(self.holding + kh * surprise, HOLDING_BOUNDS)
+        spread = (yy - ky * yy, yb - ky * yb, yh - ky * yh, bb - kb * yb, bh - kb * yh, hh - kh * yh)
+        return self._replace(level=expected + ky * surprise, response=response, holding=holding, spread=spread)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
         r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
@@ -89,8 +85,6 @@ class Forecast(NamedTuple):
 
         $F$ is the identity but for its first row $(1, -f, b)$. The response is expected to fall with the length, and
         to change otherwise only while that moves.
-
-        Source: ours; an extended Kalman filter predicts.
         """
         push = momentum * self.push + (1.0 - momentum) * lam
         if self.level is None:
@@ -99,8 +93,7 @@ class Forecast(NamedTuple):
         yy, yb, yh, bb, bh, hh = self.spread
         y, yb, yh = yy - f * yb + b * yh, yb - f * bb + b * bh, yh - f * bh + b * hh
         yy, bb, hh = y - f * yb + b * yh + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(f), hh + HOLDING_WALK**2
-        response = within(b * math.exp(-f), RESPONSE_BOUNDS)
-        spread = (yy, yb, yh, bb, bh, hh)
+        response, spread = within(b * math.exp(-f), RESPONSE_BOUNDS), (yy, yb, yh, bb, bh, hh)
         return self._replace(level=self.level - f, push=push, response=response, used=lam, spread=spread)
 
     def needed_push(self, momentum: float) -> float:
@@ -134,8 +127,7 @@ class LeashPredictive(Leash):
     long. The shaped reward, $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
     Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
-    needs prompts with two or more. No lambda makes answers longer: where they get shorter without a price, they end
-    below it.
+    needs prompts with two or more. No lambda makes answers longer where they fall below it without a price.
 
     Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also has a length advantage of its own, but compares
     all answers of a prompt and divides the sum by its deviation over the batch, which would cancel lambda.
@@ -144,7 +136,8 @@ class LeashPredictive(Leash):
         lambda_init (`float`): Weight of length before the first step. With 1, and `scale_rewards: group`, length
             counts as much as the task does.
         lambda_lr (`float`): Must be 0: there is no step size.
-        momentum (`float`): $\beta$ of the optimizer: Adam's first one.
+        momentum (`float`): $\beta$ of the optimizer: Adam's first one. $(m + n) / (1 + m + n)$ if batches were sampled
+            $n$ updates ago.
     """
 
     name = "leash_predictive"

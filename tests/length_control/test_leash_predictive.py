@@ -42,48 +42,50 @@ def only(method):
 
 
 def test_the_first_batch_is_taken_as_it_is():
-    assert Forecast().corrected(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.0))
+    assert Forecast().corrected(1.0)[:4] == pytest.approx((math.log(2), 0.0, 0.04, 0.1))
 
 
 def test_a_surprise_by_hand():
-    # expected 0.5, measured 0.9: e = 0.4; b = 0.1 - 0.02 * 0.4 * 0.5 / 0.35, d = 0.01 + 0.005 * 0.4 * 0.1 / 0.35
-    forecast = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01)
-    longer, shorter = (forecast.corrected(math.expm1(level))[:4] for level in (0.9, 0.1))
-    assert longer == pytest.approx((0.5 + 0.15 * 0.4, 0.5, 0.1 - 0.004 / 0.35, 0.01 + 0.0002 / 0.35))
-    assert shorter == pytest.approx((0.5 - 0.15 * 0.4, 0.5, 0.1 + 0.004 / 0.35, 0.01 - 0.0002 / 0.35))
+    # expected 0.5, measured 0.9: e = 0.4; the level's variance is 0.03, the noise's 0.01: k = 0.75, -0.5, 0.1
+    forecast = Forecast(0.5, 0.5, 0.1, 0.2, spread=(0.03, -0.02, 0.004, 0.5, 0.01, 0.09)).corrected(math.expm1(0.9))
+    assert forecast[:4] == pytest.approx((0.8, 0.5, 0.1 * math.exp(-0.2), 0.24))
+    assert forecast.spread == pytest.approx((0.0075, -0.005, 0.001, 0.49, 0.012, 0.0896))
 
 
-def test_response_and_drift_keep_within_their_bounds():
-    forecast = Forecast(level=0.0, push=1.0, response=0.001, drift=0.0005)
-    assert forecast.corrected(19.0)[2:4] == (1e-4, 1e-4)
-    assert Forecast(level=5.0, push=1.0, response=0.29, drift=0.001).corrected(-0.9)[2:4] == (0.3, 0.0)
+def test_response_and_holding_keep_within_their_bounds():
+    forecast = Forecast(level=0.0, response=0.001, holding=0.9, spread=(0.03, -0.3, 0.1, 9.0, 0.0, 1.0))
+    assert forecast.corrected(19.0)[2:4] == (5e-4, 0.95)
+    assert forecast._replace(level=2.0).corrected(-0.9)[2:4] == (0.4, 0.0)
+    assert Forecast(level=0.0, response=0.39, holding=0.9).after_update(0.0, 0.9).response == 0.4
 
 
 def test_an_empty_batch_counts_as_one_at_a_twentieth_of_the_target():
     assert Forecast().corrected(-1.0) == Forecast().corrected(-0.99)
-    assert Forecast().corrected(-1.0)[:4] == pytest.approx((math.log(0.05), 0.0, 0.04, 0.0))
+    assert Forecast().corrected(-1.0)[:4] == pytest.approx((math.log(0.05), 0.0, 0.04, 0.1))
 
 
 def test_an_update_by_hand():
-    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; 0.4 - 0.1 * 0.55 + 0.02
-    forecast = Forecast(level=0.4, push=0.5, response=0.1, drift=0.02).after_update(1.0, 0.9)
-    assert forecast[:5] == pytest.approx((0.365, 0.55, 0.1, 0.02, 1.0))
+    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55, f = 0.1 * (0.55 - 0.15) = 0.04
+    before = Forecast(0.4, 0.5, 0.1, 0.15, spread=(0.01, 0.02, 0.03, 0.5, 0.01, 0.09))
+    forecast = before.after_update(1.0, 0.9)
+    assert forecast[:5] == pytest.approx((0.36, 0.55, 0.1 * math.exp(-0.04), 0.15, 1.0))
+    # (1, -0.04, 0.1) P = (0.0122, 0.001, 0.0386); walks of 0.003 ** 2, 0.4 ** 2 * 0.04 and 0.005 ** 2
+    assert forecast.spread == pytest.approx((0.01602 + 9e-6, 0.001, 0.0386, 0.5064, 0.01, 0.090025))
 
 
 def test_the_needed_push_by_hand():
-    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 10 updates
-    assert Forecast(level=0.4, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.4 - 0.225) / 0.5)
-    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.2 - 0.225) / 0.5)
-    # a drift of 0.01 adds as much in each of 10 + 9 updates
-    assert Forecast(level=0.2, push=0.5, response=0.05, drift=0.01).needed_push(0.9) == pytest.approx(0.165 / 0.5)
+    # the momentum still carries 9 updates of 0.05 * (0.5 - 0.1); 0.4 is to go, in 5 updates
+    forecast = Forecast(level=0.4, push=0.5, response=0.05, holding=0.1)
+    assert forecast.needed_push(0.9) == pytest.approx(0.1 + (0.4 - 0.18) / 0.25)
+    assert forecast._replace(level=0.1).needed_push(0.9) == pytest.approx(0.1 + (0.1 - 0.18) / 0.25)
     # without momentum nothing is under way
-    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.0) == pytest.approx(0.4)
+    assert forecast.needed_push(0.0) == pytest.approx(0.1 + 0.4 / 0.25)
     assert Forecast().needed_push(0.9) == math.inf
 
 
 @given(st.floats(0.01, 0.3), st.floats(0.05, 0.95), st.floats(0, 0.99))
-def test_a_push_that_balances_the_drift_at_the_target_stays(response, push, momentum):
-    at_rest = Forecast(0.0, push, response, response * push, used=push)
+def test_a_push_that_holds_the_length_at_the_target_stays(response, push, momentum):
+    at_rest = Forecast(0.0, push, response, push, used=push)
     after = at_rest.corrected(0.0).after_update(push, momentum)
     assert after[:5] == pytest.approx(at_rest[:5], abs=1e-12)
     assert at_rest.needed_push(momentum) == pytest.approx(push)
@@ -122,7 +124,7 @@ def test_lambda_stays_within_its_bounds_and_the_state_finite(violations):
     for violation in violations:
         assert 0.25 <= moved(method, violation) <= 0.75
         forecast = only(method)
-        assert all(map(math.isfinite, forecast[:5]))
+        assert all(map(math.isfinite, (*forecast[:5], *forecast.spread)))
         assert RESPONSE_BOUNDS[0] <= forecast.response <= RESPONSE_BOUNDS[1]
         assert 0 <= forecast.push <= 0.75
 
@@ -234,10 +236,10 @@ def test_each_budget_weighs_length_by_its_own_lambda():
     torch.testing.assert_close(method.score(batch, EXACT).advantages, doubles(1.0, 0.0, -1.0, 0.25, 0.0, -0.25))
 
 
-def test_the_log_has_lambda_response_and_drift():
+def test_the_log_has_lambda_response_and_holding_push():
     method = LeashPredictive()
-    method.forecasts[""] = Forecast(level=0.5, push=0.5, response=0.25, drift=0.125)
-    assert method.statistics() == {"lambda": 1.0, "response": 0.25, "drift": 0.125}
+    method.forecasts[""] = Forecast(level=0.5, push=0.5, response=0.25, holding=0.125)
+    assert method.statistics() == {"lambda": 1.0, "response": 0.25, "holding": 0.125}
 
 
 def test_a_state_from_json_goes_on_with_the_same_multipliers():
