@@ -20,17 +20,14 @@ from leash_trl.length_control.method import AdvantageRule, LengthControl, Rollou
 # Chosen on toy plants of CHOICE_SEED (recipes/gym/length_plants.py) and on the gym's seed 51.
 NOISE = 0.1  # s, of the logarithm of a batch's mean length
 LEVEL_WALK = 0.003  # q_y, unknown motion of that logarithm in an update
-RESPONSE_WALK = 0.4  # q_b, unknown change of the logarithm of the response while the length moves by a factor of e
-HOLDING_WALK = 0.005  # q_h, unknown change of the push that holds the length in an update
+RESPONSE_WALK = 0.6  # q_b, unknown change of the logarithm of the response while the length moves by a factor of e
+DRIFT_WALK = 0.0003  # q_d, unknown change of the drift in an update
 HORIZON = 5.0  # H, updates over which the rest of the way is spread
-RESPONSE_INIT, HOLDING_INIT = 0.04, 0.1
-RESPONSE_BOUNDS, HOLDING_BOUNDS = (5e-4, 0.4), (0.0, 0.95)
-SPREAD_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.3**2)
+RESPONSE_INIT = 0.04
+SPREAD_INIT = (NOISE**2, 0.0, 0.0, 0.8**2, 0.0, 0.005**2)
+RESPONSE_BOUNDS = (5e-4, 0.4)
+MOST_DRIFT = 0.95  # of the response
 SHORTEST = 0.05  # of the target; a batch below it counts as if at it, whose logarithm is finite
-
-
-def within(value: float, bounds: tuple[float, float]) -> float:
-    return min(max(value, bounds[0]), bounds[1])
 
 
 class Forecast(NamedTuple):
@@ -39,17 +36,17 @@ class Forecast(NamedTuple):
     Args:
         level (`float`): $y$, logarithm of length over target expected of the next batch; `None` before the first one.
         push (`float`): $u$, running mean of lambda, dimensionless: what the momentum of the optimizer carries.
-        response (`float`): $b$, by how much the logarithm falls in an update for each unit of push, at this length.
-        holding (`float`): $h$, the push that holds the length; without one it rises by $b h$ in an update.
+        response (`float`): $b$, by how much the logarithm falls in an update with a push of 1.
+        drift (`float`): $d$, by how much it rises in an update without a push.
         used (`float`): lambda of the batch that the policy was last updated on.
         target (`float`): Target in tokens of all completions of that batch; `None` if they had several.
-        spread (`Sequence[float]`): Covariance $P$ of the errors of $y$, $\log b$ and $h$: its upper half by rows.
+        spread (`Sequence[float]`): Covariance $P$ of the errors of $y$, $\log b$ and $d$: its upper half by rows.
     """
 
     level: float | None = None
     push: float = 0.0
     response: float = RESPONSE_INIT
-    holding: float = HOLDING_INIT
+    drift: float = 0.0
     used: float = 0.0
     target: float | None = None
     spread: Sequence[float] = SPREAD_INIT
@@ -64,53 +61,56 @@ class Forecast(NamedTuple):
         r"""The forecast after a batch has been measured by its violation $\hat J_P$.
 
         $$ e = \log(1 + \hat J_P) - y, \quad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \quad
-           (y, \log b, h) \leftarrow (y, \log b, h) + k e, \quad P \leftarrow P - k P_{y \cdot} $$
+           (y, \log b, d) \leftarrow (y, \log b, d) + k e, \quad P \leftarrow P - k P_{y \cdot} $$
 
-        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ and $h$ are clipped to their bounds.
+        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
+        $[0, 0.95 b]$.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
-        yy, yb, yh, bb, bh, hh = self.spread
-        surprise, ky, kb, kh = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yh))
-        response = within(self.response * math.exp(kb * surprise), RESPONSE_BOUNDS)
-        holding = within(self.holding + kh * surprise, HOLDING_BOUNDS)
-        spread = (yy - ky * yy, yb - ky * yb, yh - ky * yh, bb - kb * yb, bh - kb * yh, hh - kh * yh)
-        return self._replace(level=expected + ky * surprise, response=response, holding=holding, spread=spread)
+        yy, yb, yd, bb, bd, dd = self.spread
+        surprise, ky, kb, kd = measured - expected, *(each / (yy + NOISE**2) for each in (yy, yb, yd))
+        least, most = RESPONSE_BOUNDS
+        response = min(max(self.response * math.exp(kb * surprise), least), most)
+        drift = min(max(self.drift + kd * surprise, 0.0), MOST_DRIFT * response)
+        spread = (yy - ky * yy, yb - ky * yb, yd - ky * yd, bb - kb * yb, bd - kb * yd, dd - kd * yd)
+        return self._replace(level=expected + ky * surprise, response=response, drift=drift, spread=spread)
 
     def after_update(self, lam: float, momentum: float) -> "Forecast":
         r"""The forecast after one policy update with this lambda, by an optimizer with this momentum $\beta$.
 
-        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \quad f = b (u - h), \quad y \leftarrow y - f, \quad
-           b \leftarrow b e^{-f}, \quad P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, q_b^2 |f|, q_h^2) $$
+        $$ u \leftarrow \beta u + (1 - \beta) \lambda, \quad y \leftarrow y - b u + d, \quad
+           P \leftarrow F P F^\top + \mathrm{diag}(q_y^2, q_b^2 |b u - d|, q_d^2) $$
 
-        $F$ is the identity but for its first row $(1, -f, b)$. The response is expected to fall with the length, and
-        to change otherwise only while that moves.
+        $F$ is the identity but for its first row $(1, -b u, 1)$. A response is expected to change only while the
+        length moves.
         """
         push = momentum * self.push + (1.0 - momentum) * lam
         if self.level is None:
             return self._replace(push=push, used=lam)
-        b, f = self.response, self.response * (push - self.holding)
-        yy, yb, yh, bb, bh, hh = self.spread
-        y, yb, yh = yy - f * yb + b * yh, yb - f * bb + b * bh, yh - f * bh + b * hh
-        yy, bb, hh = y - f * yb + b * yh + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(f), hh + HOLDING_WALK**2
-        response, spread = within(b * math.exp(-f), RESPONSE_BOUNDS), (yy, yb, yh, bb, bh, hh)
-        return self._replace(level=self.level - f, push=push, response=response, used=lam, spread=spread)
+        fall, drift = self.response * push, self.drift
+        yy, yb, yd, bb, bd, dd = self.spread
+        y, yb, yd = yy - fall * yb + yd, yb - fall * bb + bd, yd - fall * bd + dd
+        yy, bb, dd = y - fall * yb + yd + LEVEL_WALK**2, bb + RESPONSE_WALK**2 * abs(fall - drift), dd + DRIFT_WALK**2
+        return self._replace(level=self.level - fall + drift, push=push, used=lam, spread=(yy, yb, yd, bb, bd, dd))
 
     def needed_push(self, momentum: float) -> float:
         r"""Push for the next batch, dimensionless; negative if less than nothing is needed, infinite before the first.
 
-        $$ h + \frac{y - b (u - h) m}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
+        $$ \frac{y - b u m + d (H + m)}{b H}, \qquad m = \frac{\beta}{1 - \beta} $$
 
-        The momentum still carries $m$ times $u - h$. Of what is then left, $1 / H$ is to go by the next update.
+        After the last push the momentum still carries $\beta u + \beta^2 u + \dots = m u$. Of what is then left, and
+        of the drift until then, $1 / H$ is to go by the next update. With $y = 0$ and $b u = d$ it is $u$.
 
         Example:
-            >>> round(Forecast(level=0.375, push=0.125, response=0.125, holding=0.0).needed_push(momentum=0.9), 9)
+            >>> round(Forecast(level=0.375, push=0.125, response=0.125).needed_push(momentum=0.9), 9)
             0.375
         """
         if self.level is None:
             return math.inf
-        carried = self.response * (self.push - self.holding) * momentum / (1.0 - momentum)
-        return self.holding + (self.level - carried) / (self.response * HORIZON)
+        carried = momentum / (1.0 - momentum)
+        rest = self.level - self.response * self.push * carried + self.drift * (HORIZON + carried)
+        return rest / (self.response * HORIZON)
 
 
 class LeashPredictive(Leash):
@@ -118,13 +118,13 @@ class LeashPredictive(Leash):
 
     $$ \hat A_i = \hat A_i^{\text{task}} + \lambda \hat A_i^{\text{length}}, \qquad
        \hat A_i^{\text{length}} = \frac{\bar \Delta - \Delta_i}{\sigma_\Delta + \epsilon}, \qquad
-       \lambda = \mathrm{clip}\left(h + \frac{y - b (u - h) m}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
+       \lambda = \mathrm{clip}\left(\frac{y - b u m + d (H + m)}{b H}, \lambda_{\min}, \lambda_{\max}\right) $$
 
     $\Delta_i$ is LEASH's relative overshoot; $\bar \Delta$ and $\sigma_\Delta$ are those of the correct answers of the
     prompt, and wrong ones have no length advantage. The task advantage is the usual one. $y$ is the logarithm of
-    length over target that a [`Forecast`] expects of the next batch, $b$ its fall in an update for each unit of push,
-    $h$ the push that holds it, $u$ what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how
-    long. The shaped reward, $r_i - \lambda \Delta_i$ for correct answers, is for the log.
+    length over target that a [`Forecast`] expects of the next batch, $b$ and $d$ its fall and rise per update, $u$
+    what the momentum of the optimizer still carries, $m = \beta / (1 - \beta)$ for how long. The shaped reward,
+    $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
     Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
     needs prompts with two or more. No lambda makes answers longer where they fall below it without a price.
@@ -165,7 +165,7 @@ class LeashPredictive(Leash):
 
     def budget_statistics(self, name: str) -> dict[str, float]:
         forecast = Forecast(*self.forecasts.get(name, ()))
-        return {**super().budget_statistics(name), "response": forecast.response, "holding": forecast.holding}
+        return {**super().budget_statistics(name), "response": forecast.response, "drift": forecast.drift}
 
     reward_scale_problem = LengthControl.reward_scale_problem
 

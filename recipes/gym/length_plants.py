@@ -20,7 +20,7 @@ from leash_trl.length_control.leash_predictive import Forecast
 CHOICE_SEED, REPORT_SEED = 14, 2026
 COUNT, UPDATES = 40, 600
 KINDS = {
-    "linear": "response and drift are constant, as the rule assumes but for b that falls",
+    "linear": "response and drift are constant, as the rule assumes",
     "falling": "the response falls 5 to 10 times on the way to the target, the needed push stays",
     "ratchet": "the same, but nothing makes answers longer again",
     "elastic": "lengths are drawn back to where they started, the more the shorter they get",
