@@ -63,8 +63,7 @@ class Forecast(NamedTuple):
         $$ e = \log(1 + \hat J_P) - y, \quad k = \frac{P_{\cdot y}}{P_{yy} + s^2}, \quad
            (y, \log b, d) \leftarrow (y, \log b, d) + k e, \quad P \leftarrow P - k P_{y \cdot} $$
 
-        $e$ is 0 in the first batch, whose logarithm is taken as it is. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to
-        $[0, 0.95 b]$.
+        $e$ is 0 in the first batch. $b$ is clipped to `RESPONSE_BOUNDS`, $d$ to $[0, 0.95 b]$.
         """
         measured = math.log(max(1.0 + violation, SHORTEST))
         expected = measured if self.level is None else self.level
@@ -127,7 +126,8 @@ class LeashPredictive(Leash):
     $r_i - \lambda \Delta_i$ for correct answers, is for the log.
 
     Use: to meet a target and stay there, with nothing to tune but the target. It pushes correct answers alone, so it
-    needs prompts with two or more. No lambda makes answers longer where they fall below it without a price.
+    needs prompts with two or more. No lambda makes answers longer where they fall below it without a price. Of random
+    toy plants it holds 81 % within 5 %, of ratchets and of late batches 4 in 10 (recipes/gym/controllers.md).
 
     Source: ours. [GDPO](https://huggingface.co/papers/2601.05242) also has a length advantage of its own, but compares
     all answers of a prompt and divides the sum by its deviation over the batch, which would cancel lambda.
